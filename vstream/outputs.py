@@ -155,6 +155,9 @@ class PlanOutput(Output):
     changes: list[Plain]
     blocked: list[Plain]
     mappings: list[Plain]
+    demands: list[Plain]
+    unreachable: list[Plain]
+    asked: str | None
     unread_servers: list[str]
     leaving: list[str]
     gates: list[Plain]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import nats
 import pytest
 
 from tests.support.command import vstream
@@ -90,9 +92,70 @@ def test_a_monitoring_address_of_another_region_is_refused(servers: dict[str, di
         assert "of region `east` leads to cluster `west` (server `west-1`), not to `east`" in ran.err
 
 
-def test_creating_needs_no_monitoring_address(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
+def test_creating_needs_no_monitoring_address_and_claims_nothing_about_rules(
+    servers: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
     file = connected(tmp_path, servers, {}, HEAD + BAR + "  neu: {subjects: [neu.>]}\n")
     ran = vstream("apply", file, "--yes")
-    assert ran.code == 0, ran.out + ran.err
+    assert ran.code == 3, ran.out + ran.err
     assert "Applied: 4 streams." in ran.out
     assert "could not be read on east-1, west-1" in ran.out
+    again = vstream("apply", file, "--yes")
+    assert again.code == 3, again.out + again.err
+    for shown in (ran, again):
+        assert "Not known: whether mappings.cfg is loaded on east-1, west-1." in shown.out
+        assert "mappings.cfg is yours to load: ship it (`vstream render`)" in shown.out
+        assert "run `vstream probe`" in shown.out
+        assert "the servers are as the topology says" not in shown.out
+    assert vstream("plan", file).code == 0
+    assert vstream("plan", file, "--detailed-exitcode").code == 3
+
+
+def test_drift_is_unknown_where_rules_could_not_be_read(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    everywhere = {"west": "west-1", "east": "east-1"}
+    known = vstream("drift", connected(tmp_path, servers, everywhere, HEAD + BAR))
+    assert known.code == 0, known.out + known.err
+    assert "NO DRIFT: 8 streams" in known.out
+    for monitors, unread in (({}, "east-1, west-1"), ({"west": "west-1"}, "east-1")):
+        file = connected(tmp_path, servers, monitors, HEAD + BAR)
+        ran = vstream("drift", file)
+        assert ran.code == 3, ran.out + ran.err
+        assert f"what these servers have loaded is not known: {unread}" in ran.out
+        assert "UNKNOWN: 8 streams" in ran.out
+        told = json.loads(vstream("drift", file, "--format", "json").out)
+        assert (told["drift"], told["is_known"], len(told["unknown"])) == (False, False, 1)
+
+
+def test_a_region_that_cannot_be_reached_is_named(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    file = connected(tmp_path, servers, {"east": "east-1"}, HEAD + BAR)
+    file.write_text(file.read_text().replace(servers["west-1"]["url"], "nats://127.0.0.1:1"))
+    planned = vstream("plan", file)
+    assert planned.code == 0, planned.out + planned.err
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 3, applied.out + applied.err
+    drifted = vstream("drift", file)
+    assert drifted.code == 3, drifted.out + drifted.err
+    for shown in (planned, applied, drifted):
+        assert "region `west` cannot be reached at nats://127.0.0.1:1" in shown.out
+        assert "region `east` answered for its streams" in shown.out
+    told = json.loads(vstream("plan", file, "--format", "json").out)
+    assert ([one["region"] for one in told["unreachable"]], told["asked"]) == (["west"], "east")
+
+
+async def test_a_shorter_limit_says_how_much_it_removes_of_what_servers_hold(
+    servers: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    client = await nats.connect(servers["west-1"]["url"])
+    for number in range(3):
+        await client.jetstream().publish("foo.x", str(number).encode())
+    await client.close()
+    for limit, removes in (
+        ("max_age: 30m", "removes nothing now"),
+        ("max_msgs: 1", "removes up to 2 of 3 messages now"),
+    ):
+        file = tmp_path / "shorter.yaml"
+        file.write_text(HEAD.replace("subjects: [foo.>]", f"subjects: [foo.>], write: {{{limit}}}") + BAR)
+        planned = await asyncio.to_thread(vstream, "plan", file, "--lab", "two")
+        assert planned.code == 0, planned.out + planned.err
+        assert f"({removes})" in planned.out
+        assert "apply needs `--allow-destructive`: 2 changes can lose or duplicate messages." in planned.out

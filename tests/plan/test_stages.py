@@ -193,7 +193,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
         for text in ("1 mappings", "have everything of `foo-write-east`", "2 sources go")
     )
     assert first < wait < second
-    shown = view.markdown(plan, "routing: mapped")
+    shown = view.render_markdown(plan, "routing: mapped")
     assert "| 2 | sources go: 2 to update |" in shown
     assert "\nrouting: mapped\n" in shown
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from vstream.cli import configs, options, plan
+from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views import plan as view
@@ -48,7 +50,7 @@ def command(
     different = diagnosis.of_drift(Drift.DIFFERENCE)
     unknown = diagnosis.of_drift(Drift.UNKNOWN)
     is_drift = not planned.plan.is_empty or bool(different)
-    is_partial = bool(unknown or planned.plan.unread_servers)
+    is_partial = bool(unknown or planned.plan.unread_servers or planned.plan.unreachable)
     if output == "json":
         unread = [finding for finding in unknown if finding.code == "VD413"]
         print_json(
@@ -74,7 +76,7 @@ def command(
 
 
 def _show(
-    planned: plan.Planned, diagnosis: Diagnosis, findings: tuple[Finding, ...], *, is_drift: bool, is_partial: bool
+    planned: Planned, diagnosis: Diagnosis, findings: tuple[Finding, ...], *, is_drift: bool, is_partial: bool
 ) -> None:
     out = console.stdout()
     if not planned.plan.is_empty:
@@ -83,6 +85,9 @@ def _show(
     for finding in findings:
         for line in diagnostics.finding_lines(finding):
             out.print(line)
+    if planned.plan.is_empty:  # else the plan has said it
+        for sentence in view.unknown_sentences(planned.plan):
+            out.print(Text.assemble(("  ? ", "yellow"), sentence))
     verdict = "NO DRIFT"
     if is_drift:
         verdict = "DRIFT"
@@ -99,11 +104,11 @@ def _show(
 
 async def _compare(
     topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
-) -> tuple[plan.Planned, Diagnosis]:
+) -> tuple[Planned, Diagnosis]:
     servers = find_servers(topology, lab)
     config_files = configs.read_configs(topology, servers, files)
     planned, snapshot = await asyncio.gather(
-        plan.plan_servers(topology, lab, templates),
+        plan_servers(topology, lab, templates),
         collect_snapshot(topology, servers.endpoints, deadline=deadline, is_deep=True),
     )
     return planned, examine(topology, planned.request.bundle, snapshot, config_files)

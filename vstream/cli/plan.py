@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
@@ -51,62 +51,55 @@ class Planned:
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     out: Annotated[Path | None, typer.Option("--out", help="Save the plan for `vstream apply PLAN.json`.")] = None,
-    output: Annotated[str, typer.Option("--format", help="text, json or markdown.")] = "text",
+    output: Annotated[
+        Literal["text", "json", "markdown"], typer.Option("--format", help="How the plan is written.")
+    ] = "text",
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there are changes.")
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there are changes, with 3 if that is not known.")
     ] = False,
     adopt: Adopt = None,
     lost: Lost = None,
+    verbose: Verbose = False,
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """
     Show what `apply` would change on the servers, field by field, with the risk of each change. Changes nothing.
 
-    Exits with 0, also if there are changes; with 1 if something is blocked; with
-    `--detailed-exitcode` with 0 for no changes and 2 for changes.
+    Exits with 0, also if there are changes, and with 1 if something is blocked. With `--detailed-exitcode`, exits with
+    0 for no changes, 2 for changes, and 3 if nothing differs but the rules of some servers could not be read.
 
     Examples: `vstream plan`, `vstream plan acme.yaml --out plan.json`, `vstream plan --format markdown`
     """
-    if output not in set(view.PlanFormat):
-        raise typer.BadParameter(f"`{output}` is none of text, json, markdown", param_hint="--format")
     loaded = options.load_topology(topology)
-    planned = run(
-        plan_servers(loaded.require(), lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ())))
-    )
+    adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
+    planned = run(plan_servers(loaded.require(), lab, templates, adopt=adopted, lost=regions))
+    plan, request = planned.plan, planned.request
     if out is not None:
-        save_output(
-            out,
-            saved.dump(
-                saved.SavedPlan(
-                    plan=planned.plan,
-                    topology_file=str(topology),
-                    topology_text=loaded.text,
-                    lab=planned.where.lab,
-                    adopt=tuple(sorted(adopt or ())),
-                    lost=planned.request.lost,
-                )
-            ),
+        file = saved.SavedPlan(
+            plan=plan,
+            topology_file=str(topology),
+            topology_text=loaded.text,
+            lab=planned.where.lab,
+            adopt=tuple(sorted(adopted)),
+            lost=regions,
         )
+        save_output(out, saved.dump(file))
     if output == "json":
-        shown = {
-            **saved.to_dict(planned.plan),
-            "routing": view.routing_as_dict(planned.request.topology, planned.request.bundle),
-        }
-        print_json("plan", shown)
+        print_json("plan", {**saved.to_dict(plan), "routing": view.routing_as_dict(request.topology, request.bundle)})
     elif output == "markdown":
-        typer.echo(
-            view.markdown(planned.plan, view.routing(planned.request.topology, planned.request.bundle)), nl=False
-        )
+        typer.echo(view.render_markdown(plan, view.routing(request.topology, request.bundle)), nl=False)
     else:
-        console.print_note(f"{planned.request.topology.name} on {planned.where.description}")
-        console.print_note(view.routing(planned.request.topology, planned.request.bundle))
-        for line in view.text(planned.plan):
+        console.print_note(f"{request.topology.name} on {planned.where.description}")
+        console.print_note(view.routing(request.topology, request.bundle))
+        for line in view.text(plan, is_verbose=verbose):
             console.stdout().print(line)
-    if planned.plan.blocked:
+    if plan.blocked:
         raise typer.Exit(NO)
-    if detailed_exitcode and not planned.plan.is_empty:
+    if detailed_exitcode and not plan.is_empty:
         raise typer.Exit(CHANGES_PRESENT)
+    if detailed_exitcode and plan.unknown_servers:
+        raise typer.Exit(FAILED)
 
 
 def build_request(
@@ -139,4 +132,7 @@ async def plan_servers(
     """Find the servers that are meant, read them and compare. Raises VstreamError if that is not possible."""
     where = find_servers(topology, lab_name)
     request = build_request(topology, where, templates, adopt=adopt, lost=lost)
-    return Planned(where=where, request=request, plan=await make_plan(request))
+    with console.progress_bar() as progress:
+        task = progress.add_task("connecting", total=None)
+        plan = await make_plan(request, on_progress=lambda text: progress.update(task, description=text))
+    return Planned(where=where, request=request, plan=plan)

@@ -9,6 +9,7 @@ import os
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +259,32 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
             hint="are its servers running, and is `connect` right?",
         ) from error
     return Connection(client, region)
+
+
+def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
+    """All that is wrong with *endpoint* itself and can be seen without a network: contexts, files, variables."""
+    problems: list[VstreamError] = []
+    if endpoint.context:
+        try:
+            endpoint = resolve_context(endpoint)
+        except VstreamError as error:
+            return [VstreamError(f"region `{region}`: {error.message}", hint=error.hint)]
+    files = (
+        (endpoint.creds, "credentials"),
+        (endpoint.nkey, "nkey"),
+        (endpoint.tls_ca, "CA"),
+        (endpoint.tls_cert, "certificate"),
+        (endpoint.tls_key, "key"),
+    )
+    checks = [partial(_file, path, region, what) for path, what in files if path]
+    variables = (endpoint.password_env if endpoint.user else None, endpoint.token_env)
+    checks += [partial(_variable, name, region) for name in variables if name]
+    for check in checks:
+        try:
+            check()
+        except VstreamError as error:
+            problems.append(error)
+    return problems
 
 
 def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:

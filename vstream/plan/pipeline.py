@@ -44,16 +44,25 @@ class PlanRequest:
     """Regions that are given up."""
 
 
-async def make_plan(request: PlanRequest) -> Plan:
+async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] = lambda _text: None) -> Plan:
     """
-    Read the servers and compare them with what they should be.
+    Read the servers and compare them with what they should be. *on_progress* is told what is waited for.
 
     Raises VstreamError if the servers cannot be read, or *adopt* names something that the topology does not have.
     """
     topology, bundle, lost = request.topology, request.bundle, request.lost
     _check_adopted(request)
-    async with connect_all(topology, request.endpoints) as connections:
+    waiting = [region.name for region in topology.regions]
+    on_progress(f"connecting to {', '.join(waiting)}")
+
+    def report(region: str) -> None:
+        waiting.remove(region)
+        if waiting:
+            on_progress(f"waiting for {', '.join(waiting)}")
+
+    async with connect_all(topology, request.endpoints, on_open=report) as connections:
         connection = any_connection(connections)
+        on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
         await require_dead(topology, lost, request.endpoints, connections, observed)
         losses = await measure_losses(topology, lost, observed, connection) if lost else ()

@@ -67,6 +67,9 @@ def to_dict(plan: Plan) -> dict[str, Any]:
             {"kind": one.kind, "source": one.source, "servers": one.servers, "before": one.before, "after": one.after}
             for one in plan.rules
         ],
+        "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
+        "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
+        "asked": plan.asked,
         "unread_servers": plan.unread_servers,
         "leaving": plan.leaving,
         "gates": [{"gate": one.kind.value, "stream": one.stream, "others": one.others} for one in plan.gates],
@@ -100,10 +103,20 @@ def _change(change: Change) -> dict[str, Any]:
 
 
 def _fields(fields: Sequence[FieldChange]) -> list[dict[str, Any]]:
-    return [
-        {"field": one.field, "before": one.before, "after": one.after, "risk": one.risk.value, "why": one.why}
-        for one in fields
-    ]
+    return [_field(change) for change in fields]
+
+
+def _field(change: FieldChange) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "field": change.field,
+        "before": change.before,
+        "after": change.after,
+        "risk": change.risk.value,
+        "why": change.why,
+    }
+    if change.removal is not None:
+        data["removes_now"] = {"at_most": change.removal.at_most, "of": change.removal.held}
+    return data
 
 
 def _consumer_change(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> dict[str, Any]:

@@ -89,7 +89,7 @@ async def plan_lines(name: str) -> Iterable[Any]:
     for stream in before.streams:
         await servers.create(stream.config)
     plan = make_plan("acme", wanted, servers.observed())
-    return [*plan_view.text(plan), *plan_view.markdown(plan, "routing").splitlines()]
+    return [*plan_view.text(plan), *plan_view.render_markdown(plan, "routing").splitlines()]
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if "\udcff" not in name])

@@ -1,10 +1,15 @@
-"""What a plan looks like when it is large."""
+"""How a plan is shown: folded where it is large, with what apply demands and what nobody could check."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.cli.views import plan as view
-from vstream.plan.plan import Plan
+from vstream.plan import saved
+from vstream.plan.context import Observed
+from vstream.plan.plan import Plan, UnreachableRegion
 
 MANY = [f"s{number}" for number in range(50)]
 
@@ -25,7 +30,7 @@ async def test_many_changes_of_one_kind_are_counted_by_what_they_do() -> None:
     assert lines[0].startswith("  ~ 300 streams to update: s0-write-central, ")
     assert "      max_age: 1h → 2h  safe: keeps more than before  (150 streams)" in lines
     assert "      description: 50 different values  safe: a text  (300 streams)" in lines
-    assert len(lines) < 10
+    assert len(lines) < 12
 
 
 async def test_what_loses_messages_is_never_only_counted() -> None:
@@ -33,3 +38,93 @@ async def test_what_loses_messages_is_never_only_counted() -> None:
     assert sum(line.startswith("  ~ s") for line in lines) == 150
     assert sum("data loss" in line for line in lines) == 150
     assert lines[0].startswith("  ~ 150 streams to update: s0-read-central, ")
+
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+
+
+async def shorter(max_age: str, *, oldest: timedelta, messages: int = 9) -> Plan:
+    """`foo` kept for `1d` is to be kept for *max_age*; its oldest message is so old."""
+    before = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": "1d"}}})
+    wanted = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": max_age}}})
+    servers = FakeServers()
+    for stream in before.streams:
+        await servers.create(stream.config)
+        found = servers.streams_by_name[stream.config.name]
+        servers.streams_by_name[stream.config.name] = replace(found, messages=messages, first_at=NOW - oldest)
+    return make_plan("acme", wanted, replace(servers.observed(), at=NOW))
+
+
+def text(plan: Plan, *, is_verbose: bool = False) -> str:
+    return "\n".join(line.plain for line in view.text(plan, is_verbose=is_verbose))
+
+
+async def test_a_shorter_limit_says_what_it_removes_now() -> None:
+    nothing = await shorter("1h", oldest=timedelta(minutes=10))
+    assert text(nothing).count("(removes nothing now)") == 3
+    some = await shorter("1h", oldest=timedelta(hours=2))
+    assert text(some).count("(removes up to 9 of 9 messages now)") == 3
+    assert "removes up to 9 of 9 messages now" in view.render_markdown(some, "routing: mapped")
+    (field,) = saved.to_dict(some)["changes"][0]["fields"]
+    assert field["removes_now"] == {"at_most": 9, "of": 9}
+    # Clients publish meanwhile: that is no other plan.
+    assert nothing == some
+
+
+async def test_a_plan_says_what_apply_demands() -> None:
+    plan = await shorter("1h", oldest=timedelta(minutes=10))
+    sentence = "apply needs `--allow-destructive`: 3 changes can lose or duplicate messages."
+    assert text(plan).endswith(sentence)
+    assert sentence in view.render_markdown(plan, "routing: mapped")
+    assert [demand["option"] for demand in saved.to_dict(plan)["demands"]] == ["--allow-destructive"]
+    longer = await shorter("2d", oldest=timedelta(minutes=10))
+    assert "apply needs" not in text(longer)
+    assert saved.to_dict(longer)["demands"] == []
+
+
+async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None:
+    wanted = rendered({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.>"]}})
+    rules: dict[str, dict[str, tuple[str, ...]]] = {address.server.name: {} for address in wanted.servers}
+    plan = make_plan("acme", wanted, Observed(streams={}, rules=rules))
+    number = len(plan.rules) // 2
+    for stream in ("foo", "bar"):
+        assert f"  + mappings of {stream}: {number} rules on 3 servers\n" in text(plan)
+    assert "mapping foo.>" not in text(plan)
+    assert text(plan, is_verbose=True).count("  + mapping ") == 2 * number
+
+
+async def test_no_changes_is_no_claim_about_rules_that_nobody_could_read() -> None:
+    wanted = rendered()
+    servers = FakeServers()
+    for stream in wanted.streams:
+        await servers.create(stream.config)
+    known = make_plan("acme", wanted, replace(servers.observed(), rules={}))
+    assert text(known) == "No changes: the servers are as the topology says."
+    unread = make_plan("acme", wanted, replace(servers.observed(), rules={}, unread_servers=("west-1",)))
+    assert "as the topology says" not in text(unread)
+    assert "Not known: whether every server has loaded the 9 rules of the topology." in text(unread)
+
+
+async def test_a_region_that_cannot_be_reached_is_named_with_the_one_that_answered() -> None:
+    plan = replace(
+        make_plan("acme", rendered(), Observed(streams={})),
+        unreachable=(UnreachableRegion(region="west", reason="region `west` cannot be reached at nats://127.0.0.1:1"),),
+        asked="east",
+    )
+    for shown in (text(plan), view.render_markdown(plan, "routing: mapped")):
+        assert "region `west` cannot be reached at nats://127.0.0.1:1; region `east` answered for its streams" in shown
+    assert saved.to_dict(plan)["unreachable"][0]["region"] == "west"
+
+
+async def test_a_rename_is_said_to_move_no_messages() -> None:
+    servers = FakeServers()
+    for stream in rendered({"foo": {"subjects": ["foo.>"]}}).streams:
+        await servers.create(stream.config)
+        servers.hold(stream.config.name, 9)
+    plan = make_plan("acme", rendered({"bar": {"subjects": ["bar.>"]}}), servers.observed())
+    (note,) = plan.notes
+    assert note.name == "bar"
+    assert "`foo`, which goes" in note.text
+    assert "(9 messages) is deleted" in note.text
+    other = make_plan("acme", rendered({"bar": {"subjects": ["bar.>"], "regions": ["west"]}}), servers.observed())
+    assert other.notes == ()

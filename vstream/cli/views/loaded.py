@@ -46,7 +46,7 @@ def lines(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
         return
     groups: dict[tuple[str, str, tuple[str, ...]], list[RuleChange]] = {}
     for rule in plan.rules:
-        groups.setdefault((_sign(rule), _subject_of(rule), rule.servers), []).append(rule)
+        groups.setdefault((sign_of(rule), _subject_of(rule), rule.servers), []).append(rule)
     for number, ((sign, about, servers), rules) in enumerate(groups.items()):
         if number == _FEW:
             yield Text(f"    … and {len(groups) - _FEW:,} more groups of rules (`--verbose` shows all)", style="dim")
@@ -71,7 +71,7 @@ def _subject_of(rule: RuleChange) -> str:
 
 
 def _rule_lines(rule: RuleChange) -> Iterator[Text]:
-    sign = _sign(rule)
+    sign = sign_of(rule)
     yield Text.assemble((f"  {sign} ", _SIGNS[sign]), *name_rule(rule), f"  on {_servers(rule.servers)}")
     if rule.kind == USERS:
         return  # two digests, which mean nothing to a reader
@@ -83,7 +83,8 @@ def _rule_lines(rule: RuleChange) -> Iterator[Text]:
             yield Text(f"      + {after}", style="dim")
 
 
-def _sign(rule: RuleChange) -> str:
+def sign_of(rule: RuleChange) -> str:
+    """`+`, `-` or `~`: whether it comes, goes or changes."""
     if rule.before is None:
         return "+"
     return "-" if rule.after is None else "~"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from rich.text import Text
 
@@ -33,7 +32,7 @@ from vstream.topology.units import format_duration, format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.plan.plan import Change, FieldChange
+    from vstream.plan.plan import Change, FieldChange, RuleChange
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
@@ -42,8 +41,10 @@ _RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "
 _DURATIONS = frozenset({"ack_wait", "max_age", "duplicate_window", "subject_delete_marker_ttl"})
 _SIZES = frozenset({"max_bytes", "max_msg_size"})
 _SHOWN_OF_CREATE = ("subjects", "num_replicas", "storage", "max_age", "max_bytes", "max_msgs_per_subject")
+_SHOWN_OF_CONSUMER = ("filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver")
 _MANY_RULES = 50
 """Each costs every message of every client of the account some tens of nanoseconds, and far more the API's own."""
+_SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _FEW = 20
 """How many equal lines are shown before the rest is counted."""
 
@@ -56,25 +57,7 @@ _COUNTED: tuple[tuple[type[Change], str, str, str], ...] = (
 )
 
 
-class _FieldLine(NamedTuple):
-    """One field change as it is shown."""
-
-    field: str
-    before: str
-    after: str
-    risk: Risk
-    why: str
-
-
-class PlanFormat(StrEnum):
-    """How a plan is written."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
-
-
-def value(field: str, raw: Json) -> str:
+def format_value(field: str, raw: Json) -> str:
     """A value as people write it: durations and sizes with their unit."""
     if raw is None:
         return "none"
@@ -91,6 +74,11 @@ def value(field: str, raw: Json) -> str:
 def summary(plan: Plan) -> str:
     """One sentence: what would be done."""
     if plan.is_empty:
+        if plan.unknown_servers:
+            return (
+                "No changes to streams and consumers. Not known: whether every server has loaded "
+                f"the {_count(plan.rule_count, 'rule')} of the topology."
+            )
         return "No changes: the servers are as the topology says."
     counts = {"create": 0, "update": 0, "delete": 0}
     for change in plan.changes:
@@ -107,21 +95,42 @@ def summary(plan: Plan) -> str:
     return text + "."
 
 
+def demand_sentences(plan: Plan) -> list[str]:
+    """What `apply` must be given to carry out *plan*, one sentence for each option."""
+    return [f"apply needs `{demand.option}`: {demand.reason}." for demand in plan.demands]
+
+
+def unknown_sentences(plan: Plan) -> list[str]:
+    """Which regions and servers could not be asked, a sentence each."""
+    sentences = [
+        f"{region.reason}; region `{plan.asked}` answered for its streams, its servers were not checked"
+        for region in plan.unreachable
+    ]
+    if plan.unread_servers:
+        text = (
+            f"what is loaded could not be read on {', '.join(plan.unread_servers)}: "
+            "does `monitor` under `connect` list every server, and do all of them run?"
+        )
+        waiting = sum(phase_of(change) > Phase.MAPPINGS for change in plan.changes)
+        sentences.append(f"{text} Until then {_count(waiting, 'removal')} must wait." if waiting else text)
+    return sentences
+
+
 def routing(topology: Topology, bundle: Bundle) -> str:
     """How clients reach streams, and what every message that they send is compared with (docs/routing.md)."""
     rules = len(bundle.mappings)
-    said = (
+    text = (
         f"routing: {topology.routing.value}, {_count(rules, 'mapping rule')} for every publish, "
         f"about {publish_cost_s(topology, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
     )
     if profile_of(topology).has_physical_names and rules > _MANY_RULES:
-        said += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
+        text += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
     if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_order_named]:
-        said += (
+        text += (
             f"; consumers on {', '.join(named)} live in the stretch cluster: their messages and acknowledgements cross regions, "
             "and a region that is cut off has none (docs/consistency.md)"
         )
-    return said
+    return text
 
 
 def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
@@ -138,8 +147,30 @@ def text(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     """
     The whole plan for a terminal: streams in the order of their change, field by field, then mappings.
 
-    More than a few changes of one kind are counted, except those that lose or double messages.
+    More than a few changes of one kind are counted, except those that lose or duplicate messages. Mapping rules are
+    folded by stream unless *is_verbose*.
     """
+    yield from _changes(plan)
+    for blocked in plan.blocked:
+        yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
+        yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
+    yield from loaded.lines(plan, is_verbose=is_verbose)
+    yield from (Text.assemble(("  ✗ ", "bold red"), loss) for loss in plan.losses)
+    for note in plan.notes[:_FEW]:
+        yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
+    for sentence in unknown_sentences(plan):
+        yield Text.assemble(("  ? ", "yellow"), sentence)
+    for server in plan.leaving:
+        yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops, and leaves the meta group")
+    yield from _stage_lines(plan)
+    if not plan.is_empty:
+        yield Text("")
+    yield Text(summary(plan), style="bold")
+    for sentence in demand_sentences(plan):
+        yield Text(sentence, style="bold red")
+
+
+def _changes(plan: Plan) -> Iterator[Text]:
     counted: set[type[Change]] = set()
     for kind, noun, sign, style in _COUNTED:
         alike = [change for change in plan.changes if isinstance(change, kind) and not risk_of(change).is_destructive]
@@ -154,54 +185,38 @@ def text(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     for change in plan.changes:
         if type(change) not in counted or risk_of(change).is_destructive:
             yield from _change_lines(change)
-    for blocked in plan.blocked:
-        yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
-        yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
-    yield from loaded.lines(plan, is_verbose=is_verbose)
-    yield from (Text.assemble(("  ✗ ", "bold red"), loss) for loss in plan.losses)
-    for note in plan.notes[:_FEW]:
-        yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
-    if plan.unread_servers:
-        yield Text.assemble(("  ? ", "yellow"), _unread(plan))
-    for server in plan.leaving:
-        yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops, and leaves the meta group")
-    yield from _stage_lines(plan)
-    if not plan.is_empty:
-        yield Text("")
-    yield Text(summary(plan), style="bold")
 
 
 def _stage_lines(plan: Plan) -> Iterator[Text]:
     """The stages, where there is more than one: what is done in which order, and what must hold before."""
-    found = list(stages(plan))
-    if len(found) < 2 and not any(stage.waits for stage in found):  # noqa: PLR2004
+    plan_stages = list(stages(plan))
+    if len(plan_stages) < 2 and not any(stage.waits for stage in plan_stages):  # noqa: PLR2004
         return
     yield Text("")
     yield Text("  in stages:")
-    for number, stage in enumerate(found, 1):
+    for number, stage in enumerate(plan_stages, 1):
         for clause in stage.waits:
             yield Text.assemble("      until ", clause, style="dim")
         yield Text.assemble(f"   {number:2} ", (stage.title, "bold"), f"  {stage.counts}" if stage.counts else "")
 
 
 def _common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]:
-    """What many updates do: each field once, with the number of those that it changes of."""
-    fields = Counter(
-        _FieldLine(
-            field.field, value(field.field, field.before), value(field.field, field.after), field.risk, field.why
-        )
-        for change in changes
-        if isinstance(change, Update | UpdateConsumer)
-        for field in change.fields
-    )
-    by_field: dict[tuple[str, Risk, str], list[tuple[_FieldLine, int]]] = {}
-    for line, number in fields.items():
-        by_field.setdefault((line.field, line.risk, line.why), []).append((line, number))
-    for (name, risk, why), lines in by_field.items():
-        total = sum(number for _, number in lines)
-        what = f"{lines[0][0].before} → {lines[0][0].after}" if len(lines) == 1 else f"{len(lines):,} different values"
+    """What many updates do: each field once, with the number of streams or consumers that it changes."""
+    counts: dict[tuple[str, Risk, str], Counter[tuple[str, str]]] = {}
+    for change in changes:
+        for field in change.fields if isinstance(change, Update | UpdateConsumer) else ():
+            values = format_value(field.field, field.before), format_value(field.field, field.after)
+            counts.setdefault((field.field, field.risk, field.why), Counter())[values] += 1
+    for (name, risk, why), by_values in counts.items():
+        if len(by_values) == 1:
+            ((before, after),) = by_values
+            what = f"{before} → {after}"
+        else:
+            what = f"{len(by_values):,} different values"
         yield Text.assemble(
-            f"      {name}: {what}  ", (f"{risk.value}: {why}", _RISK_STYLE[risk]), f"  ({_count(total, noun)})"
+            f"      {name}: {what}  ",
+            (f"{risk.value}: {why}", _RISK_STYLE[risk]),
+            f"  ({_count(by_values.total(), noun)})",
         )
 
 
@@ -213,20 +228,8 @@ def _change_lines(change: Change) -> Iterator[Text]:
     where = f"  {change.role.value if change.role else 'unknown'} stream in {change.region or '?'}"
     match change:
         case Create():
-            shown = [
-                f"{field} {value(field, change.config.fields[field])}"
-                for field in _SHOWN_OF_CREATE
-                if field in change.config.fields and change.config.fields[field] not in (-1, [])
-            ]
-            sources = change.config.source_names
-            if sources:
-                shown.insert(0, f"sources {', '.join(sources)}")
-            if change.config.mirror_name:
-                shown.insert(0, f"mirrors {change.config.mirror_name}")
-            if change.readers:
-                shown.append(f"begins after what {', '.join(change.readers)} took of one before")
             yield Text.assemble(("  + ", "green"), name, where)
-            yield Text(f"      {' · '.join(shown)}", style="dim")
+            yield Text(f"      {' · '.join(_create_details(change))}", style="dim")
         case Update():
             yield Text.assemble(("  ~ ", "yellow"), name, where, " (adopted)" if change.adopts else "")
             for field in change.fields:
@@ -238,82 +241,93 @@ def _change_lines(change: Change) -> Iterator[Text]:
             assert_never(change)
 
 
+def _create_details(change: Create) -> Iterator[str]:
+    config = change.config
+    if config.mirror_name:
+        yield f"mirrors {config.mirror_name}"
+    if config.source_names:
+        yield f"sources {', '.join(config.source_names)}"
+    for field in _SHOWN_OF_CREATE:
+        if field in config.fields and config.fields[field] not in (-1, []):
+            yield f"{field} {format_value(field, config.fields[field])}"
+    if change.readers:
+        yield f"begins after what {', '.join(change.readers)} took of one before"
+
+
 def _consumer_lines(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> Iterator[Text]:
     name, where = (change.config.name, "bold"), f"  consumer in {change.region or '?'}"
     match change:
         case CreateConsumer():
-            shown = [
-                f"{field} {value(field, change.config.fields[field])}"
-                for field in ("filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver")
-                if change.config.fields.get(field) not in (None, -1)
-            ]
+            stated = [field for field in _SHOWN_OF_CONSUMER if change.config.fields.get(field) not in (None, -1)]
+            details = [f"{field} {format_value(field, change.config.fields[field])}" for field in stated]
             yield Text.assemble(("  + ", "green"), name, where)
-            yield Text(f"      {' · '.join(shown)}", style="dim")
+            yield Text(f"      {' · '.join(details)}", style="dim")
         case UpdateConsumer():
             yield Text.assemble(("  ~ ", "yellow"), name, where, " (adopted)" if change.adopts else "")
-            for field in change.fields:
-                yield _field_line(field)
+            for field_change in change.fields:
+                yield _field_line(field_change)
         case DeleteConsumer():
             yield Text.assemble(("  - ", "bold red"), name, where, ("  data loss: how far it is", "bold red"))
 
 
 def _field_line(change: FieldChange) -> Text:
+    before, after = format_value(change.field, change.before), format_value(change.field, change.after)
+    removal = f"  ({change.removal})" if change.removal is not None else ""
     return Text.assemble(
-        f"      {change.field}: {value(change.field, change.before)} → {value(change.field, change.after)}  ",
+        f"      {change.field}: {before} → {after}  ",
         (f"{change.risk.value}: {change.why}", _RISK_STYLE[change.risk]),
+        removal,
     )
 
 
-def _unread(plan: Plan) -> str:
-    said = (
-        f"what is loaded could not be read on {', '.join(plan.unread_servers)}: "
-        "does `monitor` under `connect` list every server, and do all of them run?"
-    )
-    waiting = sum(phase_of(change) > Phase.MAPPINGS for change in plan.changes)
-    return f"{said} Until then {_count(waiting, 'removal')} must wait." if waiting else said
-
-
-def markdown(plan: Plan, routing: str) -> str:
+def render_markdown(plan: Plan, routing: str) -> str:
     """The plan as Markdown, for a comment on a pull request, with what *routing* says."""
-    lines = [f"### vstream plan: {plan.topology}", "", summary(plan), "", routing, ""]
+    lines = [f"### vstream plan: {plan.topology}", "", summary(plan), ""]
+    for sentence in demand_sentences(plan):
+        lines += [f"**{sentence}**", ""]
+    lines += [routing, ""]
     if plan.changes or plan.blocked:
         lines += ["| | stream | region | change | risk |", "|---|---|---|---|---|"]
-    for change in plan.changes:
-        if isinstance(change, Update | UpdateConsumer):
-            details = "<br>".join(
-                f"{markdown_code(one.field)}: {markdown_code(value(one.field, one.before))} → "
-                f"{markdown_code(value(one.field, one.after))} ({markdown_text(one.why)})"
-                for one in change.fields
-            )
-        else:
-            details = _verb(change)
-        lines.append(
-            f"| {_sign(change)} | {markdown_code(change.config.name)} | {change.region or '?'} | {details} | {risk_of(change).value} |"
-        )
+    lines += [_change_row(change) for change in plan.changes]
     lines += [
-        f"| ! | {markdown_code(one.name)} | {one.region or '?'} | blocked: {markdown_text(one.reason)} | |"
-        for one in plan.blocked
+        f"| ! | {markdown_code(blocked.name)} | {blocked.region or '?'} | blocked: {markdown_text(blocked.reason)} | |"
+        for blocked in plan.blocked
     ]
     if plan.rules:
         lines += ["", "| | loaded | servers |", "|---|---|---|"]
-        for rule in plan.rules:
-            sign = "+" if rule.before is None else "-" if rule.after is None else "~"
-            kind, (about, _) = loaded.name_rule(rule)
-            lines.append(
-                f"| {sign} | {kind if rule.kind != RULE else ''}{markdown_code(about)} | {', '.join(rule.servers)} |"
-            )
-    found = list(stages(plan))
-    if len(found) > 1:
+    lines += [_rule_row(rule) for rule in plan.rules]
+    plan_stages = list(stages(plan))
+    if len(plan_stages) > 1:
         lines += ["", "| stage | what | begins once |", "|---|---|---|"]
         lines += [
             f"| {number} | {stage.title}: {stage.counts} | {markdown_text('; '.join(stage.waits))} |"
-            for number, stage in enumerate(found, 1)
+            for number, stage in enumerate(plan_stages, 1)
         ]
     lines += [f"- **data loss**: {markdown_text(loss)}" for loss in plan.losses]
     lines += [f"- {markdown_code(note.name)} {markdown_text(note.text)}" for note in plan.notes]
-    if plan.unread_servers:
-        lines += ["", f"{_unread(plan)}"]
+    for sentence in unknown_sentences(plan):
+        lines += ["", markdown_text(sentence)]
     return "\n".join(map(clean, lines)) + "\n"
+
+
+def _change_row(change: Change) -> str:
+    details = _verb(change)
+    if isinstance(change, Update | UpdateConsumer):
+        details = "<br>".join(_field_cell(field) for field in change.fields)
+    sign = _SIGNS[_verb(change)]
+    return f"| {sign} | {markdown_code(change.config.name)} | {change.region or '?'} | {details} | {risk_of(change).value} |"
+
+
+def _field_cell(change: FieldChange) -> str:
+    before, after = format_value(change.field, change.before), format_value(change.field, change.after)
+    why = change.why if change.removal is None else f"{change.why}; {change.removal}"
+    return f"{markdown_code(change.field)}: {markdown_code(before)} → {markdown_code(after)} ({markdown_text(why)})"
+
+
+def _rule_row(rule: RuleChange) -> str:
+    kind, (about, _) = loaded.name_rule(rule)
+    kind = "" if rule.kind == RULE else kind
+    return f"| {loaded.sign_of(rule)} | {kind}{markdown_code(about)} | {', '.join(rule.servers)} |"
 
 
 def _verb(change: Change) -> str:
@@ -326,10 +340,6 @@ def _verb(change: Change) -> str:
             return "delete"
         case _:
             assert_never(change)
-
-
-def _sign(change: Change) -> str:
-    return {"create": "+", "update": "~", "delete": "-"}[_verb(change)]
 
 
 def _count(number: int, noun: str) -> str:

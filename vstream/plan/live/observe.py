@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
+from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, endpoint_problems, open_connection
 from vstream.jetstream.domain_router import DomainRoutingConnection
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import (
@@ -30,7 +30,7 @@ from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, RO
 from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from vstream.topology.consumer_config import ObservedConsumer
     from vstream.topology.model import Endpoint, Topology
@@ -46,16 +46,21 @@ _IN_FLIGHT = 32
 
 @asynccontextmanager
 async def connect_all(
-    topology: Topology, endpoints: Mapping[str, Endpoint], *, timeout: float = CONNECT_TIMEOUT
+    topology: Topology,
+    endpoints: Mapping[str, Endpoint],
+    *,
+    timeout: float = CONNECT_TIMEOUT,
+    on_open: Callable[[str], None] = lambda _region: None,
 ) -> AsyncIterator[Mapping[str, Connection | NotReachableError]]:
     """
-    One connection to each region that can be reached, and the reason for each that cannot.
+    One connection to each region that can be reached, and the reason for each that cannot. *on_open* is told each region.
 
-    Raises VstreamError if a connection leads to another cluster than the region's,
-    or to a server that is older than the topology promises.
+    Raises VstreamError with every file, context and variable that is missing, before anything is dialled; and if a
+    connection leads to another cluster than the region's, or to a server that is older than the topology promises.
     """
+    _check_endpoints(topology, endpoints)
     opened = await asyncio.gather(
-        *(_open(region.name, endpoints.get(region.name), timeout) for region in topology.regions)
+        *(_open(region.name, endpoints.get(region.name), timeout, on_open) for region in topology.regions)
     )
     connections = {region.name: one for region, one in zip(topology.regions, opened, strict=True)}
     try:
@@ -69,7 +74,24 @@ async def connect_all(
         await asyncio.gather(*(one.close() for one in opened if isinstance(one, Connection)))
 
 
-async def _open(region: str, endpoint: Endpoint | None, timeout: float) -> Connection | NotReachableError:
+def _check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
+    """Raises VstreamError with everything that is wrong with *endpoints* before any server is dialled."""
+    problems = [
+        problem
+        for region in topology.regions
+        if region.name in endpoints
+        for problem in endpoint_problems(endpoints[region.name], region.name)
+    ]
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
+        raise VstreamError("; ".join(problem.message for problem in problems), hint="; ".join(hints))
+
+
+async def _open(
+    region: str, endpoint: Endpoint | None, timeout: float, on_open: Callable[[str], None]
+) -> Connection | NotReachableError:
     if endpoint is None:
         return NotReachableError(
             f"nothing says how to reach region `{region}`", hint=f"add `{region}` to `connect` in the topology"
@@ -78,6 +100,8 @@ async def _open(region: str, endpoint: Endpoint | None, timeout: float) -> Conne
         return await open_connection(endpoint, region, timeout=timeout)
     except NotReachableError as error:
         return error
+    finally:
+        on_open(region)
 
 
 def _check(topology: Topology, region: str, connection: Connection) -> None:
