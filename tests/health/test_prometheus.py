@@ -76,7 +76,7 @@ def test_margins_and_beacons() -> None:
     picture = assess(TOPOLOGY, replace(facts, lags={pair: late}))
     thin = picture.thinnest
     assert thin is not None
-    assert (thin.origin, thin.reader, thin.kept) == (*pair, 3600)
+    assert (thin.origin, thin.reader, thin.retention) == (*pair, 3600)
     assert thin.margin == pytest.approx(1200)
     assert picture.as_dict()["margin"] == thin.as_dict()
     assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it gone)" in shown(picture)
@@ -100,7 +100,7 @@ def test_a_stream_that_is_full_keeps_less_than_its_age() -> None:
     def kept(number: int) -> set[float | None]:
         origin = replace(facts.streams["foo-write-west"], bytes=number, first_at=facts.at - 60)
         picture = assess(topology, replace(facts, streams={**facts.streams, origin.name: origin}))
-        return {one.kept for one in picture.pairs if one.origin == origin.name}
+        return {one.retention for one in picture.pairs if one.origin == origin.name}
 
     assert kept(500) == {3600}
     assert kept(990) == {60}

@@ -63,7 +63,7 @@ def command(
                 "findings": findings_as_dicts(different),
                 "unknown": findings_as_dicts(unknown),
                 "configs_compared": diagnosis.configs,
-                "configs_unread": [{"server": one.about, "problem": one.evidence} for one in unread],
+                "configs_unread": [{"server": finding.about, "problem": finding.evidence} for finding in unread],
             },
         )
     else:

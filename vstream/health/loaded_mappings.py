@@ -99,7 +99,7 @@ class LoadedMappings:
 
     changes: tuple[RuleChange, ...] = ()
     """Everything that some server has not loaded as the topology says."""
-    known: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
     """The servers whose rules were read and compared."""
     foreign_tokens: tuple[ForeignToken, ...] = ()
     """Those of the changes that are tokens: a finding of its own."""
@@ -108,7 +108,7 @@ class LoadedMappings:
 
     def is_ok(self, server: str) -> bool | None:
         """Whether *server* has loaded what the topology says; None where that is not known."""
-        if server not in self.known:
+        if server not in self.servers:
             return None
         return not any(server in change.servers for change in self.changes)
 
@@ -138,8 +138,8 @@ class LoadedMappings:
         return MappingDifference(
             servers=servers,
             sources=tuple(sources),
-            is_partial=set(servers) < self.known,
-            matching=len(self.known) - len(servers),
+            is_partial=set(servers) < self.servers,
+            matching=len(self.servers) - len(servers),
         )
 
 
@@ -152,7 +152,7 @@ def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapsho
     plan = diff(topology, bundle, observed)
     tokens = [change for change in plan.rules if change.kind == USERS and topology.security is Security.OPERATOR]
     return LoadedMappings(
-        changes=plan.rules, known=frozenset(loaded), foreign_tokens=tuple(map(_foreign_token, tokens))
+        changes=plan.rules, servers=frozenset(loaded), foreign_tokens=tuple(map(_foreign_token, tokens))
     )
 
 

@@ -86,7 +86,7 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
         pending=pending,
         age=age,
         left=None if retention is None or age is None else max(0.0, retention - age),
-        kept=retention,
+        retention=retention,
     )
 
 

@@ -31,8 +31,10 @@ class _Family:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} gauge"
         for labels, value in self.samples:
-            written = ",".join(f'{key}="{_escape_label(one)}"' for key, one in {"topology": topology, **labels}.items())
-            yield f"{self.name}{{{written}}} {value:.15g}"
+            pairs = ",".join(
+                f'{key}="{_escape_label(value_text)}"' for key, value_text in {"topology": topology, **labels}.items()
+            )
+            yield f"{self.name}{{{pairs}}} {value:.15g}"
 
 
 def render_metrics(topology: str, status: Status | None) -> str:
@@ -132,7 +134,7 @@ def _pairs(status: Status) -> Iterator[_Family]:
         labels = {"stream": pair.virtual, "origin": pair.origin_place, "reader": pair.reader_place}
         pending.add(pair.pending, **labels)
         age.add(pair.age or 0.0, **labels)
-        retention.add(pair.kept, **labels)
+        retention.add(pair.retention, **labels)
         # Of what is on its way, nobody wants an alarm.
         left.add(None if pair.state is PairState.OK else pair.left, **labels)
         if pair.state is not PairState.OK:

@@ -51,15 +51,15 @@ class PairStatus:
     """Since when the oldest of them has been waiting; None if there is none."""
     left: float | None = None
     """Until the origin drops a message that the reader has not taken; None if it keeps all, or nothing waits."""
-    kept: float | None = None
+    retention: float | None = None
     """For how long the origin keeps a message at present; None for ever."""
 
     @property
     def margin(self) -> float | None:
         """How long an outage between the two may last, or go on, until messages are lost; None for ever."""
-        if self.kept is None:
+        if self.retention is None:
             return None
-        return 0.0 if self.state is PairState.LOSSY else max(0.0, self.kept - (self.age or 0.0))
+        return 0.0 if self.state is PairState.LOSSY else max(0.0, self.retention - (self.age or 0.0))
 
     @property
     def badness(self) -> tuple[int, float, float, int]:
@@ -82,7 +82,7 @@ class PairStatus:
             "pending": self.pending,
             "oldest_pending_age_s": None if self.age is None else round(self.age, 3),
             "lossy_in_s": None if self.left is None else round(self.left, 3),
-            "kept_s": None if self.kept is None else round(self.kept, 3),
+            "kept_s": None if self.retention is None else round(self.retention, 3),
             "margin_s": None if self.margin is None else round(self.margin, 3),
         }
 

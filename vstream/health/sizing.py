@@ -47,7 +47,7 @@ class PartSize:
     replicas: int
     bytes: float
     per_day: float
-    kept: float
+    retention: float
     """Seconds from a message's arrival to its removal; infinite where nothing removes it."""
 
     def as_dict(self) -> dict[str, Json]:
@@ -58,7 +58,7 @@ class PartSize:
             "role": self.role,
             "replicas": self.replicas,
             "bytes_per_replica": _whole(self.bytes),
-            "kept_s": _whole(self.kept),
+            "kept_s": _whole(self.retention),
         }
 
 
@@ -161,22 +161,22 @@ def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
 def _stream(stream: VirtualStream, load: Load) -> StreamSize:
     parts = []
     for part in stream.physical:
-        taken = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
+        taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
         is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
         stored = load.size + RECORD + SUBJECT + (ORIGIN_HEADER if is_sourced and stream.write else 0)
-        kept = _kept(part, taken, stored)
+        retention = _kept(part, taken_rate, stored)
         parts.append(
             PartSize(
                 stream=physical.physical_name(stream, part.role, part.place),
                 place=part.place,
                 role=part.role.value,
                 replicas=_limit(part, "num_replicas") or 1,
-                bytes=0.0 if not taken else taken * stored * kept,
-                per_day=taken * stored * DAY,
-                kept=kept,
+                bytes=0.0 if not taken_rate else taken_rate * stored * retention,
+                per_day=taken_rate * stored * DAY,
+                retention=retention,
             )
         )
-    writes = [part.kept for part in parts if part.role in {Role.WRITE.value, Role.ORIGIN.value}]
+    writes = [part.retention for part in parts if part.role in {Role.WRITE.value, Role.ORIGIN.value}]
     return StreamSize(
         name=stream.name,
         load=load,
@@ -216,7 +216,10 @@ def _crossing(stream: VirtualStream, load: Load) -> float:
             return bits * (regions - 1) + everything * (regions - 1)
         case Consistency.ORDERED | Consistency.STRETCH:
             central = stream.order or stream.origin
-            copies = max((int(str(one.fields.get("num_replicas") or 1)) for one in central.values()), default=1) - 1
+            copies = (
+                max((int(str(settings.fields.get("num_replicas") or 1)) for settings in central.values()), default=1)
+                - 1
+            )
             return bits * (regions - 1) + everything * copies + everything * (regions - 1)
 
 

@@ -230,8 +230,8 @@ class CanaryFlight:
 
 def _judge_publish(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> tuple[CheckStatus, str, str | None]:
     """What an answer to a publish means. Notes the fate of *canary*."""
-    error, said = ack.get("error"), ack.get("stream")
-    stream = naming.qualify_answer(said, target.write) if isinstance(said, str) else None
+    error, name = ack.get("error"), ack.get("stream")
+    stream = naming.qualify_answer(name, target.write) if isinstance(name, str) else None
     if isinstance(error, dict):
         canary.fate = Fate.NOT_STORED
         if error.get("err_code") == error_codes.WRONG_LAST_STREAM:

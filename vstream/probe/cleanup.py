@@ -101,20 +101,20 @@ class Cleanup:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         reader = self._flight.readers.get(region)
         first = reader.facts.last_seq + 1 if reader is not None and reader.facts is not None else 1
-        known: dict[str, int] = {}
+        sequences: dict[str, int] = {}
         for other_reader in self._flight.readers.values():
             for origin, arrival in other_reader.seen.items():
                 # Mirrors keep the sequences of an order.
                 if arrival.stream == name or part.role is Role.ORDER:
-                    known[origin] = arrival.seq
+                    sequences[origin] = arrival.seq
         until = min(self._deadline - _REQUEST, time.monotonic() + _LATE)
-        absent = [canary for canary in canaries if canary.origin not in known]
+        absent = [canary for canary in canaries if canary.origin not in sequences]
         looks = await asyncio.gather(
             *(self._find(region, name, canary.subject, canary, from_seq=first, until=until) for canary in absent)
         )
         late = {canary.origin: seq for canary, (seq, _) in zip(absent, looks, strict=True) if seq is not None}
         problem = next((problem for _, problem in looks if problem is not None), None)
-        removed = await self._clean_up(region, name, {**known, **late})
+        removed = await self._clean_up(region, name, {**sequences, **late})
         return (
             removed if problem is None or removed.status is CheckStatus.FAILED else self._unseen(region, name, problem)
         )
@@ -127,7 +127,7 @@ class Cleanup:
         while True:
             problem = None
             try:
-                found = await self._walk(region, name, subject, canary, from_seq)
+                seq = await self._walk(region, name, subject, canary, from_seq)
             except ServerError as error:
                 if error.err_code == error_codes.STREAM_NOT_FOUND:
                     return None, None
@@ -135,8 +135,8 @@ class Cleanup:
             except VstreamError as error:
                 problem = error.message
             else:
-                if found is not None:
-                    return found, None
+                if seq is not None:
+                    return seq, None
             if time.monotonic() + pause > until:
                 return None, problem
             await asyncio.sleep(pause)
@@ -205,8 +205,8 @@ class Cleanup:
     def _way(self, region: str) -> tuple[Connection, float]:
         """The connection to use for streams of *region*, and the seconds that one request may take."""
         own = self._connections.get(region)
-        others = (connection for connection in self._connections.values() if connection.is_connected)
-        connection = own if own is not None and own.is_connected else next(others, None)
+        connected = (connection for connection in self._connections.values() if connection.is_connected)
+        connection = own if own is not None and own.is_connected else next(connected, None)
         if connection is None:
             raise VstreamError("no region can be reached any more")
         return connection, max(0.1, min(_REQUEST, self._deadline - time.monotonic()))

@@ -69,8 +69,8 @@ def parse_ack(reply: Reply) -> dict[str, Any]:
 
 
 def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, Any], elapsed_ms: float) -> Check:
-    error, said = ack.get("error"), ack.get("stream") or None
-    stream = naming.qualify_answer(said, target.write) if said else None
+    error, name = ack.get("error"), ack.get("stream") or None
+    stream = naming.qualify_answer(name, target.write) if name else None
 
     def check(status: CheckStatus, detail: str, hint: str | None = None) -> Check:
         return target.check(
@@ -86,9 +86,9 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
     if isinstance(error, dict):
         if error.get("err_code") != error_codes.WRONG_LAST_STREAM:
             who = f"`{stream}`" if stream else "the stream"
-            said = f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})"
+            refusal = f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})"
             return check(
-                CheckStatus.FAILED, f"{who} answers: {said}", "the message arrived, and this stream would refuse it"
+                CheckStatus.FAILED, f"{who} answers: {refusal}", "the message arrived, and this stream would refuse it"
             )
         if stream is None:
             return check(CheckStatus.UNKNOWN, "a stream answered without naming itself")
@@ -114,12 +114,12 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
 
 
 async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Check:
-    found = await _find_physical(target, target.write)
+    expected = await _find_physical(target, target.write)
     stored_as = physical.stored_subject(target.topology.naming, target.stream, target.region, subject)
-    hint = found.hint
-    if found.facts is None:
-        detail = f"nobody listens: {found.problem}"
-    elif not any(algebra.matches(stored_as, listened) for listened in found.facts.subjects):
+    hint = expected.hint
+    if expected.facts is None:
+        detail = f"nobody listens: {expected.problem}"
+    elif not any(algebra.matches(stored_as, listened) for listened in expected.facts.subjects):
         detail, hint = f"nobody listens: `{target.write}` exists, but does not listen on `{stored_as}`", _CORRECT
     elif target.stream.consistency.has_origin:
         detail = f"nobody listens, although `{target.write}` exists: this region does not reach it"
@@ -240,9 +240,9 @@ async def probe_copy(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
     """As `probe_stream_info`, of this region's copy: by its own name where the virtual one means the origin."""
     if target.read_by == target.stream.name:
         return await probe_stream_info(target)
-    found = await _find_physical(target, target.read)
-    status = CheckStatus.OK if found.facts else CheckStatus.FAILED
-    return target.check(Hop.STREAM_INFO, status, found.problem, hint=found.hint), found.facts
+    copy = await _find_physical(target, target.read)
+    status = CheckStatus.OK if copy.facts else CheckStatus.FAILED
+    return target.check(Hop.STREAM_INFO, status, copy.problem, hint=copy.hint), copy.facts
 
 
 async def _find_physical(target: ProbeTarget, name: str) -> _Physical:

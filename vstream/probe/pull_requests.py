@@ -69,7 +69,7 @@ _STATUSES = (
     _Status("batch too large", {"batch": _MOST + 1, "no_wait": True}, _CONFLICT),
     _Status("expires too late", {"batch": 1, "expires": (_LONGEST + 5) * _NS}, _CONFLICT),
 )
-NAMES = (CREATE, ONE, ACK, BATCH, *(one.name for one in _STATUSES), GONE, NO_CONSUMER)
+NAMES = (CREATE, ONE, ACK, BATCH, *(status.name for status in _STATUSES), GONE, NO_CONSUMER)
 """In the order of the table."""
 
 
@@ -146,10 +146,10 @@ class _Pulling:
         if not arrived:
             reason = "there is no canary to pull"
             return [target.check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)]
-        one, answers = await self._pull(ONE, None, _is_a_message)
-        taken = answers[-1].reply if answers else ""
+        first_check, answers = await self._pull(ONE, None, _is_a_message)
+        ack_reply = answers[-1].reply if answers else ""
         rest, _ = await self._pull(BATCH, {"batch": _MOST, "no_wait": True}, lambda got: _is_batch(got, arrived - 1))
-        return [one, await self._acknowledge(taken), rest]
+        return [first_check, await self._acknowledge(ack_reply), rest]
 
     async def _acknowledge(self, reply: str) -> Check:
         target = self._target
@@ -172,7 +172,7 @@ class _Pulling:
 
     async def status(self, wanted: _Status) -> Check:
         def judge(answers: Sequence[Reply]) -> str | None:
-            beats = sum(one.status == _HEARTBEAT for one in answers)
+            beats = sum(answer.status == _HEARTBEAT for answer in answers)
             if answers[-1].status != wanted.ends_with:
                 return f"ended with {describe_answer(answers[-1])}, not {wanted.ends_with}"
             return "no heartbeat came" if wanted.beats and not beats else None
@@ -226,10 +226,10 @@ class _Pulling:
     ) -> tuple[Check, tuple[Reply, ...]]:
         """One pull request and its check, and the answers; none where there was an error."""
         target, payload = self._target, b"" if body is None else json.dumps(body).encode()
-        wanted = 1 if body is None else int(str(body["batch"]))
+        expected = 1 if body is None else int(str(body["batch"]))
 
         async def ask(timeout: float) -> tuple[Reply, ...]:
-            left = wanted
+            left = expected
 
             def is_last(answer: Reply) -> bool:
                 nonlocal left
@@ -252,7 +252,7 @@ class _Pulling:
                 status,
                 outcome.problem or ("a message" if last.status is None else str(last.status)),
                 form=name,
-                answered_by=next((_of(target, one.reply) for one in outcome.answers if one.reply), None),
+                answered_by=next((_of(target, answer.reply) for answer in outcome.answers if answer.reply), None),
                 elapsed_ms=outcome.elapsed_ms,
             ),
             outcome.answers,

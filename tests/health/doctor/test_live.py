@@ -197,7 +197,9 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
     await world.create_all()
     for number, data in ((1, b"1"), (2, b"2"), (3, b"another"), (4, b"one more")):
         await world.connections["west"].request(f"foo.{number}", data)
-    end = LostEnd(virtual="foo", origin="foo-write-west", place="west", last=4, taken=5, readers=("foo-read-east",))
+    end = LostEnd(
+        virtual="foo", origin="foo-write-west", place="west", last=4, last_taken=5, readers=("foo-read-east",)
+    )
     taken = {
         number: Copy(seq=number, subject=f"foo.{number}", headers={}, data=b"%d" % number, reader="foo-read-east")
         for number in range(1, 6)

@@ -188,7 +188,7 @@ def test_what_a_repair_would_do_in_words() -> None:
         reader="foo-read-east",
         place="east",
         origin="foo-write-west",
-        wanted={"foo-write-west": SequenceSet([(5, 6)]), "foo-read-west": SequenceSet([(8, 8)])},
+        by_holder={"foo-write-west": SequenceSet([(5, 6)]), "foo-read-west": SequenceSet([(8, 8)])},
         left={"it is a schedule": SequenceSet([(9, 9)])},
     )
     assert (replay.count, replay.sequences.runs()) == (3, [(5, 6), (8, 8)])

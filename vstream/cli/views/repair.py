@@ -93,7 +93,7 @@ def _refill(refill: Refill) -> Iterator[Text]:
         "blocked " if refill.obstacle else "refill  ",
         _style(refill.obstacle),
         lost.origin,
-        f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have taken up to {lost.taken:,}",
+        f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have taken up to {lost.last_taken:,}",
     )
     if refill.obstacle:
         yield Text(f"        {refill.obstacle}")
@@ -117,7 +117,7 @@ def render_contents(found: ContentRepairs) -> Iterator[Text]:
                 replay.reader,
                 f" in {replay.place}: it lacks {_messages(replay.count)} of {replay.origin}, {replay.sequences.words()}",
             )
-            yield Text(f"        put them in at its end, as {list_names(sorted(replay.wanted))} has them")
+            yield Text(f"        put them in at its end, as {list_names(sorted(replay.by_holder))} has them")
         for reason, sequences in sorted(replay.left.items()):
             yield _line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.words()} of {replay.origin}: {reason}"
@@ -159,9 +159,9 @@ def render_repaired_sourcing(found: SourcingRepairs, left: Collection[str]) -> I
             yield _line("resumed  ", "bold green", standstill.reader, f": it takes from {origins} again")
     for refill in found.refills:
         if not refill.obstacle:
-            count = refill.lost.taken - refill.lost.last
+            count = refill.lost.last_taken - refill.lost.last
             yield _line(
-                "refilled ", "bold green", refill.lost.origin, f": {count:,} messages, to {refill.lost.taken:,}"
+                "refilled ", "bold green", refill.lost.origin, f": {count:,} messages, to {refill.lost.last_taken:,}"
             )
 
 

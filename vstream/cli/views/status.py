@@ -129,11 +129,11 @@ def matrix(status: Status) -> Table:
 def margin(status: Status) -> list[Text]:
     """How long an outage may last, or go on, until the first message is lost."""
     thin = status.thinnest
-    if thin is None or thin.margin is None or thin.kept is None:
+    if thin is None or thin.margin is None or thin.retention is None:
         return []
-    pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {format_duration(thin.kept)}"
-    waits = f", {format_duration(thin.age)} of it gone" if thin.age is not None and thin.margin < thin.kept else ""
-    style = "bold red" if thin.margin < _THIN * thin.kept else "bold"
+    pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {format_duration(thin.retention)}"
+    waits = f", {format_duration(thin.age)} of it gone" if thin.age is not None and thin.margin < thin.retention else ""
+    style = "bold red" if thin.margin < _THIN * thin.retention else "bold"
     return [
         Text.assemble(("outage margin ", "bold"), (format_duration(thin.margin), style), (f"  ({pair}{waits})", "dim")),
         Text(),

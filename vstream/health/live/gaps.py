@@ -61,7 +61,7 @@ async def find_gaps(
             except VstreamError:
                 return ()  # it is not known: other findings say that it does not answer
 
-    return tuple(each for some in await asyncio.gather(*map(one, chosen)) for each in some)
+    return tuple(each for proven in await asyncio.gather(*map(one, chosen)) for each in proven)
 
 
 async def _of(

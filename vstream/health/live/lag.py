@@ -123,7 +123,9 @@ class _Search:
         last = await get_message(connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._left())
         if last is None:
             return None, False
-        stream = next(one for one in self._topology.streams if one.name == feed.virtual)
+        stream = next(
+            virtual_stream for virtual_stream in self._topology.streams if virtual_stream.name == feed.virtual
+        )
         subject = physical.published_subject(self._topology.naming, stream, last.subject)
         there = await direct.last_by_subject(
             self._to(feed.reader.place), feed.reader.name, subject, timeout=self._left()

@@ -27,7 +27,7 @@ async def check_region(
     away = [physical.write_stream_in(stream, name) for stream in streams]
     control, reached = await asyncio.gather(
         _control(connection, patience),
-        asyncio.gather(*(_origin(JetStreamAdmin(connection), one, patience) for one in away)),
+        asyncio.gather(*(_origin(JetStreamAdmin(connection), origin, patience) for origin in away)),
     )
     return RegionSnapshot(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
 

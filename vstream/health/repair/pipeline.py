@@ -90,7 +90,9 @@ class SourcingRepairs:
     @property
     def has_blocked(self) -> bool:
         """Whether something cannot be done from here."""
-        return any(refill.obstacle for refill in self.refills) or any(one.obstacle for one in self.standstills)
+        return any(refill.obstacle for refill in self.refills) or any(
+            standstill.obstacle for standstill in self.standstills
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,8 +107,8 @@ class ContentRepairs:
     @property
     def is_open(self) -> bool:
         """Whether something could be done about any of it, or is not known."""
-        has_replays = any(one.count for one in self.replays)
-        return bool(self.unread or has_replays or any(one.count for one in self.duplicates))
+        has_replays = any(item.count for item in self.replays)
+        return bool(self.unread or has_replays or any(item.count for item in self.duplicates))
 
 
 class RepairObserver(Protocol):
@@ -156,13 +158,13 @@ class RepairResult:
         return {
             "topology": self.request.topology.name,
             "is_done": self.request.is_approved,
-            "leftovers": [one.as_dict() for one in self.sourcing.leftovers],
-            "standstills": [one.as_dict() for one in self.sourcing.standstills],
-            "refills": [one.as_dict() for one in self.sourcing.refills],
+            "leftovers": [item.as_dict() for item in self.sourcing.leftovers],
+            "standstills": [item.as_dict() for item in self.sourcing.standstills],
+            "refills": [item.as_dict() for item in self.sourcing.refills],
             "repaired": list(ready) if self.request.is_approved else [],
-            "unknown": [one.as_dict() for one in self.sourcing.unknown],
-            "replays": [one.as_dict() for one in self.contents.replays],
-            "doubles": [one.as_dict() for one in self.contents.duplicates],
+            "unknown": [item.as_dict() for item in self.sourcing.unknown],
+            "replays": [item.as_dict() for item in self.contents.replays],
+            "doubles": [item.as_dict() for item in self.contents.duplicates],
             "unread": dict(self.contents.unread),
             "open": list(self.left),
         }

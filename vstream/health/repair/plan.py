@@ -80,7 +80,7 @@ class Replay:
     reader: str
     place: str
     origin: str
-    wanted: Mapping[str, SequenceSet]
+    by_holder: Mapping[str, SequenceSet]
     """Sequences in the origin, by the stream that they can be had from."""
     left: Mapping[str, SequenceSet] = field(default_factory=dict)
     """Those that have to stay missing, by the reason."""
@@ -88,12 +88,12 @@ class Replay:
     @property
     def count(self) -> int:
         """How many would be put in."""
-        return sum(map(len, self.wanted.values()))
+        return sum(map(len, self.by_holder.values()))
 
     @property
     def sequences(self) -> SequenceSet:
         """Which."""
-        return SequenceSet(run for some in self.wanted.values() for run in some.runs())
+        return SequenceSet(run for sequences in self.by_holder.values() for run in sequences.runs())
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -104,8 +104,8 @@ class Replay:
             "origin": self.origin,
             "missing": self.count,
             "runs": [list(run) for run in self.sequences.runs()[:_NAMED]],
-            "from": {name: len(some) for name, some in sorted(self.wanted.items())},
-            "left": {reason: len(some) for reason, some in sorted(self.left.items())},
+            "from": {name: len(sequences) for name, sequences in sorted(self.by_holder.items())},
+            "left": {reason: len(sequences) for reason, sequences in sorted(self.left.items())},
         }
 
 
@@ -144,9 +144,9 @@ class Duplicates:
             "reader": self.reader,
             "place": self.place,
             "copies": self.count,
-            "examples": [_twin(one) for one in self.examples],
+            "examples": [_twin(pair) for pair in self.examples],
             "differing": sum(self.differing.values()),
-            "differing_examples": [_twin(one) for one in self.stay],
+            "differing_examples": [_twin(pair) for pair in self.stay],
         }
 
 
@@ -224,11 +224,11 @@ class Standstill:
         }
 
 
-def _twin(twin: DuplicatePair) -> dict[str, Json]:
+def _twin(pair: DuplicatePair) -> dict[str, Json]:
     return {
-        "origin": twin.origin,
-        "origin_seq": twin.seq,
-        "stays": twin.stays,
-        "goes": twin.goes,
-        "differs": twin.differs,
+        "origin": pair.origin,
+        "origin_seq": pair.seq,
+        "stays": pair.stays,
+        "goes": pair.goes,
+        "differs": pair.differs,
     }

@@ -31,7 +31,7 @@ class LostEnd:
     place: str
     last: int
     """Its last sequence."""
-    taken: int
+    last_taken: int
     """The highest sequence that a reader has taken."""
     readers: tuple[str, ...]
     """Those that are past its end, the one that is furthest first."""
@@ -70,13 +70,13 @@ class Refill:
                 f"from sequence {self.rewritten:,} to {self.lost.last:,} it holds other messages than its readers took: "
                 "something was published after its end was lost, was acknowledged, and was skipped by them. Stop "
                 "publishing; `vstream audit` names what is missing where. Publish those again under other message ids "
-                f"once its sequence is past {self.lost.taken:,}"
+                f"once its sequence is past {self.lost.last_taken:,}"
             )
         if self.absent and self.filler is None:
             return (
                 f"no reader holds {format_sequences(self.absent)}, and without a `canary` subject in the topology nothing "
                 "can stand in for them. Give the stream one, or move its sequence forward yourself: "
-                f"`nats stream purge --seq {self.lost.taken + 1}`, which drops what slower readers have not taken"
+                f"`nats stream purge --seq {self.lost.last_taken + 1}`, which drops what slower readers have not taken"
             )
         return None
 
@@ -87,7 +87,7 @@ class Refill:
             "origin": self.lost.origin,
             "place": self.lost.place,
             "last_seq": self.lost.last,
-            "taken": self.lost.taken,
+            "taken": self.lost.last_taken,
             "readers": list(self.lost.readers),
             "copies": len(self.copies),
             "absent": list(self.absent),
@@ -98,8 +98,10 @@ class Refill:
 def find_lost_ends(status: Status) -> tuple[LostEnd, ...]:
     """The streams of *picture* that have lost their end, by name."""
     ends: dict[str, LostEnd] = {}
-    behind = [one for one in status.pairs if one.state is PairState.ROLLED_BACK]
-    for pair in sorted(behind, key=lambda one: (one.origin, -(one.cursor or 0), one.reader)):
+    behind = [pair_behind for pair_behind in status.pairs if pair_behind.state is PairState.ROLLED_BACK]
+    for pair in sorted(
+        behind, key=lambda pair_behind: (pair_behind.origin, -(pair_behind.cursor or 0), pair_behind.reader)
+    ):
         if pair.cursor is None or pair.last is None:
             continue
         before = ends.get(pair.origin)
@@ -108,7 +110,7 @@ def find_lost_ends(status: Status) -> tuple[LostEnd, ...]:
             origin=pair.origin,
             place=pair.origin_place,
             last=pair.last if before is None else max(before.last, pair.last),
-            taken=pair.cursor if before is None else max(before.taken, pair.cursor),
+            last_taken=pair.cursor if before is None else max(before.last_taken, pair.cursor),
             readers=(*(before.readers if before else ()), pair.reader),
         )
     return tuple(ends.values())

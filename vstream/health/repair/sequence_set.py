@@ -105,7 +105,7 @@ class SequenceSet:
     def within(self, first: int, last: int) -> SequenceSet:
         """Those from *first* to *last*."""
         return SequenceSet(
-            (max(one, first), min(other, last)) for one, other in self.runs() if one <= last and other >= first
+            (max(start, first), min(end, last)) for start, end in self.runs() if start <= last and end >= first
         )
 
     def __and__(self, other: SequenceSet) -> SequenceSet:

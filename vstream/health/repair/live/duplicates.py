@@ -73,10 +73,10 @@ def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tupl
 
 
 async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
-    kept, copy = await asyncio.gather(
+    stored, copy = await asyncio.gather(
         _read_stored(scan.connection, scan.name, stays), _read_stored(scan.connection, scan.name, goes)
     )
-    return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(kept, copy, seq))
+    return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(stored, copy, seq))
 
 
 async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:

@@ -100,7 +100,7 @@ async def find_missing(
         stream=stream,
         scans=tuple(scans),
         unread=unread,
-        replays=tuple(one for one in replays if one.count or one.left),
+        replays=tuple(planned for planned in replays if planned.count or planned.left),
     )
 
 
@@ -155,44 +155,46 @@ class Fetcher:
         self, scan: Scan, origin: PhysicalStream, lacks: SequenceSet, own: Mapping[str, SequenceSet], scans: list[Scan]
     ) -> Replay:
         """What of *lacks* can be put into the stream of *scan* again, and from where it can be had."""
-        wanted: dict[str, SequenceSet] = {}
+        by_holder: dict[str, SequenceSet] = {}
         left: dict[str, SequenceSet] = defaultdict(SequenceSet)
         holders = [(origin.name, own.get(origin.name, SequenceSet()))]
-        holders += [(one.name, one.held[origin.name].runs) for one in scans if one is not scan]
+        holders += [
+            (other_scan.name, other_scan.held[origin.name].runs) for other_scan in scans if other_scan is not scan
+        ]
         if len(scan.held[origin.name].identities) > 1:
             return self._replay(
                 scan, origin, {}, {"the write stream was made again since, with sequences from 1": lacks}
             )
         for holder, held in holders:
-            some = lacks & held
-            if not some:
+            available = lacks & held
+            if not available:
                 continue
-            lacks -= some
+            lacks -= available
             fit = SequenceSet()
             done = 0
             if _keeps_last(scan):
-                some = await self._newest(origin.name, holder, some)
-            async for seq, message in self.fetch(origin, holder, some):
+                available = await self._newest(origin.name, holder, available)
+            async for seq, message in self.fetch(origin, holder, available):
                 done += 1
-                self._tick(done, len(some))
+                self._tick(done, len(available))
                 reason = await self._reason(scan, message)
                 if reason is None:
                     fit.add(seq)
                 elif reason:
                     left[reason].add(seq)
             if fit:
-                wanted[holder] = fit
-        return self._replay(scan, origin, wanted, left)
+                by_holder[holder] = fit
+        return self._replay(scan, origin, by_holder, left)
 
     def _replay(
-        self, scan: Scan, origin: PhysicalStream, wanted: Mapping[str, SequenceSet], left: Mapping[str, SequenceSet]
+        self, scan: Scan, origin: PhysicalStream, by_holder: Mapping[str, SequenceSet], left: Mapping[str, SequenceSet]
     ) -> Replay:
         return Replay(
             virtual=self._stream.name,
             reader=scan.name,
             place=scan.place,
             origin=origin.name,
-            wanted=wanted,
+            by_holder=by_holder,
             left=dict(left),
         )
 
@@ -200,11 +202,11 @@ class Fetcher:
         """Those of *lacks* that are the last of their subject in *holder*: what came before was to be replaced."""
         newest: dict[str, int] = {}
         connection = lag.connection_to(self._connections, self._places[holder])
-        async for message, said in read_provenances(connection, holder, 1, self._tick):
+        async for message, provenance in read_provenances(connection, holder, 1, self._tick):
             if holder == origin:
                 newest[message.subject] = message.seq
-            elif said is not None and said.origin == origin:
-                newest[message.subject] = max(newest.get(message.subject, 0), said.seq)
+            elif provenance is not None and provenance.origin == origin:
+                newest[message.subject] = max(newest.get(message.subject, 0), provenance.seq)
         return SequenceSet((seq, seq) for seq in newest.values() if seq in lacks)
 
     async def fetch(
@@ -215,18 +217,18 @@ class Fetcher:
         where: dict[int, int] | None = None
         if holder != origin.name:
             where = {}
-            async for message, said in read_provenances(connection, holder, 1, self._tick):
-                if said is not None and said.origin == origin.name and said.seq in wanted:
-                    where.setdefault(said.seq, message.seq)
+            async for message, provenance in read_provenances(connection, holder, 1, self._tick):
+                if provenance is not None and provenance.origin == origin.name and provenance.seq in wanted:
+                    where.setdefault(provenance.seq, message.seq)
         block: list[int] = []
         for seq in wanted:
             block.append(seq)
             if len(block) == _AT_ONCE:
-                for found in await self._block(connection, holder, block, where, origin.place):
-                    yield found
+                for fetched in await self._block(connection, holder, block, where, origin.place):
+                    yield fetched
                 block = []
-        for found in await self._block(connection, holder, block, where, origin.place):
-            yield found
+        for fetched in await self._block(connection, holder, block, where, origin.place):
+            yield fetched
 
     async def _block(
         self,
@@ -237,12 +239,12 @@ class Fetcher:
         region: str,
     ) -> list[tuple[int, DirectMessage]]:
         there = [(seq, seq if where is None else where.get(seq)) for seq in seqs]
-        known = [(seq, at) for seq, at in there if at is not None]
+        located = [(seq, at) for seq, at in there if at is not None]
         messages = await asyncio.gather(
-            *(direct.leader_get_by_seq(connection, holder, at, timeout=PATIENCE) for _, at in known)
+            *(direct.leader_get_by_seq(connection, holder, at, timeout=PATIENCE) for _, at in located)
         )
         block: list[tuple[int, DirectMessage]] = []
-        for (seq, _), message in zip(known, messages, strict=True):
+        for (seq, _), message in zip(located, messages, strict=True):
             if message is None:
                 continue
             if where is None:

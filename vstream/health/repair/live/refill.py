@@ -45,7 +45,7 @@ async def plan_refill(
     """
     stream = _stream(topology, lost)
     copies: dict[int, Copy] = {}
-    sequences = range(lost.last + 1, lost.taken + 1)
+    sequences = range(lost.last + 1, lost.last_taken + 1)
     for reader in lost.readers:
         if all(seq in copies for seq in sequences):
             break
@@ -78,7 +78,7 @@ async def _copies(
             origin, seq = (
                 (lost.origin, message.seq) if is_mirror else lag.origin_of(message, (lost.origin,), reader.name)
             )
-            if origin == lost.origin and seq <= lost.taken:
+            if origin == lost.origin and seq <= lost.last_taken:
                 copies.append(_copy(message, seq, reader.name))
         # One that is still there is looked at too: whether it is the same tells if somebody has published since.
         if copies and copies[-1].seq <= max(lost.last, 1):
@@ -87,8 +87,8 @@ async def _copies(
 
 
 def _copy(message: DirectMessage, seq: int, reader: str) -> Copy:
-    kept = [name for name in message.headers if name.lower() not in _DROPPED and not name.startswith(_EXPECTED)]
-    headers = {name: message.headers[name] for name in kept}
+    names = [name for name in message.headers if name.lower() not in _DROPPED and not name.startswith(_EXPECTED)]
+    headers = {name: message.headers[name] for name in names}
     return Copy(seq=seq, subject=message.subject, headers=headers, data=message.data, reader=reader)
 
 
@@ -128,8 +128,8 @@ async def refill(wanted: Refill, connection: Connection, on_progress: Callable[[
     """
     lost = wanted.lost
     by_seq = {copy.seq: copy for copy in wanted.copies}
-    total = lost.taken - lost.last
-    for done, seq in enumerate(range(lost.last + 1, lost.taken + 1), 1):
+    total = lost.last_taken - lost.last
+    for done, seq in enumerate(range(lost.last + 1, lost.last_taken + 1), 1):
         copy = by_seq.get(seq)
         if copy is not None:
             subject, headers, data = copy.subject, dict(copy.headers), copy.data
@@ -148,7 +148,7 @@ def _check_ack(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
         ack = json.loads(answer)
     except ValueError:
         ack = None
-    so_far = f"{before:,} of {lost.taken - lost.last:,} lost messages are back where they were"
+    so_far = f"{before:,} of {lost.last_taken - lost.last:,} lost messages are back where they were"
     if not isinstance(ack, dict) or "error" in ack or ack.get("seq") != seq or ack.get("duplicate"):
         detail = ((ack.get("error") or {}) if isinstance(ack, dict) else {}).get("description")
         if isinstance(ack, dict) and ack.get("duplicate"):

@@ -77,7 +77,7 @@ async def replay_missing(
     origin = next(part for part in physical_streams(stream) if part.name == wanted.origin)
     fetcher = Fetcher(topology, stream, connections, lambda *_: None)
     done = 0
-    for holder, sequences in wanted.wanted.items():
+    for holder, sequences in wanted.by_holder.items():
         name, token = new_replay_name(wanted.origin)
         visit = _Visit(topology, stream, connection, wanted.reader, name, token, origin.place)
         await visit.announce()
@@ -87,7 +87,7 @@ async def replay_missing(
                 await visit.put(seq, message)
                 done += 1
                 tick(done, wanted.count)
-            await visit.taken()
+            await visit.last_taken()
         finally:
             await remove_leftover(
                 connection, Leftover(stream=name, exists=True, readers=(wanted.reader,), is_running=False)
@@ -186,7 +186,7 @@ class _Visit:
     async def put(self, seq: int, message: DirectMessage) -> None:
         """Store *message* at *seq*, which is behind all before it."""
         if seq != self._at + 1 or self._waiting >= _BATCH:
-            await self.taken()
+            await self.last_taken()
             await self._forward(seq)
         headers = {name: value for name, value in message.headers.items() if not name.lower().startswith(_DROPPED)}
         headers["Nats-Expected-Last-Sequence"] = str(seq - 1)
@@ -201,14 +201,14 @@ class _Visit:
                     raise
                 await asyncio.sleep(_POLL)
                 continue
-            said = json.loads(reply.data)
-            if not said.get("duplicate") or time.monotonic() > until:
+            ack = json.loads(reply.data)
+            if not ack.get("duplicate") or time.monotonic() > until:
                 break
             await asyncio.sleep(_POLL)  # another message has the same id
-        if said.get("seq") != seq or said.get("duplicate") or "error" in said:
+        if ack.get("seq") != seq or ack.get("duplicate") or "error" in ack:
             raise VstreamError(
                 f"`{self._name}` did not take sequence {seq:,}: "
-                f"{(said.get('error') or {}).get('description') or 'it answered with another sequence'}",
+                f"{(ack.get('error') or {}).get('description') or 'it answered with another sequence'}",
                 hint="run `vstream repair` again: it goes on with what is still missing",
             )
         self._at = seq
@@ -223,7 +223,7 @@ class _Visit:
             raise error
         self._at = seq - 1
 
-    async def taken(self) -> None:
+    async def last_taken(self) -> None:
         """Wait until the reader has taken all that was put in. Raises VstreamError if it does not."""
         if not self._waiting:
             return
@@ -248,21 +248,23 @@ class _Visit:
         """Whether the last message is there: those before it have come before it, or will not."""
         at = self._floor + 1
         while True:
-            found = await direct.leader_next_by_subject(
+            message = await direct.leader_next_by_subject(
                 self._connection, self._reader, self._last_subject, at, timeout=PATIENCE
             )
-            if found is None:
+            if message is None:
                 return False
-            said = parse_provenance(found.headers)
-            if said is not None and said.is_replayed and said.seq == self._at:
-                self._floor = found.seq
+            provenance = parse_provenance(message.headers)
+            if provenance is not None and provenance.is_replayed and provenance.seq == self._at:
+                self._floor = message.seq
                 return True
-            at = found.seq + 1
+            at = message.seq + 1
 
     async def _is_passed(self) -> bool:
         """Whether the reader says that it has nothing more to take from the temporary stream."""
         info = await self._admin.info(self._reader)
-        source: dict[str, Any] = next((one for one in info.get("sources") or () if one.get("name") == self._name), {})
+        source: dict[str, Any] = next(
+            (source for source in info.get("sources") or () if source.get("name") == self._name), {}
+        )
         if source.get("seq"):
             return int(source["seq"]) >= self._at
         return bool(source) and int(source.get("active", -1)) >= 0 and not source.get("lag")

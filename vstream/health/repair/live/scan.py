@@ -49,25 +49,28 @@ class Scan:
         """Read what has not been read. Raises as requests do."""
         info = await JetStreamAdmin(self.connection).info(self.name)
         self.info = self.info or info
-        current = {
-            definition_of(one) for one in info["config"].get("sources") or () if str(one.get("name")) in self.held
-        }
-        async for message, said in read_provenances(self.connection, self.name, self.last + 1, tick):
+        sources = [source for source in info["config"].get("sources") or () if str(source.get("name")) in self.held]
+        current = {definition_of(source) for source in sources}
+        async for message, provenance in read_provenances(self.connection, self.name, self.last + 1, tick):
             self.last = message.seq
-            if said is not None and said.origin in self.held:
-                self.held[said.origin].take(
+            if provenance is not None and provenance.origin in self.held:
+                self.held[provenance.origin].take(
                     at=message.seq,
-                    seq=said.seq,
-                    is_replayed=said.is_replayed,
-                    is_current=not any(said.definition) or said.definition in current,
-                    identity=said.identity,
+                    seq=provenance.seq,
+                    is_replayed=provenance.is_replayed,
+                    is_current=not any(provenance.definition) or provenance.definition in current,
+                    identity=provenance.identity,
                 )
 
     def reach(self, origin: str) -> Reach:
         """Of which sequences of *origin* it should have something."""
         config, state = self.info["config"], self.info["state"]
-        source: dict[str, Any] = next((one for one in self.info.get("sources") or () if one.get("name") == origin), {})
-        defined: dict[str, Any] = next((one for one in config.get("sources") or () if one.get("name") == origin), {})
+        source: dict[str, Any] = next(
+            (candidate for candidate in self.info.get("sources") or () if candidate.get("name") == origin), {}
+        )
+        defined: dict[str, Any] = next(
+            (candidate for candidate in config.get("sources") or () if candidate.get("name") == origin), {}
+        )
         has_limits = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
         starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
         return Reach(
@@ -95,8 +98,8 @@ def definition_of(source: dict[str, Any]) -> tuple[str, str]:
     if not transforms:
         return str(source.get("filter_subject") or ">"), ">"
     return (
-        "\f".join(str(one.get("src") or ">") for one in transforms),
-        "\f".join(str(one.get("dest") or ">") for one in transforms),
+        "\f".join(str(transform.get("src") or ">") for transform in transforms),
+        "\f".join(str(transform.get("dest") or ">") for transform in transforms),
     )
 
 
