@@ -51,9 +51,9 @@ def _explain(error: Exception) -> VstreamError:
             f"{error.filename} cannot be reached: {error.strerror}", hint="who may read its directories?"
         )
     frame = traceback.extract_tb(error.__traceback__)[-1:]
-    place = f" in {Path(frame[0].filename).name}, line {frame[0].lineno}" if frame else ""
+    position = f" in {Path(frame[0].filename).name}, line {frame[0].lineno}" if frame else ""
     return VstreamError(
-        f"unexpected {type(error).__name__}{place}: {error}",
+        f"unexpected {type(error).__name__}{position}: {error}",
         hint="this is a bug in vstream: run the command again with VSTREAM_DEBUG=1, and report what it prints",
     )
 

@@ -1,4 +1,4 @@
-"""The files that `vstream lint` and `vstream map` are given: names to contents, in bounded time and memory."""
+"""The files that `vstream lint` and `vstream map` read: names to contents, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STDIN = "<stdin>"
 PATIENCE = 10.0
-"""Seconds that a pipe may take; standard input may take as long as it likes."""
+"""Seconds that a pipe may take; standard input may take any time."""
 
 _SUFFIXES = frozenset({".conf", ".cfg", ".json", ".jwt", ".yaml", ".yml"})
 _CHUNK = 1 << 20
@@ -27,9 +27,9 @@ _CHUNK = 1 << 20
 
 def read_sources(names: Iterable[str]) -> Iterator[Source]:
     """
-    What *names* stand for: files, directories with everything in them, patterns that no shell expanded, `-`.
+    Read *names*: files, directories with everything in them, patterns that no shell expanded, `-`.
 
-    Each file once. Never raises: what cannot be read is a source with a problem.
+    Reads each file once. Never raises: a file that cannot be read is a source with a problem.
     """
     seen: set[str] = set()
     for name, is_named in _expand(names):
@@ -40,7 +40,7 @@ def read_sources(names: Iterable[str]) -> Iterator[Source]:
 
 def read_included(name: str) -> bytes:
     """The content of an included file. Raises OSError or ValueError."""
-    return _bounded(Path(name), monotonic() + PATIENCE)
+    return _read_bounded(Path(name), monotonic() + PATIENCE)
 
 
 def _expand(names: Iterable[str]) -> Iterator[tuple[str, bool]]:
@@ -50,28 +50,28 @@ def _expand(names: Iterable[str]) -> Iterator[tuple[str, bool]]:
             continue
         path = os.path.normpath(name)
         if Path(path).is_dir():
-            yield from ((one, False) for one in _walk(path))
+            yield from ((file, False) for file in _walk(path))
         elif not Path(path).exists() and glob.has_magic(name):
-            found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
-            yield from _expand(found) if found else [(path, True)]
+            matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
+            yield from _expand(matches) if matches else [(path, True)]
         else:
             yield path, True
 
 
 def _walk(directory: str) -> Iterator[str]:
-    """The files in *directory* that may be ours, sorted; not those in hidden directories, and no links to directories."""
-    for place, directories, files in os.walk(directory):
-        directories[:] = sorted(one for one in directories if not one.startswith("."))
+    """The files in *directory* that may be ours, sorted. Skips hidden directories and links to directories."""
+    for parent, directories, files in os.walk(directory):
+        directories[:] = sorted(name for name in directories if not name.startswith("."))
         for file in sorted(files):
             if Path(file).suffix.lower() in _SUFFIXES and not file.startswith("."):
-                yield os.path.normpath(Path(place, file))
+                yield os.path.normpath(Path(parent, file))
 
 
 def _source(name: str, *, is_named: bool) -> Source:
     try:
         if name == STDIN:
             return Source(name=name, content=sys.stdin.buffer.read(detect.MAX_BYTES + 1))
-        return Source(name=name, content=_bounded(Path(name), monotonic() + PATIENCE), is_named=is_named)
+        return Source(name=name, content=_read_bounded(Path(name), monotonic() + PATIENCE), is_named=is_named)
     except FileNotFoundError:
         problem = detect.unreadable_file(name, "this file does not exist", "check the path")
     except OSError as error:
@@ -83,12 +83,11 @@ def _source(name: str, *, is_named: bool) -> Source:
     return Source(name=name, problem=problem, is_named=is_named)
 
 
-def _bounded(path: Path, deadline: float) -> bytes:
+def _read_bounded(path: Path, deadline: float) -> bytes:
     """
-    The content of *path*, or the beginning of one that is too large, which is one byte too many.
+    The content of *path*; of a file that is too large, one byte too many.
 
-    Raises OSError, also for a pipe or device that gives nothing until *deadline*, and ValueError for names that
-    no file can have.
+    Raises OSError, also if a pipe or device has nothing until *deadline*, and ValueError for impossible names.
     """
     # Opening a pipe waits for whoever writes into it, unless it is opened like this.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -101,7 +100,7 @@ def _bounded(path: Path, deadline: float) -> bytes:
         size = 0
         while size <= detect.MAX_BYTES:
             if may_wait and not _is_ready(descriptor, deadline):
-                raise TimeoutError(None, f"nothing more came within {PATIENCE:g} seconds")
+                raise TimeoutError(None, f"no more data within {PATIENCE:g} seconds")
             chunk = stream.read(min(_CHUNK, detect.MAX_BYTES + 1 - size))
             if chunk is None:
                 continue
@@ -113,7 +112,7 @@ def _bounded(path: Path, deadline: float) -> bytes:
 
 
 def _is_ready(descriptor: int, deadline: float) -> bool:
-    """Wait until there is something to read, or its end; False after *deadline*."""
+    """Wait until there is something to read, or the end of it; False after *deadline*."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(max(0.0, deadline - monotonic()) * 1000))

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from vstream.cli import options
+from vstream.errors import UnknownNameError
 from vstream.topology import graph
 
-_MOST = 50
+_MOST_STREAMS = 50
 
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    stream: Annotated[list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream.")] = None,
-    output: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
+    stream: Annotated[
+        list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream. Repeatable.")
+    ] = None,
+    output: Annotated[
+        Literal["mermaid", "svg"], typer.Option("--format", help="How the picture is written.")
+    ] = "mermaid",
 ) -> None:
     """
-    Draw the regions, the physical streams, and what flows between them. Asks no servers.
+    Draw the regions, the physical streams, and what replicates where. Connects to no server.
 
-    Mermaid is drawn by GitHub, GitLab and many wikis where it stands in a `mermaid` code block.
+    GitHub, GitLab and many wikis draw Mermaid that is in a `mermaid` code block.
 
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
-    if output not in {"mermaid", "svg"}:
-        raise typer.BadParameter(f"`{output}` is none of mermaid, svg", param_hint="--format")
-    wanted = options.load_topology(topology).require()
-    known = [one.name for one in wanted.streams]
+    loaded = options.load_topology(topology).require()
+    names = [virtual.name for virtual in loaded.streams]
     for name in stream or ():
-        if name not in known:
-            raise typer.BadParameter(f"`{name}` is none of {', '.join(known)}", param_hint="--stream")
-    chosen = [one for one in wanted.streams if one.name in (stream or known)]
-    if len(chosen) > _MOST:
+        if name not in names:
+            raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"choose one of {', '.join(names)}")
+    streams = [virtual for virtual in loaded.streams if virtual.name in (stream or names)]
+    if len(streams) > _MOST_STREAMS:
         raise typer.BadParameter(
-            f"{len(chosen)} streams in one picture show nothing: choose some of them", param_hint="--stream"
+            f"a picture of {len(streams)} streams shows nothing: choose at most {_MOST_STREAMS}", param_hint="--stream"
         )
     draw = graph.svg if output == "svg" else graph.mermaid
-    typer.echo(draw(wanted, chosen), nl=False)
+    typer.echo(draw(loaded, streams), nl=False)

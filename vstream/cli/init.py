@@ -61,12 +61,12 @@ def command(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = options.DEFAULT_FILE,
     name: Annotated[str, typer.Option(help="The name of the topology.")] = "acme",
     routing: Annotated[
-        Routing, typer.Option("--routing", help="How clients reach streams: docs/routing.md says which to choose.")
+        Routing, typer.Option("--routing", help="How clients reach streams; docs/routing.md compares them.")
     ] = Routing.MAPPED,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
 ) -> None:
     """
-    Write a commented starter topology, and its JSON Schema beside it for your editor.
+    Write a starter topology with comments, and beside it its JSON Schema for your editor.
 
     Examples: `vstream init`, `vstream init --routing accounts`
 
@@ -79,16 +79,17 @@ def command(
     )
     if load(text.encode(), str(file)).diagnostics:
         raise typer.BadParameter(
-            f"`{name}` is no name: letters, digits, `-` and `_`, beginning with a letter or digit", param_hint="--name"
+            f"invalid name `{name}`: use letters, digits, `-` and `_`, and begin with a letter or digit",
+            param_hint="--name",
         )
     schema_file = file.with_name("topology.schema.json")
     files = {file: text, schema_file: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"}
     try:
         if not force and file.exists():
-            raise VstreamError(f"{file} exists", hint="`--force` overwrites it")
+            raise VstreamError(f"{file} already exists", hint="`--force` overwrites it")
         file.parent.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
             path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise VstreamError(f"{error.filename} cannot be written: {error.strerror}") from None
-    console.print_note(f"{file} and {schema_file.name} written; next: vstream validate {file}")
+    console.print_note(f"wrote {file} and {schema_file.name}; next: vstream validate {file}")

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from vstream.cli import options
-from vstream.cli.views import console
-from vstream.cli.views import keys as view
-from vstream.cli.views.console import stdout
+from vstream.cli.exit_codes import NO
+from vstream.cli.views.console import print_note, stdout
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.jetstream.keyring import Keyring, default_directory, keys_of
-from vstream.lab import keys
+from vstream.lab import keys as lab_keys
 from vstream.lab import lab as labs
 from vstream.render.account_view import logins
 from vstream.topology.accounts import is_permanent
-from vstream.topology.model import Security
+from vstream.topology.model import Security, Topology
 
-if TYPE_CHECKING:
-    from vstream.jetstream.keyring import Keyring
-    from vstream.topology.model import Topology
-
-app = typer.Typer(help="Keys of users, and of who signs accounts in operator mode.", no_args_is_help=True)
+app = typer.Typer(help="Create, show and rotate the keys of users and of the operator.", no_args_is_help=True)
 
 
 @app.command("create")
 def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
     """
-    Make the keys and the users' credentials that a topology needs and that are not there; what is there stays.
+    Create the keys and credentials that the topology's users need. Keys that exist are kept.
 
-    In a directory that nobody else can read: $VSTREAM_KEYS, or the user's data directory. A lab makes its own when it
-    starts. Whoever has the directory can do everything: keep a copy of it in a safe place, and out of version control.
+    The keys are in the directory $VSTREAM_KEYS, or else in the user's data directory. Nobody else can read it. A lab
+    creates its own keys when it starts. Whoever has the directory controls the servers: keep a copy in a safe place,
+    and never commit it.
 
     Examples: `vstream keys create`, `VSTREAM_KEYS=/safe/keys vstream keys create acme.yaml`
     """
-    wanted, ring = _ring(topology, lab)
-    new = ring.complete(wanted)
-    console.print_note(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: every key is there")
+    loaded, ring = _load(topology, lab)
+    new = ring.complete(loaded)
+    print_note(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: all keys exist")
 
 
 @app.command("show")
@@ -49,81 +48,97 @@ def show(
     lab: options.LabName = None,
 ) -> None:
     """
-    Show the public keys, and the files that users log in with. Nothing secret is printed.
+    Show the public keys, and the files that users log in with. Prints no secrets.
 
     Exits with 1 if a key is missing.
 
     Examples: `vstream keys show`, `vstream keys show acme.yaml --format json`, `vstream keys show --lab acme`
     """
-    wanted, ring = _ring(topology, lab)
-    missing = ring.missing(wanted)
-    public = {name: None if name in missing else ring.public(name) for name in keys_of(wanted)}
-    is_operator = wanted.security is Security.OPERATOR
-    files = {
-        user: str(path)
-        for user in logins(wanted)
-        if (path := ring.credentials(user) if is_operator else ring.seed(user)).is_file()
-    }
+    loaded, ring = _load(topology, lab)
+    missing = ring.missing(loaded)
+    public = {name: None if name in missing else ring.public(name) for name in keys_of(loaded)}
+    login_files = {user: _login_file(loaded, ring, user) for user in logins(loaded)}
+    files = {user: str(path) for user, path in login_files.items() if path.is_file()}
     if output == "json":
         print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
     else:
-        stdout().print(view.table(public))
+        stdout().print(key_table(public))
         for user, file in files.items():
-            typer.echo(f"{user}: {file}")
+            stdout().print(f"{user}: {file}")
     if missing:
-        raise typer.Exit(1)
+        raise typer.Exit(NO)
 
 
 @app.command("where")
 def where(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
     """
-    Print the directory that the keys are in, or the certificates.
+    Print the directory of the keys, or of the certificates.
 
     Example: `ls $(vstream keys where)`
     """
-    typer.echo(_ring(topology, lab, Security.CERTIFICATES)[1].directory)
+    _, ring = _load(topology, lab, without_keys=Security.CERTIFICATES)
+    typer.echo(ring.directory)
 
 
 @app.command("rotate")
 def rotate(
-    user: Annotated[str, typer.Argument(help="Whose: app, probe or audit; app-west with `routing: regional`.")],
+    user: Annotated[
+        str,
+        typer.Argument(help="The user: app, probe or audit. With `routing: regional`, app-west and the like."),
+    ],
     topology: options.TopologyFile = options.DEFAULT_FILE,
     lab: options.LabName = None,
 ) -> None:
     """
-    Make another key for a user, and other credentials in operator mode. The next `apply` ends those of before.
+    Create a new key for a user, and new credentials in operator mode. The next `apply` revokes the old ones.
 
-    Hand out the new ones first: servers close the connections of the old ones at once.
+    Distribute the new ones before that: servers close the connections of the old ones at once.
 
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
-    wanted, ring = _ring(topology, lab)
-    users = logins(wanted)
+    loaded, ring = _load(topology, lab)
+    users = logins(loaded)
     if user not in users:
-        known = ", ".join(one for one in users if not is_permanent(one))
-        raise UnknownNameError(f"there is no user `{user}`", hint=f"there are {known}")
+        choices = ", ".join(name for name in users if not is_permanent(name))
+        raise UnknownNameError(f"there is no user `{user}`", hint=f"choose one of {choices}")
     if is_permanent(user):
         raise RefusedError(
-            f"`{user}` is who changes what servers know: with a key that they do not know yet, nothing could be changed",
-            hint="begin with new keys in another directory ($VSTREAM_KEYS)",
+            f"`{user}` changes what servers know: with a key that they do not know yet, it could change nothing",
+            hint="create all keys anew in another directory ($VSTREAM_KEYS)",
         )
-    if missing := ring.missing(wanted):
-        raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` makes them")
-    ring.rotate(wanted, user)
-    file = ring.credentials(user) if wanted.security is Security.OPERATOR else ring.seed(user)
-    console.print_note(f"{file} is new; `vstream apply` ends what was handed out before")
+    if missing := ring.missing(loaded):
+        raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` creates them")
+    ring.rotate(loaded, user)
+    print_note(f"created {_login_file(loaded, ring, user)}; `vstream apply` revokes the old one")
 
 
-def _ring(path: Path, lab: str | None, also: Security | None = None) -> tuple[Topology, Keyring]:
-    """The topology, and the directory of its keys, there or not. Raises VstreamError where it has none, but for *also*."""
-    wanted = options.load_topology(path).require()
-    if not wanted.security.has_keys and wanted.security is not also:
+def key_table(public: Mapping[str, str | None]) -> Table:
+    """Each public key by its name; None for a key that is missing."""
+    table = Table(box=None)
+    table.add_column("key")
+    table.add_column("public", overflow="fold", no_wrap=True)
+    for name, key in public.items():
+        table.add_row(name, Text(key) if key else Text("missing", style="bold red"))
+    return table
+
+
+def _login_file(topology: Topology, ring: Keyring, user: str) -> Path:
+    return ring.credentials(user) if topology.security is Security.OPERATOR else ring.seed(user)
+
+
+def _load(path: Path, lab: str | None, *, without_keys: Security | None = None) -> tuple[Topology, Keyring]:
+    """
+    The topology, and the directory of its keys, which may not exist.
+
+    Raises VstreamError if users log in without keys, and not as *without_keys* says.
+    """
+    topology = options.load_topology(path).require()
+    if not topology.security.has_keys and topology.security is not without_keys:
         raise VstreamError(
-            f"topology `{wanted.name}` has no keys: its users log in with {wanted.security.value}",
-            hint="`security: {mode: nkeys}` and `{mode: operator}` ask for them (docs/security.md)",
+            f"topology `{topology.name}` has no keys: its users log in with {topology.security.value}",
+            hint="set `security: {mode: nkeys}` or `{mode: operator}` (docs/security.md)",
         )
     if lab is None:
-        return wanted, Keyring(default_directory(wanted.name))
-
+        return topology, Keyring(default_directory(topology.name))
     labs.addresses(lab)  # raises if there is no such lab
-    return wanted, keys.keyring(lab)
+    return topology, lab_keys.keyring(lab)

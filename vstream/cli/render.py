@@ -91,8 +91,8 @@ def write_bundle(bundle: Bundle, directory: Path) -> int:
         marker.write_text("".join(f"{path}\n" for path in sorted(paths)), encoding="utf-8")
     except (OSError, ValueError) as error:  # a NUL, or no UTF-8
         reason = error.strerror if isinstance(error, OSError) else error
-        place = getattr(error, "filename", None) or directory
-        raise VstreamError(f"{place} cannot be written: {reason}", hint="name another directory with -o") from None
+        blamed = getattr(error, "filename", None) or directory
+        raise VstreamError(f"{blamed} cannot be written: {reason}", hint="name another directory with -o") from None
     return len(stale_paths)
 
 

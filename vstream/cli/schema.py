@@ -16,7 +16,7 @@ from vstream.topology import document as topology_document
 
 
 class Language(StrEnum):
-    """What a JSON Schema can be printed of."""
+    """Kinds of files that have a JSON Schema."""
 
     TOPOLOGY = "topology"
     SCENARIO = "scenario"
@@ -50,13 +50,13 @@ def output_schema(name: str) -> dict[str, Any]:
         raise UnknownNameError(f"no command has the output `{name}`", hint=f"choose one of {', '.join(OUTPUTS)}")
     schema = TypeAdapter(OUTPUTS[name]).json_schema()
     schema["properties"]["schema"] = {"const": schema_id(name)}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": schema_id(name), **_untitled(schema)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": schema_id(name), **_drop_titles(schema)}
 
 
-def _untitled(schema: Any) -> Any:
+def _drop_titles(schema: Any) -> Any:
     """*schema* without the titles that only repeat the names of keys."""
     if isinstance(schema, list):
-        return [_untitled(part) for part in schema]
+        return [_drop_titles(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _untitled(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    return {key: _drop_titles(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from tests.support.command import environment
 from tests.support.plans import FakeServers, make_plan, rendered
+from vstream.cli.keys import key_table
 from vstream.cli.views import diagnostics, findings
-from vstream.cli.views import keys as keys_view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
 from vstream.cli.views.console import CleanConsole, print_error
@@ -102,7 +102,7 @@ async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.Ca
         *diagnostics.full(found, {name: name}),
         *diagnostics.concise(found),
         *await plan_lines(name),
-        keys_view.table({name: name}),
+        key_table({name: name}),
     ]
     check_harmless(written(*printed))
     check_harmless(findings.junit(found, [name]))

@@ -92,7 +92,7 @@ class _Snippets:
         before, after = ("…" if dropped else ""), ("…" if dropped + _WIDEST < len(line) else "")
         column = start - dropped + len(before)
         # One column for each character, so that the carets stand where they should.
-        shown = "".join(char if char.isprintable() else "�" if char != "\t" else " " for char in shown)
+        shown = "".join(char if char.isprintable() else "�" for char in shown.replace("\t", " "))
         gutter = " " * len(str(span.line))
         yield Text(f"{gutter} |")
         yield Text(f"{span.line} | {before}{shown}{after}")
@@ -107,26 +107,22 @@ def concise(findings: Sequence[Finding]) -> Iterator[Text]:
 
 
 def as_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """A JSON array of findings."""
-    return [
-        {
-            "code": finding.code,
-            "severity": finding.severity.value,
-            "message": finding.message,
-            "hint": finding.hint,
-            **_span(finding.span),
-            "related": [{"message": one.message, **_span(one.span)} for one in finding.related],
-            "fixable": bool(finding.fix),
-        }
-        for finding in findings
-    ]
+    """The findings as plain JSON data."""
+    return [_as_dict(finding) for finding in findings]
+
+
+def _as_dict(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "hint": finding.hint,
+        **_span(finding.span),
+        "related": [{"message": related.message, **_span(related.span)} for related in finding.related],
+        "fixable": bool(finding.fix),
+    }
 
 
 def _span(span: Span | None) -> dict[str, Any]:
-    return {
-        "file": span.file if span else None,
-        "line": span.line if span else None,
-        "column": span.column if span else None,
-        "end_line": span.end_line if span else None,
-        "end_column": span.end_column if span else None,
-    }
+    fields = ("file", "line", "column", "end_line", "end_column")
+    return {field: getattr(span, field, None) for field in fields}

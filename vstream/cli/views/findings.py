@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.codes import Page
-    from vstream.diagnostics import Edit, Finding, Span
+    from vstream.diagnostics import Edit, Finding, Related, Span
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def sarif(diagnostics: Sequence[Finding], pages: Mapping[str, Page]) -> str:
+def sarif(findings: Sequence[Finding], pages: Mapping[str, Page]) -> str:
     """One SARIF 2.1.0 log with one run; *pages* describe the rules."""
-    codes = sorted({one.code for one in diagnostics})
+    codes = sorted({finding.code for finding in findings})
     log = {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -41,7 +41,7 @@ def sarif(diagnostics: Sequence[Finding], pages: Mapping[str, Page]) -> str:
                     }
                 },
                 "columnKind": "unicodeCodePoints",
-                "results": [_sarif_result(one, codes.index(one.code)) for one in diagnostics],
+                "results": [_sarif_result(finding, codes.index(finding.code)) for finding in findings],
             }
         ],
     }
@@ -60,37 +60,42 @@ def _sarif_rule(code: str, page: Page | None) -> dict[str, Any]:
     }
 
 
-def _sarif_result(diagnostic: Finding, rule: int) -> dict[str, Any]:
-    text = diagnostic.message + (f"\n{diagnostic.hint}" if diagnostic.hint else "")
+def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
+    text = finding.message + (f"\n{finding.hint}" if finding.hint else "")
     result: dict[str, Any] = {
-        "ruleId": diagnostic.code,
+        "ruleId": finding.code,
         "ruleIndex": rule,
-        "level": _LEVELS[diagnostic.severity],
+        "level": _LEVELS[finding.severity],
         "message": {"text": text},
     }
-    if diagnostic.span:
-        result["locations"] = [{"physicalLocation": _physical(diagnostic.span)}]
-    if diagnostic.related:
+    if finding.span:
+        result["locations"] = [{"physicalLocation": _physical(finding.span)}]
+    if finding.related:
         result["relatedLocations"] = [
-            {"id": number, "physicalLocation": _physical(one.span), "message": {"text": one.message}}
-            for number, one in enumerate(diagnostic.related, start=1)
+            _related_location(number, part) for number, part in enumerate(finding.related, start=1)
         ]
-    if diagnostic.fix:
+    if finding.fix:
         result["fixes"] = [
             {
-                "description": {"text": diagnostic.hint or diagnostic.message},
-                "artifactChanges": list(_changes(diagnostic.fix)),
+                "description": {"text": finding.hint or finding.message},
+                "artifactChanges": list(_changes(finding.fix)),
             }
         ]
     return result
+
+
+def _related_location(number: int, related: Related) -> dict[str, Any]:
+    return {"id": number, "physicalLocation": _physical(related.span), "message": {"text": related.message}}
 
 
 def _changes(edits: Iterable[Edit]) -> Iterator[dict[str, Any]]:
     by_file: dict[str, list[Edit]] = {}
     for edit in edits:
         by_file.setdefault(edit.span.file, []).append(edit)
-    for file, some in by_file.items():
-        replacements = [{"deletedRegion": _region(one.span), "insertedContent": {"text": one.text}} for one in some]
+    for file, changes in by_file.items():
+        replacements = [
+            {"deletedRegion": _region(edit.span), "insertedContent": {"text": edit.text}} for edit in changes
+        ]
         yield {"artifactLocation": {"uri": _uri(file)}, "replacements": replacements}
 
 
@@ -112,20 +117,20 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
 
 
-def github(diagnostics: Iterable[Finding]) -> Iterator[str]:
+def github(findings: Iterable[Finding]) -> Iterator[str]:
     """Workflow commands, which GitHub Actions shows at the lines of a pull request."""
-    for diagnostic in diagnostics:
-        properties = {"title": diagnostic.code}
-        if span := diagnostic.span:
+    for finding in findings:
+        properties = {"title": finding.code}
+        if span := finding.span:
             properties |= {"file": clean(span.file), "line": str(span.line), "endLine": str(span.end_line)}
             if span.line == span.end_line:
                 # Columns of several lines make GitHub drop the annotation.
                 properties |= {"col": str(span.column), "endColumn": str(span.end_column)}
         # The log shows the message only, so the place is in it too.
-        parts = [f"{place(diagnostic.span)}: {diagnostic.message}" if diagnostic.span else diagnostic.message]
-        parts += [f"hint: {diagnostic.hint}"] if diagnostic.hint else []
+        parts = [f"{place(finding.span)}: {finding.message}" if finding.span else finding.message]
+        parts += [f"hint: {finding.hint}"] if finding.hint else []
         listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-        yield f"::{_COMMANDS[diagnostic.severity]} {listed}::{_data(chr(10).join(parts))}"
+        yield f"::{_COMMANDS[finding.severity]} {listed}::{_data(chr(10).join(parts))}"
 
 
 def _data(text: str) -> str:
@@ -137,37 +142,37 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(diagnostics: Sequence[Finding], files: Iterable[str]) -> str:
+def junit(findings: Sequence[Finding], files: Iterable[str]) -> str:
     """
     One XML document: a test suite for each file, a failed test case for each finding.
 
     Files without findings, among *files*, have one test case that passed. Notes are in the output of it.
     """
     by_file: dict[str, list[Finding]] = {file: [] for file in files}
-    for one in diagnostics:
-        by_file.setdefault(one.span.file if one.span else "", []).append(one)
-    return to_xml("vstream lint", {file: _cases(file, found) for file, found in sorted(by_file.items())})
+    for finding in findings:
+        by_file.setdefault(finding.span.file if finding.span else "", []).append(finding)
+    return to_xml("vstream lint", {file: _cases(file, in_file) for file, in_file in sorted(by_file.items())})
 
 
-def _cases(file: str, found: Sequence[Finding]) -> list[TestCase]:
-    failures = [one for one in found if one.severity is not Severity.NOTE]
+def _cases(file: str, findings: Sequence[Finding]) -> list[TestCase]:
+    failures = [finding for finding in findings if finding.severity is not Severity.NOTE]
     if not failures:
-        notes = "\n".join(clean(one.message) for one in found)
-        return [TestCase(classname=file, name="lint", output=notes if found else None)]
+        notes = "\n".join(clean(finding.message) for finding in findings)
+        return [TestCase(classname=file, name="lint", output=notes if findings else None)]
     cases = []
     seen: Counter[str] = Counter()
-    for one in failures:
-        name = f"{one.code}:{one.span.line}:{one.span.column}" if one.span else one.code
+    for finding in failures:
+        name = f"{finding.code}:{finding.span.line}:{finding.span.column}" if finding.span else finding.code
         seen[name] += 1
-        where = place(one.span) if one.span else ""
+        details = (f"{clean(finding.about)}: {clean(finding.message)}", clean(finding.hint or ""))
         cases.append(
             TestCase(
                 classname=file,
                 name=f"{name} ({seen[name]})" if seen[name] > 1 else name,
                 result=Result.FAILURE,
-                type=one.severity.value,
-                message=one.message,
-                text="\n".join(filter(None, (f"{where}: {clean(one.message)}", clean(one.hint or "")))),
+                type=finding.severity.value,
+                message=finding.message,
+                text="\n".join(filter(None, details)),
             )
         )
     return cases
