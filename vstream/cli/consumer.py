@@ -1,29 +1,34 @@
-"""`vstream consumer`: where a durable is, and going on with it in another region."""
+"""`vstream consumer`: show how far a durable is, and continue it in another region."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.servers import Servers, find_servers
+from vstream.cli.servers import find_servers
+from vstream.cli.views import console
+from vstream.cli.views import consumer as view
 from vstream.cli.views.json_output import format_json, print_json
-from vstream.errors import RefusedError, UnknownNameError, VstreamError
+from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.files import save_output
+from vstream.health.live import consumer_position
 from vstream.jetstream import error_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.jetstream.admin import JetStreamAdmin
-    from vstream.jetstream.connection import Connection
-    from vstream.plan.consumer_failover import Landing, Position
-    from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
-    from vstream.topology.model import Topology, VirtualStream
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection
+from vstream.lint.load_topology import render_bundle
+from vstream.plan import consumer_failover
+from vstream.plan.consumer_failover import Landing, Position
+from vstream.plan.live.observe import connect_all
+from vstream.topology import physical
+from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
+from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 app = typer.Typer(help="Durables of virtual streams: where they are, and going on elsewhere.", no_args_is_help=True)
 
@@ -35,12 +40,21 @@ TopologyFile = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Consumer:
+    """The durable that is meant."""
+
+    topology: Topology
+    stream: VirtualStream
+    durable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Move:
     """Everything that is known before anything is done."""
 
     position: Position
     landing: Landing
-    found: ObservedConsumer | None
+    existing: ObservedConsumer | None
     """The consumer that is there already."""
     config: ConsumerConfig
     """What it will be."""
@@ -58,7 +72,7 @@ def read_position(
     lab: options.LabName = None,
 ) -> None:
     """
-    Print how far a consumer is in one region, as a sequence of each origin: what holds in every region.
+    Print how far a consumer is in one region, as a sequence of each origin, which holds in every region.
 
     Run it from cron with `--out`, and keep the file outside of the region: once the region is dead, nothing
     else knows how far its consumers were. Changes nothing.
@@ -66,196 +80,182 @@ def read_position(
     Examples: `vstream consumer position foo reader --region west`,
     `vstream consumer position foo reader --region west --out /var/lib/vstream/foo-reader-west.json`
     """
-    from vstream.plan import consumer_failover  # noqa: PLC0415
-
-    wanted = options.load_topology(topology).require()
-    virtual = _stream(wanted, stream)
-    _check_region(virtual, region)
-    found = run(_position(wanted, find_servers(wanted, lab), virtual, consumer, region))
-    text = format_json("consumer-position", consumer_failover.as_dict(found))
+    consumer_meant = _find_consumer(options.load_topology(topology).require(), stream, consumer, [region])
+    position = run(_read_position(consumer_meant, region, lab))
+    text = format_json("consumer-position", consumer_failover.as_dict(position))
     if out is None:
         typer.echo(text)
-        return
-    save_output(out, text + "\n")
+    else:
+        save_output(out, text + "\n")
 
 
 @app.command("failover")
 def failover(
     stream: Stream,
     consumer: Durable,
-    to: Annotated[str, typer.Option("--to", help="The region in which to go on.")],
+    to: Annotated[str, typer.Option("--to", help="The region in which to continue.")],
     come_from: Annotated[
         str | None, typer.Option("--from", help="The region where its clients were. Its servers must answer.")
     ] = None,
     recorded: Annotated[
-        Path | None, typer.Option("--position", help="A file of `vstream consumer position`, where they do not.")
+        Path | None, typer.Option("--position", help="A file of `vstream consumer position`, where they do not answer.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--as", help="What the consumer there is called, if not the same.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, it is only said.")] = False,
+    name: Annotated[str | None, typer.Option("--as", help="The name of the consumer there, if not the same.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, show what would be done.")] = False,
     topology: TopologyFile = options.DEFAULT_FILE,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
-    Let a consumer go on in another region where it was in this one: nothing is skipped, and it is said what comes again.
+    Continue a consumer in another region where it was in this one. Nothing is skipped; messages that come again are counted.
 
-    Stop its clients first. The position is read from the region itself, or, where that is dead, from what
-    `vstream consumer position` wrote before: then everything that was acknowledged since comes again, too. A consumer of that
-    name in the other region is replaced. Changes nothing without `--yes`; stopped at any point, it can be run again.
+    Stop its clients first. The position is read from the region itself. Where that is dead, it is read from a file that
+    `vstream consumer position` wrote before: then everything that was acknowledged since comes again, too. A consumer of
+    that name in the other region is replaced. Changes nothing without `--yes`. Stopped at any point, it can be run again.
 
     Examples: `vstream consumer failover foo reader --from west --to east`,
     `vstream consumer failover foo reader --position foo-reader-west.json --to east --yes`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.plan.consumer_failover import as_dict  # noqa: PLC0415
-
     if (come_from is None) == (recorded is None):
-        raise typer.BadParameter("say where it was: either `--from REGION` or `--position FILE`")
-    wanted = options.load_topology(topology).require()
-    virtual = _stream(wanted, stream)
-    for region in (come_from, to):
-        if region is not None:
-            _check_region(virtual, region)
+        raise typer.BadParameter("name the region that it leaves: either `--from REGION` or `--position FILE`")
     if come_from == to:
         raise typer.BadParameter("`--from` and `--to` are the same region")
-    known = None if recorded is None else _recorded(recorded, wanted, virtual, consumer)
-    move, pending = run(
-        _failover(wanted, find_servers(wanted, lab), virtual, consumer, known or come_from or "", to, name, yes)
-    )
+    regions = [to] if come_from is None else [come_from, to]
+    moved = _find_consumer(options.load_topology(topology).require(), stream, consumer, regions)
+    position = None if recorded is None else _load_position(recorded, moved)
+    move, pending = run(_failover(moved, position, come_from or "", to, lab, name=name or consumer, is_real=yes))
     if output == "json":
-        print_json(
-            "consumer-failover",
-            {
-                "position": as_dict(move.position),
-                "to": to,
-                "consumer": move.config.name,
-                "replaces": move.found is not None,
-                "start": move.landing.start,
-                "seen_twice": move.landing.again,
-                "seen_twice_at_most": move.landing.again + move.position.beyond + move.position.unacknowledged,
-                "ahead": move.landing.ahead,
-                "done": yes,
-                "pending": pending,
-            },
-        )
-    else:
+        print_json("consumer-failover", _as_dict(move, to, pending, is_done=yes))
+        return
+    for line in view.failover(
+        move.position, move.landing, move.existing, move.config, is_recorded=position is not None
+    ):
+        console.stdout().print(line)
+    if yes:
         console.print_note(f"Done: {pending:,} messages are to be delivered.", style="bold green")
+    else:
+        console.print_note("Nothing was changed: pass `--yes` to do it.")
 
 
-def _stream(topology: Topology, name: str) -> VirtualStream:
-    found = next((one for one in topology.streams if one.name == name), None)
-    if found is None:
-        names = ", ".join(one.name for one in topology.streams)
-        raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"there are {names}" if names else None)
-    return found
+def _as_dict(move: _Move, to: str, pending: int | None, *, is_done: bool) -> dict[str, object]:
+    position, landing = move.position, move.landing
+    return {
+        "position": consumer_failover.as_dict(position),
+        "to": to,
+        "consumer": move.config.name,
+        "replaces": move.existing is not None,
+        "start": landing.start,
+        "seen_twice": landing.again,
+        "seen_twice_at_most": landing.again + position.beyond + position.unacknowledged,
+        "ahead": landing.ahead,
+        "done": is_done,
+        "pending": pending,
+    }
 
 
-def _check_region(stream: VirtualStream, region: str) -> None:
-    if region not in stream.regions:
-        raise UnknownNameError(
-            f"`{stream.name}` is not in region `{region}`", hint=f"it is in {', '.join(stream.regions)}"
+def _find_consumer(topology: Topology, stream: str, durable: str, regions: list[str]) -> _Consumer:
+    """The durable of the virtual *stream*. Raises UnknownNameError if that does not exist in all of *regions*."""
+    virtual = next((candidate for candidate in topology.streams if candidate.name == stream), None)
+    if virtual is None:
+        names = ", ".join(candidate.name for candidate in topology.streams)
+        raise UnknownNameError(f"there is no virtual stream `{stream}`", hint=f"there are {names}" if names else None)
+    for region in regions:
+        if region not in virtual.regions:
+            raise UnknownNameError(
+                f"`{virtual.name}` is not in region `{region}`", hint=f"it is in {', '.join(virtual.regions)}"
+            )
+    return _Consumer(topology=topology, stream=virtual, durable=durable)
+
+
+def _load_position(file: Path, consumer: _Consumer) -> Position:
+    """The position in *file*. Raises VstreamError if it is that of another consumer."""
+    position = consumer_failover.read(options.read_bytes(file, limit=-1).decode("utf-8", "replace"), str(file))
+    recorded = (position.topology, position.stream, position.consumer)
+    meant = (consumer.topology.name, consumer.stream.name, consumer.durable)
+    if recorded != meant:
+        raise VstreamError(f"{file} is of {' / '.join(recorded)}, not of {' / '.join(meant)}")
+    return position
+
+
+async def _read_position(consumer: _Consumer, region: str, lab: str | None) -> Position:
+    async with connect_all(consumer.topology, find_servers(consumer.topology, lab).endpoints) as connections:
+        return await consumer_position.read_position(
+            _connection(connections, region), consumer.topology, consumer.stream, region, consumer.durable
         )
-
-
-def _recorded(file: Path, topology: Topology, stream: VirtualStream, consumer: str) -> Position:
-    from vstream.plan import consumer_failover  # noqa: PLC0415
-
-    found = consumer_failover.read(options.read_bytes(file, limit=-1).decode("utf-8", "replace"), str(file))
-    said, meant = (found.topology, found.stream, found.consumer), (topology.name, stream.name, consumer)
-    if said != meant:
-        raise VstreamError(f"{file} is of {' / '.join(said)}, not of {' / '.join(meant)}")
-    return found
-
-
-async def _position(topology: Topology, where: Servers, stream: VirtualStream, consumer: str, region: str) -> Position:
-    from vstream.health.live.consumer_position import read_position  # noqa: PLC0415
-    from vstream.plan.live.observe import connect_all  # noqa: PLC0415
-
-    async with connect_all(topology, where.endpoints) as connections:
-        return await read_position(_connection(connections, region), topology, stream, region, consumer)
 
 
 def _connection(connections: Mapping[str, Connection | VstreamError], region: str) -> Connection:
-    found = connections[region]
-    if isinstance(found, VstreamError):
+    connection = connections[region]
+    if isinstance(connection, VstreamError):
         raise VstreamError(
-            f"region `{region}` cannot be reached: {found.message}",
+            f"region `{region}` cannot be reached: {connection.message}",
             hint="how far its consumers were is known only from a file of `vstream consumer position`",
         )
-    return found
+    return connection
 
 
 async def _failover(
-    topology: Topology,
-    where: Servers,
-    stream: VirtualStream,
-    consumer: str,
-    come_from: Position | str,
+    consumer: _Consumer,
+    position: Position | None,
+    come_from: str,
     to: str,
-    name: str | None,
+    lab: str | None,
+    *,
+    name: str,
     is_real: bool,
 ) -> tuple[_Move, int | None]:
-    """What it takes, and once it is done, how many messages are to be delivered."""
-    from vstream.health.live import consumer_position  # noqa: PLC0415
-    from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
-    from vstream.plan import consumer_failover  # noqa: PLC0415
-    from vstream.plan.live.observe import connect_all  # noqa: PLC0415
+    """
+    What it takes to move *consumer*, and once it is done, how many messages are to be delivered.
 
-    async with connect_all(topology, where.endpoints) as connections:
-        there = _connection(connections, to)
-        admin = JetStreamAdmin(there)
-        at = (
-            await consumer_position.read_position(
-                _connection(connections, come_from), topology, stream, come_from, consumer
+    Without a *position*, that is read in the region *come_from*. Changes nothing unless *is_real*.
+    """
+    topology, stream = consumer.topology, consumer.stream
+    async with connect_all(topology, find_servers(topology, lab).endpoints) as connections:
+        target = _connection(connections, to)
+        admin = JetStreamAdmin(target)
+        if position is None:
+            position = await consumer_position.read_position(
+                _connection(connections, come_from), topology, stream, come_from, consumer.durable
             )
-            if isinstance(come_from, str)
-            else come_from
-        )
-        base, found = await _base(admin, topology, stream, to, name or consumer, at)
-        landing = await consumer_position.resume_sequence(
-            there, stream, to, at, consumer_failover.filters_of(base.fields)
-        )
-        move = _Move(
-            position=at, landing=landing, found=found, config=consumer_failover.move_position(base, at, landing.start)
-        )
+        existing = await _find_existing(admin, physical.read_stream_in(stream, to), name)
+        base = _base_config(consumer, existing, physical.read_stream_in(stream, to), name, position)
+        filters = consumer_failover.filters_of(base.fields)
+        landing = await consumer_position.resume_sequence(target, stream, to, position, filters)
+        config = consumer_failover.move_position(base, position, landing.start)
+        move = _Move(position=position, landing=landing, existing=existing, config=config)
         if not is_real:
             return move, None
-        if found is not None and found.waiting:
+        if existing is not None and existing.waiting:
             raise RefusedError(
-                f"{found.waiting} requests of clients wait at `{found.config.name}`: they would lose their place",
+                f"{existing.waiting} requests of clients wait at `{existing.config.name}`: they would lose their place",
                 hint="stop them, or give the consumer another name with `--as`",
             )
-        if found is not None:
-            await admin.delete_consumer(found.config)
+        if existing is not None:
+            await admin.delete_consumer(existing.config)
         await admin.create_consumer(move.config)
         return move, (await admin.consumer(base.stream, base.durable)).pending
 
 
-async def _base(
-    admin: JetStreamAdmin, topology: Topology, stream: VirtualStream, region: str, name: str, at: Position
-) -> tuple[ConsumerConfig, ObservedConsumer | None]:
-    """What the consumer shall be like: as the topology says, else as it is there, else as it was where it comes from."""
-    from vstream.errors import ServerError  # noqa: PLC0415
-    from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
-    from vstream.topology import physical  # noqa: PLC0415
-    from vstream.topology.consumer_config import ConsumerConfig  # noqa: PLC0415
-    from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY  # noqa: PLC0415
-
-    on = physical.read_stream_in(stream, region)
+async def _find_existing(admin: JetStreamAdmin, stream: str, durable: str) -> ObservedConsumer | None:
     try:
-        found = await admin.consumer(on, name)
+        return await admin.consumer(stream, durable)
     except ServerError as error:
         if error.err_code != error_codes.CONSUMER_NOT_FOUND:
             raise
-        found = None
-    declared = {(one.config.stream, one.config.durable): one.config for one in render_bundle(topology).consumers}
-    config = declared.get((on, name)) or (found.config if found else None)
-    if config is None:
-        # It is nobody's: the topology does not have it.
-        ours = {TOPOLOGY_KEY, STREAM_KEY, REGION_KEY}
-        said = at.config.get("metadata")
-        metadata = {key: value for key, value in said.items() if key not in ours} if isinstance(said, dict) else {}
-        config = ConsumerConfig(stream=on, durable=name, fields={**at.config, "metadata": metadata})
-    return config, found
+        return None
+
+
+def _base_config(
+    consumer: _Consumer, existing: ObservedConsumer | None, stream: str, durable: str, position: Position
+) -> ConsumerConfig:
+    """What the consumer will be: as the topology says, else as it exists there, else as it was where it comes from."""
+    for declared in render_bundle(consumer.topology).consumers:
+        if (declared.config.stream, declared.config.durable) == (stream, durable):
+            return declared.config
+    if existing is not None:
+        return existing.config
+    # The topology does not have it, so it belongs to nobody.
+    former = ConsumerConfig(stream=stream, durable=durable, fields=position.config)
+    ownership = {TOPOLOGY_KEY, STREAM_KEY, REGION_KEY}
+    metadata = {key: value for key, value in former.metadata.items() if key not in ownership}
+    return ConsumerConfig(stream=stream, durable=durable, fields={**position.config, "metadata": {**metadata}})
