@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -12,17 +13,19 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.lab import find as labs
+from vstream.cli.views import console
+from vstream.cli.views import importing as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError, VstreamError
 from vstream.files import save_output
+from vstream.lab import lab as running_labs
+from vstream.lint.load_topology import load
+from vstream.plan import saved
+from vstream.plan.importing.topology import ImportedTopology, import_topology
+from vstream.plan.live.discover import discover
+from vstream.topology.model import Endpoint
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.plan.importing.topology import ImportedTopology
-    from vstream.topology.model import Endpoint
-
-Said = dict[str, object]
+Connect = dict[str, object]
 """How servers are reached, as `connect` of a topology says it."""
 
 _STDOUT = Path("-")
@@ -58,7 +61,7 @@ def command(
         str | None, typer.Option("--name", help="The topology's name; by default that of the streams' owner.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
-    output: Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     timeout: Annotated[float, typer.Option(help="Seconds for each server.", min=0.5, max=300)] = 5,
 ) -> None:
     """
@@ -74,96 +77,100 @@ def command(
 
     Then: `vstream validate`, `vstream plan --adopt all`.
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import importing as view  # noqa: PLC0415
-    from vstream.plan.importing.topology import import_topology  # noqa: PLC0415
-    from vstream.plan.live.discover import discover  # noqa: PLC0415
-
     is_stdout = file == _STDOUT
     if is_stdout and output == "json":
         raise typer.BadParameter("the topology itself goes to standard output", param_hint="--format")
     if not (is_stdout or force) and file.exists():
         raise VstreamError(f"{file} exists", hint="`--force` overwrites it")
     login = {"creds": creds, "nkey": nkey, "user": user, "password_env": password_env}
-    ways, the_lab = _ways(server or [], context or [], {key: one for key, one in login.items() if one}, lab)
-    _check(name or "x", {label: one for label, one in ways.items() if the_lab is None}, monitor or [])
-    found = run(discover(_endpoints(ways), monitor or [], lab=the_lab, timeout=timeout))
-    written = import_topology(found, name=name, file=str(file))
+    stated = {option: text for option, text in login.items() if text}
+    if server or context:
+        lab_name, endpoints = None, _stated_endpoints(server or [], context or [], stated, monitor or [], lab, name)
+    else:
+        _check_connects(name or "x", {}, [])
+        lab_name, endpoints = _lab_endpoints(lab, stated)
+    discovered = run(discover(endpoints, monitor or [], lab=lab_name, timeout=timeout))
+    imported = import_topology(discovered, name=name, file=str(file))
     if is_stdout:
-        typer.echo(written.text, nl=False)
+        typer.echo(imported.text, nl=False)
     else:
-        save_output(file, written.text)
+        save_output(file, imported.text)
     if output == "json":
-        print_json("import", _as_dict(written, file))
+        print_json("import", _as_dict(imported, file))
     else:
-        show = console.stderr() if is_stdout else console.stdout()
-        for line in view.text(written):
-            show.print(line)
-    if written.plan is None:
-        if not is_stdout:
-            console.print_note(f"{file} is written, and is not valid yet: `vstream validate {file}` says why")
-        raise typer.Exit(NO)
+        _print_result(imported, is_stdout=is_stdout)
     if not is_stdout:
-        console.print_note(f"{file} is written; next: vstream plan {file}{' --adopt all' if written.adopts else ''}")
+        next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
+        if imported.plan is None:
+            next_step = f"it is not valid yet: `vstream validate {file}` says why"
+        console.print_note(f"{file} is written; {next_step}")
+    if imported.plan is None:
+        raise typer.Exit(NO)
 
 
-def _as_dict(written: ImportedTopology, file: Path) -> dict[str, object]:
-    from vstream.plan import saved  # noqa: PLC0415
+def _print_result(imported: ImportedTopology, *, is_stdout: bool) -> None:
+    out = console.stderr() if is_stdout else console.stdout()
+    for line in view.text(imported):
+        out.print(line)
 
-    plan = None if written.plan is None else saved.to_dict(written.plan)
-    return {"file": str(file), **written.as_dict(), "plan": plan}
+
+def _as_dict(imported: ImportedTopology, file: Path) -> dict[str, object]:
+    plan = None if imported.plan is None else saved.to_dict(imported.plan)
+    return {"file": str(file), **imported.as_dict(), "plan": plan}
 
 
-def _ways(
-    servers: Sequence[str], contexts: Sequence[str], login: Mapping[str, str], lab_name: str | None
-) -> tuple[Mapping[str, Said | Endpoint], str | None]:
-    """How the servers that are meant are reached, by what each way is called, and the lab that they are of."""
-    from vstream.lab import lab  # noqa: PLC0415
-
+def _stated_endpoints(
+    servers: Sequence[str],
+    contexts: Sequence[str],
+    login: Mapping[str, str],
+    monitors: Sequence[str],
+    lab_name: str | None,
+    topology_name: str | None,
+) -> list[tuple[str, Endpoint]]:
+    """The servers that options name, each with its label. Raises BadParameter if they contradict each other."""
     if login and not servers:
-        raise typer.BadParameter("it says who connects to `--server`, and there is none", param_hint=f"--{min(login)}")
-    if servers or contexts:
-        if lab_name is not None:
-            raise typer.BadParameter("a lab's servers are known: name no others", param_hint="--lab")
-        named: dict[str, Said | Endpoint] = {url: {"urls": [url], **login} for url in servers}
-        return {**named, **{one: {"context": one} for one in contexts}}, None
-    the_lab = labs.the_lab(lab_name) if lab_name or lab.names() else None
-    if the_lab is None:
+        option = f"--{min(login).replace('_', '-')}"
+        raise typer.BadParameter("it is for `--server`, which is missing", param_hint=option)
+    if lab_name is not None:
+        raise typer.BadParameter("a lab's servers are known: name no others", param_hint="--lab")
+    connects: dict[str, Connect] = {url: {"urls": [url], **login} for url in servers}
+    connects |= {context: {"context": context} for context in contexts}
+    _check_connects(topology_name or "x", connects, monitors)
+    return [(label, _endpoint(connect)) for label, connect in connects.items()]
+
+
+def _lab_endpoints(lab_name: str | None, login: Mapping[str, str]) -> tuple[str, list[tuple[str, Endpoint]]]:
+    """The lab that is meant, and its servers by region."""
+    if login:
+        option = f"--{min(login).replace('_', '-')}"
+        raise typer.BadParameter("it is for `--server`, which is missing", param_hint=option)
+    if not lab_name and not running_labs.names():
         raise VstreamError(
             "nothing says which servers are meant, and there is no lab",
             hint="`--context NAME` or `--server ADDRESS`, one of each region, and `--monitor ADDRESS` of every server",
         )
-    if not lab.is_running(the_lab):
-        raise LabError(f"lab `{the_lab}` is not running", hint=f"`vstream lab up --lab {the_lab}` starts it")
-    return lab.endpoints(the_lab), the_lab
+    name = labs.the_lab(lab_name)
+    if not running_labs.is_running(name):
+        raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
+    return name, list(running_labs.endpoints(name).items())
 
 
-def _check(name: str, ways: Mapping[str, Said | Endpoint], monitors: Sequence[str]) -> None:
-    """Raises BadParameter for what the topology could not say, with its own words."""
-    from vstream.lint.load_topology import load  # noqa: PLC0415
-
-    regions = {f"r{number}": one for number, one in enumerate(ways.values())}
-    connect = {
-        region: {**one, **({"monitor": list(monitors)} if monitors else {})}
-        for region, one in regions.items()
-        if isinstance(one, dict)
-    }
-    mini = {
+def _check_connects(name: str, connects: Mapping[str, Connect], monitors: Sequence[str]) -> None:
+    """Raises BadParameter for what a topology could not say, in the words of the topology's own check."""
+    monitor: Connect = {"monitor": list(monitors)} if monitors else {}
+    regions = {f"r{number}": connect for number, connect in enumerate(connects.values())}
+    document = {
         "version": 1,
         "name": name,
         "server_version": "2.10",
-        "regions": {region: {"servers": 1} for region in regions} or {"x": {"servers": 1}},
-        "connect": connect,
+        "regions": {region: {"servers": 1} for region in regions or ["x"]},
+        "connect": {region: {**connect, **monitor} for region, connect in regions.items()},
     }
-    for one in load(json.dumps(mini).encode(), "options").diagnostics:
-        if one.is_error:
-            raise typer.BadParameter(f"{one.message}{f' ({one.hint})' if one.hint else ''}")
+    for finding in load(json.dumps(document).encode(), "options").diagnostics:
+        if finding.is_error:
+            raise typer.BadParameter(f"{finding.message}{f' ({finding.hint})' if finding.hint else ''}")
 
 
-def _endpoints(ways: Mapping[str, Said | Endpoint]) -> list[tuple[str, Endpoint]]:
-    from vstream.topology.model import Endpoint  # noqa: PLC0415
-
-    def endpoint(said: Said) -> Endpoint:
-        return Endpoint(**{key: tuple(one) if isinstance(one, list) else one for key, one in said.items()})  # type: ignore[arg-type]
-
-    return [(label, endpoint(one) if isinstance(one, dict) else one) for label, one in ways.items()]
+def _endpoint(connect: Connect) -> Endpoint:
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in connect.items()}
+    return Endpoint(**fields)  # type: ignore[arg-type]
