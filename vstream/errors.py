@@ -6,6 +6,7 @@ What goes wrong in the world: one exception tree.
     ├── NotReachableError           no connection, or no answer before the deadline
     ├── NoRespondersError           nobody listens on a subject: what was asked has not happened
     ├── NotConnectedError           the connection does not stand: nothing was sent
+    │   └── MalformedAnswerError    an answer that has the wrong form: not JSON, or values of other types
     ├── ServerError                 the JetStream API answered with an error
     ├── PlanError                   a plan cannot be used
     │   └── StalePlanError          the servers have changed since the plan was made
@@ -47,6 +48,16 @@ class InvalidInputError(VstreamError):
 
 class NotReachableError(VstreamError):
     """No connection, or no answer before the deadline: what was asked may or may not have happened."""
+
+
+class MalformedAnswerError(NotReachableError):
+    """What answered on a subject or at an address sent something that vstream cannot use: as good as no answer."""
+
+    def __init__(self, origin: str, reason: str) -> None:
+        super().__init__(
+            f"the answer of `{origin}` cannot be used: {reason}",
+            hint="is it a nats-server that answers there, and one that vstream supports?",
+        )
 
 
 class NoRespondersError(VstreamError):

@@ -173,6 +173,27 @@ def test_a_broken_template_gives_one_diagnostic_with_its_name_and_line(
     assert found.hint
 
 
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        'cycler.__init__.__globals__.os.popen("touch " ~ mark).read()',
+        "subjects.__class__.__mro__[1].__subclasses__()",
+        "self._TemplateReference__context",
+        '(name | attr("__class__")).__mro__',
+        '"{0.__class__.__mro__}".format(name)',
+        "metadata.update(a=1)",
+    ],
+)
+def test_a_template_runs_no_code_and_changes_nothing(tmp_path: Path, attempt: str) -> None:
+    mark = tmp_path / "mark"
+    code = f"<% set mark = {json.dumps(str(mark))} %>\n<< {attempt} >>"
+    with pytest.raises(InvalidInputError) as caught:
+        rendered(templates=override(tmp_path, WRITE, code))
+    (found,) = caught.value.diagnostics
+    assert found.message.startswith("template error: ")
+    assert not mark.exists()
+
+
 def test_a_template_that_is_no_text_or_no_file_is_a_diagnostic_too(tmp_path: Path) -> None:
     (tmp_path / "mappings.cfg.j2").write_bytes(b"\xff")
     with pytest.raises(InvalidInputError, match="1 error"):

@@ -12,20 +12,23 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.errors import MalformedAnswerError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
+from vstream.jetstream.answers import api_error, check_config, read_list, read_total, reading
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from vstream.jetstream.connection import Connection
 
 DEADLINE = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
 PAGES_IN_FLIGHT = 8
+_PAGE = 256
+"""Streams of one page, where an answer does not say (server/jetstream_api.go, JSApiListLimit)."""
 _PAUSE = 0.25
 _UNANSWERED = 2.0
 """Seconds for a request that its receiver carries out, and that somebody who is dead would have to answer."""
@@ -50,32 +53,37 @@ class JetStreamAdmin:
         Pages of STREAM.LIST, the first alone and then several at a time. While a
         region is down the servers wait 4 s for it on each page.
         """
-        found: dict[str, ObservedStream] = {}
+        all_streams: dict[str, ObservedStream] = {}
         missing: list[str] = []
         for streams, silent in await asyncio.gather(*map(self._account, accounts)):
-            found.update(streams)
+            all_streams.update(streams)
             missing.extend(silent)
-        return found, tuple(missing)
+        return all_streams, tuple(missing)
 
     async def _account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
-        first = await self._page(account, 0)
-        total, limit = int(first.get("total", 0)), int(first.get("limit", 0)) or 256
-        slots = asyncio.Semaphore(PAGES_IN_FLIGHT)
-
-        async def page(offset: int) -> dict[str, Any]:
-            async with slots:
-                return await self._page(account, offset)
-
-        pages = [first, *await asyncio.gather(*(page(offset) for offset in range(limit, total, limit)))]
-        listed = (_observed(info, account) for answer in pages for info in answer.get("streams") or ())
-        found = {one.config.name: one for one in listed}
+        subject = _list_subject(account)
+        first = await self._list(subject, 0)
+        total = read_total(first, subject)
+        with reading(subject):
+            size = max(1, int(first.get("limit", 0)) or _PAGE)
+        pages = [first]
+        # A few pages at a time: a server that announces more than it has is asked once too often, and no more.
+        for offset in range(size, total, size * PAGES_IN_FLIGHT):
+            offsets = range(offset, min(total, offset + size * PAGES_IN_FLIGHT), size)
+            answers = await asyncio.gather(*(self._list(subject, start) for start in offsets))
+            pages.extend(answers)
+            if not all(read_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
+                break
+        observed = [
+            _read_stream(info, account, subject) for answer in pages for info in read_list(answer, "streams", subject)
+        ]
+        streams = {stream.config.name: stream for stream in observed}
         missing = {
-            naming.qualified_name(account, str(name)) for answer in pages for name in answer.get("missing") or ()
+            naming.qualified_name(account, str(name))
+            for answer in pages
+            for name in read_list(answer, "missing", subject)
         }
-        return found, sorted(missing - found.keys())
-
-    async def _page(self, account: str | None, offset: int) -> dict[str, Any]:
-        return await self._list(f"{naming.api_prefix(account)}.STREAM.LIST", offset)
+        return streams, sorted(missing - streams.keys())
 
     async def _list(self, subject: str, offset: int) -> dict[str, Any]:
         # Right after the meta leader was lost, requests are refused or not answered until there is another.
@@ -86,6 +94,8 @@ class JetStreamAdmin:
             except ServerError as failure:
                 if failure.err_code not in error_codes.TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
                     raise
+            except MalformedAnswerError:
+                raise
             except NotReachableError:
                 if time.monotonic() > until:
                     raise
@@ -117,14 +127,15 @@ class JetStreamAdmin:
     async def _is_known(self, name: str) -> bool:
         """Whether the meta group has a stream of that name, whether or not its servers run."""
         account, _, local = name.rpartition(ACCOUNT_SEPARATOR)
+        subject = f"{naming.api_prefix(account or None)}.STREAM.NAMES"
         offset = 0
         while True:
-            answer = await self._ask(f"{naming.api_prefix(account or None)}.STREAM.NAMES", {"offset": offset})
-            names = answer.get("streams") or ()
+            answer = await self._ask(subject, {"offset": offset})
+            names = read_list(answer, "streams", subject)
             offset += len(names)
             if local in names:
                 return True
-            if not names or offset >= int(answer.get("total", 0)):
+            if not names or offset >= read_total(answer, subject):
                 return False
 
     async def create_consumer(self, config: ConsumerConfig) -> None:
@@ -147,7 +158,7 @@ class JetStreamAdmin:
     async def consumer(self, stream: str, durable: str, *, timeout: float = DEADLINE) -> ObservedConsumer:
         """The consumer *durable* of *stream*, as its leader describes it. ServerError 10014 if there is none."""
         subject = f"{naming.api_subject('CONSUMER.INFO', stream)}.{durable}"
-        return _observed_consumer(await self._ask(subject, None, timeout=timeout), stream)
+        return _read_consumer(await self._ask(subject, None, timeout=timeout), stream)
 
     async def consumers(self, stream: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
         """
@@ -155,20 +166,30 @@ class JetStreamAdmin:
 
         Servers list nothing of a stream that does not exist, without an error.
         """
-        found: dict[str, ObservedConsumer] = {}
+        subject = naming.api_subject("CONSUMER.LIST", stream)
+        consumers: dict[str, ObservedConsumer] = {}
         missing: list[str] = []
+        async for info in self._entries(subject, "consumers", missing):
+            if check_config(info.get("config"), subject).get("durable_name"):
+                consumer = _read_consumer(info, stream)
+                consumers[consumer.config.durable] = consumer
+        return consumers, tuple(sorted(set(missing) - consumers.keys()))
+
+    async def _entries(self, subject: str, key: str, missing: list[str] | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Everything that *subject* lists, page by page; the names that no server answered for are added to *missing*."""
         offset = 0
         while True:
-            answer = await self._list(naming.api_subject("CONSUMER.LIST", stream), offset)
-            listed = answer.get("consumers") or ()
-            for info in listed:
-                if info.get("config", {}).get("durable_name"):
-                    one = _observed_consumer(info, stream)
-                    found[one.config.durable] = one
-            missing.extend(str(name) for name in answer.get("missing") or ())
-            offset += len(listed)
-            if not listed or offset >= int(answer.get("total", 0)):
-                return found, tuple(sorted(set(missing) - found.keys()))
+            answer = await self._list(subject, offset)
+            entries = read_list(answer, key, subject)
+            offset += len(entries)
+            for entry in entries:
+                if not isinstance(entry, dict):
+                    raise MalformedAnswerError(subject, f"`{key}` has something that is not an object")
+                yield entry
+            if missing is not None:
+                missing.extend(map(str, read_list(answer, "missing", subject)))
+            if not entries or offset >= read_total(answer, subject):
+                return
 
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
         """What the leader of stream *name* says of it, as the API spells it."""
@@ -176,16 +197,11 @@ class JetStreamAdmin:
 
     async def listed(self, name: str) -> dict[str, Any]:
         """The same of a stream of clients' account whose name is mapped to another, so that only lists say what it is."""
-        offset = 0
-        while True:
-            answer = await self._page(None, offset)
-            found = answer.get("streams") or ()
-            offset += len(found)
-            for info in found:
-                if info["config"]["name"] == name:
-                    return dict(info)
-            if not found or offset >= int(answer.get("total", 0)):
-                raise NotReachableError(f"no server answers for `{name}`")
+        subject = _list_subject(None)
+        async for info in self._entries(subject, "streams"):
+            if check_config(info.get("config"), subject).get("name") == name:
+                return info
+        raise NotReachableError(f"no server answers for `{name}`")
 
     async def step_down(self, name: str) -> None:
         """Ask the leader of stream *name* to hand over. A stream of one replica agrees and does nothing."""
@@ -206,32 +222,29 @@ class JetStreamAdmin:
 
     async def _ask(self, full: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
         answer = await self._connection.request_json(full, body, timeout=timeout)
-        error = answer.get("error")
-        if error:
-            raise ServerError(
-                code=int(error.get("code", 0)),
-                err_code=int(error.get("err_code", 0)),
-                description=str(error.get("description", "no description")),
-                subject=full,
-            )
+        if (error := api_error(answer, full)) is not None:
+            raise error
         return answer
 
 
-def _observed(info: dict[str, Any], account: str | None) -> ObservedStream:
-    config = info.get("config")
-    if not isinstance(config, dict) or "name" not in config:
-        raise VstreamError("the servers listed a stream without a configuration")
-    cluster, state = info.get("cluster"), info.get("state") or {}
-    return ObservedStream(
-        config=StreamConfig(name=naming.qualified_name(account, str(config["name"])), fields=config),
-        created=str(info.get("created", "")),
-        cluster=str(cluster["name"]) if isinstance(cluster, dict) and cluster.get("name") else None,
-        messages=int(state.get("messages", 0)),
-        consumers=int(state.get("consumer_count", 0)),
-        bytes=int(state.get("bytes", 0)),
-        first_at=_read_time(state.get("first_ts")),
-        subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
-    )
+def _list_subject(account: str | None) -> str:
+    return f"{naming.api_prefix(account)}.STREAM.LIST"
+
+
+def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> ObservedStream:
+    with reading(origin):
+        config = check_config(info.get("config"), origin)
+        cluster, state = info.get("cluster") or {}, info.get("state") or {}
+        return ObservedStream(
+            config=StreamConfig(name=naming.qualified_name(account, config["name"]), fields=config),
+            created=str(info.get("created", "")),
+            cluster=str(cluster["name"]) if cluster.get("name") else None,
+            messages=int(state.get("messages", 0)),
+            consumers=int(state.get("consumer_count", 0)),
+            bytes=int(state.get("bytes", 0)),
+            first_at=_read_time(state.get("first_ts")),
+            subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
+        )
 
 
 def _read_time(text: object) -> datetime | None:
@@ -243,19 +256,19 @@ def _read_time(text: object) -> datetime | None:
     return moment if moment.tzinfo is not None else None
 
 
-def _observed_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
-    config = info.get("config")
-    if not isinstance(config, dict):
-        raise VstreamError(f"the servers described a consumer of `{stream}` without a configuration")
-    cluster = info.get("cluster")
-    return ObservedConsumer(
-        config=ConsumerConfig(stream=stream, durable=str(info.get("name", "")), fields=config),
-        created=str(info.get("created", "")),
-        leader=str(cluster["leader"]) if isinstance(cluster, dict) and cluster.get("leader") else None,
-        delivered=int((info.get("delivered") or {}).get("stream_seq", 0)),
-        ack_floor=int((info.get("ack_floor") or {}).get("stream_seq", 0)),
-        unacknowledged=int(info.get("num_ack_pending", 0)),
-        redelivered=int(info.get("num_redelivered", 0)),
-        waiting=int(info.get("num_waiting", 0)),
-        pending=int(info.get("num_pending", 0)),
-    )
+def _read_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
+    origin = naming.api_subject("CONSUMER.INFO", stream)
+    with reading(origin):
+        config = check_config(info.get("config"), origin)
+        cluster = info.get("cluster") or {}
+        return ObservedConsumer(
+            config=ConsumerConfig(stream=stream, durable=str(info.get("name", "")), fields=config),
+            created=str(info.get("created", "")),
+            leader=str(cluster["leader"]) if cluster.get("leader") else None,
+            delivered=int((info.get("delivered") or {}).get("stream_seq", 0)),
+            ack_floor=int((info.get("ack_floor") or {}).get("stream_seq", 0)),
+            unacknowledged=int(info.get("num_ack_pending", 0)),
+            redelivered=int(info.get("num_redelivered", 0)),
+            waiting=int(info.get("num_waiting", 0)),
+            pending=int(info.get("num_pending", 0)),
+        )

@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import nats
 import nats.errors
 from nats.aio.client import Client
+from nats.errors import ProtocolError
+from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.jetstream.answers import decode_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -27,6 +31,15 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 5.0
 _NO_RESPONDERS = 503
 REQUEST_TIMEOUT = 5.0
+_NO_TLS = "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`"
+MOST_PAYLOAD = 64 * 1024 * 1024
+"""Bytes of one message. Servers have no `max_payload` above it (server/const.go)."""
+MOST_CONTROL_LINE = 1024 * 1024
+"""Bytes of a line of the protocol; the longest lists the addresses of all servers."""
+ALLOWED_VARIABLES = ("VSTREAM_", "NATS_")
+"""How the names of environment variables begin that a topology may name: anybody could take out others."""
+MORE_VARIABLES = "VSTREAM_ALLOW_ENV"
+"""The variable with more of them, for whoever runs vstream to set: names, and beginnings of names such as `OPS_*`."""
 _INSIST = 0.1
 """Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
 
@@ -47,14 +60,57 @@ class Reply:
         return int(status) if status and status.isdigit() else None
 
 
+class _BoundedParser(Parser):
+    """The library's parser, which otherwise keeps whatever a server sends, of any size."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        await super().parse(data)
+        needed = self.needed if self.state == AWAITING_MSG_PAYLOAD else len(self.buf)
+        most = MOST_PAYLOAD if self.state == AWAITING_MSG_PAYLOAD else MOST_CONTROL_LINE
+        if needed > most:
+            raise ProtocolError(f"nats: the server sends {needed:,} bytes at once; {most:,} are allowed")
+
+
 class TidyClient(Client):
     """
-    The library's client, with every socket closed in the end.
+    The library's client: it sends nothing in clear where *endpoint* asks for TLS, and closes every socket in the end.
 
-    The library forgets that of an attempt to come back which failed half way. And
-    it does not always wait for the attempt that is being made when it is closed,
-    which then goes on, or ends with an exception that nobody catches.
+    The library starts TLS only where the server asks for it, so that whoever is in between could take it away. It also
+    sends its credentials to every server that another one names.
+
+    It forgets the socket of an attempt to reconnect which failed half way. And it does not always wait for the attempt
+    that is being made when it is closed, which then goes on, or ends with an exception that nobody catches.
     """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__()
+        self._ps = _BoundedParser(self)
+        self._connecting_to: object = None
+        self._needs_tls = requires_tls(endpoint)
+        self._has_secret = bool(
+            endpoint.creds or endpoint.nkey or endpoint.user or endpoint.token or endpoint.token_env
+        ) or any("@" in url for url in endpoint.urls)
+
+    async def _process_connect_init(self) -> None:
+        self._connecting_to = self._transport
+        try:
+            await super()._process_connect_init()
+            self._connecting_to = None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            # Its first line is endless, or has values of other types.
+            raise nats.errors.Error(f"what answers is not a nats-server: {error}") from error
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        if self._has_secret and not self._needs_tls:
+            # Nothing proves that the servers it names are the ones that the topology means.
+            info = {**info, "connect_urls": []}
+        await super()._process_info(info, initial_connection)
+
+    def _connect_command(self) -> bytes:
+        # The last moment before anything is sent, credentials included.
+        if self._needs_tls and not _is_encrypted(self._transport):
+            raise nats.errors.Error("the server does not use TLS, and `connect` asks for it; nothing was sent")
+        return bytes(super()._connect_command())
 
     async def _select_next_server(self) -> None:
         if self._transport:
@@ -69,6 +125,11 @@ class TidyClient(Client):
                 break
             attempt.cancel()
             await asyncio.wait({attempt}, timeout=_INSIST)
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None and self._transport is self._connecting_to:
+            # Nobody tells a stream that its socket is closed once TLS has begun on it: closing would wait for ever.
+            writer.transport.abort()
+            self._transport = None
         try:
             await super().close()
         except asyncio.CancelledError:
@@ -76,6 +137,20 @@ class TidyClient(Client):
             current = asyncio.current_task()
             if current is not None and current.cancelling():
                 raise
+
+
+def requires_tls(endpoint: Endpoint) -> bool:
+    """Whether nothing may be sent in clear: one of the addresses asks for TLS, or a file for it is given."""
+    is_secure = any(urlsplit(url).scheme in {"tls", "wss"} for url in endpoint.urls)
+    return is_secure or bool(endpoint.tls_ca or endpoint.tls_cert)
+
+
+def _is_encrypted(transport: Any) -> bool:
+    """Whether what the library's *transport* sends is encrypted: it says so of a WebSocket alone."""
+    writer = getattr(transport, "_io_writer", None)
+    if writer is None:
+        return bool(getattr(transport, "_using_tls", False))
+    return writer.get_extra_info("ssl_object") is not None
 
 
 class Connection:
@@ -196,16 +271,10 @@ class Connection:
     async def request_json(
         self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
     ) -> dict[str, Any]:
-        """A request with a JSON object each way. Raises VstreamError if the answer is none."""
+        """A request with a JSON object each way. Raises MalformedAnswerError if the answer is none."""
         payload = json.dumps(body).encode() if body is not None else b""
         reply = await self.request(subject, payload, timeout=timeout)
-        try:
-            answer = json.loads(reply.data)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise VstreamError(f"region `{self.region}`: the answer on `{subject}` is not a JSON object")
-        return answer
+        return decode_object(reply.data, f"{self.region}: {subject}")
 
     async def close(self) -> None:
         """Close the connection. Does nothing if it is closed."""
@@ -236,7 +305,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         # The library reports every failed attempt here and would otherwise log a traceback.
         problems.append(_reason(error))
 
-    client = TidyClient()
+    client = TidyClient(endpoint)
     options = connection_options(endpoint, region)
     try:
         async with asyncio.timeout(timeout):
@@ -256,7 +325,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         why = problems[0] if problems else _reason(error)
         raise NotReachableError(
             f"region `{region}` cannot be reached at {', '.join(map(_shown, endpoint.urls))}: {why}",
-            hint="are its servers running, and is `connect` right?",
+            hint=_NO_TLS if "does not use TLS" in why else "are its servers running, and is `connect` right?",
         ) from error
     return Connection(client, region)
 
@@ -278,7 +347,7 @@ def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
     )
     checks = [partial(_file, path, region, what) for path, what in files if path]
     variables = (endpoint.password_env if endpoint.user else None, endpoint.token_env)
-    checks += [partial(_variable, name, region) for name in variables if name]
+    checks += [partial(read_variable, name, region) for name in variables if name]
     for check in checks:
         try:
             check()
@@ -298,10 +367,10 @@ def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
         options["user"] = endpoint.user
         # A nats CLI context may have a user without a password.
         options["password"] = (
-            _variable(endpoint.password_env, region) if endpoint.password_env else endpoint.password or ""
+            read_variable(endpoint.password_env, region) if endpoint.password_env else endpoint.password or ""
         )
     if endpoint.token_env:
-        options["token"] = _variable(endpoint.token_env, region)
+        options["token"] = read_variable(endpoint.token_env, region)
     elif endpoint.token:
         options["token"] = endpoint.token
     if endpoint.tls_ca or endpoint.tls_cert:
@@ -335,8 +404,23 @@ def _file(path: str, region: str, what: str) -> str:
     return str(found)
 
 
-def _variable(name: str | None, region: str) -> str:
-    value = os.environ.get(name or "")
+def read_variable(name: str | None, region: str) -> str:
+    """
+    The secret in the environment variable *name*. Raises VstreamError if it is not set, or not for a topology to name.
+
+    Whoever writes a topology chooses the server that it is sent to as well.
+    """
+    name = name or ""
+    more = [entry.strip() for entry in os.environ.get(MORE_VARIABLES, "").split(",") if entry.strip()]
+    is_allowed = name.startswith(ALLOWED_VARIABLES) or any(
+        name.startswith(entry.removesuffix("*")) if entry.endswith("*") else name == entry for entry in more
+    )
+    if not is_allowed:
+        raise VstreamError(
+            f"region `{region}`: the topology may not read the environment variable {name}",
+            hint=f"call it {ALLOWED_VARIABLES[0]}{name}, or allow it: export {MORE_VARIABLES}={name}",
+        )
+    value = os.environ.get(name)
     if not value:
         raise VstreamError(f"region `{region}`: the environment variable {name} is not set", hint=f"export {name}=…")
     return value
@@ -344,6 +428,12 @@ def _variable(name: str | None, region: str) -> str:
 
 def resolve_context(endpoint: Endpoint) -> Endpoint:
     """Fill an endpoint from its nats CLI context. Raises VstreamError if there is no such context."""
+    name = endpoint.context or ""
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise VstreamError(
+            f"`{name}` is not the name of a nats CLI context",
+            hint="names have no `/` and begin with no dot: `nats context ls`",
+        )
     directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats" / "context"
     path = directory / f"{endpoint.context}.json"
     try:
@@ -355,7 +445,7 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
             f"there is no nats CLI context `{endpoint.context}`",
             hint=f"known contexts: {', '.join(known)}" if known else f"none are saved in {directory}",
         ) from None
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise VstreamError(
             f"the nats CLI context {path} cannot be read", hint="`nats context validate` says why"
         ) from None

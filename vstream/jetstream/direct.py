@@ -14,8 +14,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.errors import ServerError, VstreamError
+from vstream.errors import ServerError
 from vstream.jetstream import error_codes
+from vstream.jetstream.answers import api_error, read_text, reading
 from vstream.jetstream.connection import REQUEST_TIMEOUT
 from vstream.topology import naming
 
@@ -107,19 +108,6 @@ async def leader_last_by_subject(
     return await _from_leader(connection, stream, {"last_by_subj": subject}, timeout)
 
 
-def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
-    """The error in an *answer* of the JetStream API on *subject*, None if it has succeeded."""
-    error = answer.get("error")
-    if not isinstance(error, dict):
-        return None
-    return ServerError(
-        code=int(error.get("code", 0)),
-        err_code=int(error.get("err_code", 0)),
-        description=str(error.get("description", "no description")),
-        subject=subject,
-    )
-
-
 async def _direct(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
@@ -139,7 +127,7 @@ async def _direct(
 
 def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
     known = {_STREAM, _SEQUENCE, _SUBJECT, _TIME}
-    try:
+    with reading(f"{region}: {subject}"):
         return DirectMessage(
             stream=reply.headers[_STREAM],
             seq=int(reply.headers[_SEQUENCE]),
@@ -148,11 +136,6 @@ def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
             headers={name: value for name, value in reply.headers.items() if name not in known},
             data=reply.data,
         )
-    except (KeyError, ValueError) as error:
-        raise VstreamError(
-            f"region `{region}`: the answer on `{subject}` is no stored message: {error}",
-            hint="something that is not a stream answers there",
-        ) from error
 
 
 async def _from_leader(
@@ -165,20 +148,16 @@ async def _from_leader(
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return None
         raise error
-    try:
-        found = answer["message"]
+    with reading(f"{connection.region}: {subject}"):
+        message = answer["message"]
         return DirectMessage(
             stream=stream,
-            seq=int(found["seq"]),
-            subject=found["subject"],
-            stored_at=found["time"],
-            headers=_headers(base64.b64decode(found.get("hdrs", ""))),
-            data=base64.b64decode(found.get("data", "")),
+            seq=int(message["seq"]),
+            subject=read_text(message["subject"]),
+            stored_at=read_text(message["time"]),
+            headers=_headers(base64.b64decode(message.get("hdrs", ""))),
+            data=base64.b64decode(message.get("data", "")),
         )
-    except (KeyError, TypeError, ValueError) as problem:
-        raise VstreamError(
-            f"region `{connection.region}`: the answer on `{subject}` is no stored message: {problem}"
-        ) from problem
 
 
 def _headers(block: bytes) -> Mapping[str, str]:

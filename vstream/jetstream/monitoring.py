@@ -8,14 +8,14 @@ is what a supervisor and a read-back of loaded mappings need.
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream.answers import decode_object, read_list, read_text, reading
 from vstream.topology.naming import probe_subject
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 TIMEOUT = 2.0
 """Seconds for one request, where the caller does not say."""
 
+MOST_BYTES = 64 * 1024 * 1024
+"""Of one answer. /jsz of ten thousand streams with their configurations has about 20 MB."""
+_CHUNK = 65_536
 _OK = 200
 _HEALTH = frozenset({_OK, 500, 503})
 """What /healthz answers with: 500 where the server is not ready for connections yet (server/monitor.go, healthz)."""
@@ -65,25 +68,26 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
     if status != _OK:
         description = body.decode(errors="replace").strip() or f"HTTP status {status}"
         raise ServerError(code=status, err_code=0, description=description, subject=url_base + path)
-    return _object(body, url_base + path)
+    return decode_object(body, url_base + path)
 
 
 async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
     """Name, version and configuration of the server."""
+    url = f"{url_base}/varz"
     answer = await get(url_base, "/varz", timeout)
-    try:
+    with reading(url):
+        cluster = answer.get("cluster") or {}
+        flags = answer.get("feature_flags") or {}
         return Varz(
-            server_name=answer["server_name"],
-            version=answer["version"],
-            config_load_time=answer["config_load_time"],
-            cluster=answer.get("cluster", {}).get("name") or None,
+            server_name=read_text(answer["server_name"]),
+            version=read_text(answer["version"]),
+            config_load_time=read_text(answer["config_load_time"]),
+            cluster=cluster.get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
-            is_clustered="cluster_port" in answer.get("cluster", {}),
+            is_clustered="cluster_port" in cluster,
             config_digest=answer.get("config_digest") or None,
-            flags=answer.get("feature_flags") or {},
+            flags={str(name): bool(value) for name, value in flags.items()},
         )
-    except KeyError as error:
-        raise NotReachableError(f"what answers at `{url_base}` is not a nats-server: no {error} in /varz") from error
 
 
 async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bool = False) -> str | None:
@@ -98,7 +102,7 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bo
     status, body = await _fetch(url_base, path, timeout)
     if status not in _HEALTH:
         raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base + path)
-    answer = _object(body, url_base + path)
+    answer = decode_object(body, url_base + path)
     return None if answer.get("status") == "ok" else str(answer.get("error") or answer.get("status"))
 
 
@@ -111,31 +115,38 @@ async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapp
     status, body = await _fetch(url_base, "/healthz?details=true", timeout)
     if status not in _HEALTH:
         raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base)
-    return tuple(one for one in _object(body, url_base).get("errors") or () if isinstance(one, dict))
+    problems = read_list(decode_object(body, url_base), "errors", url_base)
+    return tuple(problem for problem in problems if isinstance(problem, dict))
 
 
 async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
     """The meta group, or None where JetStream is not clustered or not enabled."""
-    group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
-    return None if group is None else Meta(leader=group.get("leader"), cluster_size=group.get("cluster_size", 0))
+    with reading(f"{url_base}/jsz"):
+        group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
+        if group is None:
+            return None
+        return Meta(leader=group.get("leader"), cluster_size=int(group.get("cluster_size", 0)))
 
 
 async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The clusters that this server has a connection to."""
-    gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
-    return frozenset(name for name, gateway in gateways.items() if gateway.get("connection"))
+    with reading(f"{url_base}/gatewayz"):
+        gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
+        return frozenset(name for name, gateway in gateways.items() if gateway.get("connection"))
 
 
 async def leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a leaf connection with."""
-    found = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
-    return frozenset(str(one.get("name")) for one in found)
+    with reading(f"{url_base}/leafz"):
+        leafs = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
+        return frozenset(str(leaf.get("name")) for leaf in leafs)
 
 
 async def routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a route to."""
-    routes = (await get(url_base, "/routez", timeout)).get("routes") or ()
-    return frozenset(route["remote_name"] for route in routes if route.get("remote_name"))
+    with reading(f"{url_base}/routez"):
+        routes = (await get(url_base, "/routez", timeout)).get("routes") or ()
+        return frozenset(str(route["remote_name"]) for route in routes if route.get("remote_name"))
 
 
 async def account_detail(url_base: str, account: str = "$G", timeout: float = TIMEOUT) -> Mapping[str, Any]:
@@ -147,7 +158,10 @@ async def account_detail(url_base: str, account: str = "$G", timeout: float = TI
     100 % for all other clusters. Raises ServerError if there is no such account.
     """
     answer = await get(url_base, f"/accountz?acc={quote(account, safe='')}", timeout)
-    return answer.get("account_detail") or {}
+    detail = answer.get("account_detail") or {}
+    if not isinstance(detail, dict):
+        raise MalformedAnswerError(f"{url_base}/accountz", "`account_detail` is not an object")
+    return detail
 
 
 async def load_account(url_base: str, account: str, timeout: float = TIMEOUT) -> None:
@@ -162,7 +176,8 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
     """Whether anything on the server itself subscribes to exactly *pattern* in *account*. Raises as `get`."""
     literal = quote(probe_subject(pattern), safe="")
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
-    return any(one.get("subject") == pattern for one in answer.get("subscriptions_list") or ())
+    with reading(f"{url_base}/subsz"):
+        return any(one.get("subject") == pattern for one in answer.get("subscriptions_list") or ())
 
 
 def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
@@ -208,7 +223,7 @@ async def _exchange(url: str) -> tuple[int, bytes]:
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         # HTTP/1.0: the answer is not chunked, and ends where the connection ends.
         writer.write(f"GET {target} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
-        answer = await reader.read()
+        answer = await _read_all(reader)
     finally:
         writer.close()
     head, separator, body = answer.partition(b"\r\n\r\n")
@@ -217,19 +232,21 @@ async def _exchange(url: str) -> tuple[int, bytes]:
     return _status(head), body
 
 
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    """Everything up to the end of the connection. Raises ValueError for more than MOST_BYTES."""
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := await reader.read(_CHUNK):
+        size += len(chunk)
+        if size > MOST_BYTES:
+            raise ValueError(f"the answer is longer than {MOST_BYTES:,} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
 def _status(head: bytes) -> int:
     """The status in `HTTP/1.0 200 OK`."""
     protocol, _, rest = head.partition(b" ")
     if not protocol.startswith(b"HTTP/"):
         raise ValueError("the answer is not HTTP")
     return int(rest[:3])
-
-
-def _object(body: bytes, url: str) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(body)
-    except ValueError as error:
-        raise NotReachableError(f"the answer of `{url}` is cut off or not JSON: {error}") from error
-    if not isinstance(answer, dict):
-        raise NotReachableError(f"the answer of `{url}` is not a JSON object")
-    return answer

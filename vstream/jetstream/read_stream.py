@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error, read_text, reading
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -84,23 +84,23 @@ async def read_messages(
         if not reply.reply.startswith(_ACK):
             arrived.put_nowait(f"{reply.headers.get('Description') or 'no responders'} ({reply.status})")
             return
-        said = AckSubject.parse(reply.reply)
+        try:
+            ack = AckSubject.parse(reply.reply)
+        except ValueError:
+            arrived.put_nowait(f"`{reply.reply}` is not an acknowledgement subject")
+            return
         arrived.put_nowait(
             StoredMessage(
-                seq=said.seq,
-                time=said.time,
-                subject=subject,
-                headers=reply.headers,
-                data=reply.data,
-                pending=said.pending,
+                seq=ack.seq, time=ack.time, subject=subject, headers=reply.headers, data=reply.data, pending=ack.pending
             )
         )
 
     inbox = connection.inbox()
     await connection.subscribe(inbox, take)
-    left, name = int(created.get("num_pending", 0)), str(created["name"])
-    # Servers may have a limit of their own for one request.
-    most = min(BATCH, int(created.get("config", {}).get("max_batch") or BATCH))
+    with reading(subject):
+        left, name = int(created.get("num_pending", 0)), read_text(created["name"])
+        # Servers may have a limit of their own for one request.
+        most = min(BATCH, int(created.get("config", {}).get("max_batch") or BATCH))
     try:
         while left:
             batch = min(most, left)

@@ -41,8 +41,8 @@ OUTSTANDING_PINGS = 2
 class _Client(TidyClient):
     """The library's client, without what it keeps of a connection that has broken, and for servers that it *knows*."""
 
-    def __init__(self, knows: Knows) -> None:
-        super().__init__()
+    def __init__(self, endpoint: Endpoint, knows: Knows) -> None:
+        super().__init__(endpoint)
         self._knows = knows
         self.stranger: str | None = None
         """The last server that was not one of ours."""
@@ -127,7 +127,7 @@ async def open_reconnecting(
     async def ignore(_: Exception) -> None:
         """The library logs a traceback where nobody listens."""
 
-    client = _Client(knows)
+    client = _Client(endpoint, knows)
     try:
         async with asyncio.timeout(within):
             await client.connect(

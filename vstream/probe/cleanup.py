@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, CanaryFlight, Fate
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import naming, physical

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vstream.errors import NoRespondersError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.probe.report import CheckStatus, Hop
 from vstream.probe.retry import describe_answer
 from vstream.topology import naming

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +24,10 @@ def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2
     Templates from *directories*, the first that has a file wins. `<< >>`, `<% %>` and `<# #>` delimit.
 
     With *is_html* every value is escaped; configurations and JSON quote theirs by a filter.
+    A template can come with somebody else's topology or scenario: it reads values, and can run no code.
     """
-    env = jinja2.Environment(
-        autoescape=is_html,  # noqa: S701 - only pages are HTML
+    env = ImmutableSandboxedEnvironment(
+        autoescape=is_html,
         finalize=_printable if is_html else None,
         loader=jinja2.FileSystemLoader(directories),
         variable_start_string="<<",

@@ -11,7 +11,8 @@ from vstream.capture.digest import digest
 from vstream.capture.records import Kind, Operation, Outcome, message_identity
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.direct import api_error, last_by_subject, next_by_subject
+from vstream.jetstream.answers import api_error
+from vstream.jetstream.direct import last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
 from vstream.runner.workload.publisher import acknowledgement
 from vstream.runner.workload.readers import ACK, failed, make_consumer, refusal

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, VstreamError
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.source_header import origin_of
 from vstream.topology import naming

@@ -10,7 +10,7 @@ from vstream.capture.digest import digest
 from vstream.capture.records import CapturedStream, Stored, message_identity
 from vstream.capture.store import RecordWriter
 from vstream.errors import NotReachableError, VstreamError
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
 from vstream.topology import naming

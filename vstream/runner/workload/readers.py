@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import Delivery, Kind, Operation, Outcome, message_identity
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
-from vstream.jetstream.direct import DirectMessage, api_error, last_by_subject, next_by_subject
+from vstream.jetstream.answers import api_error
+from vstream.jetstream.direct import DirectMessage, last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
 from vstream.topology import naming
 

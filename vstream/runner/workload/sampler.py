@@ -18,7 +18,7 @@ from vstream.capture.records import Sample
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from vstream.health.repair.live.scan import PATIENCE, read_provenances
 from vstream.health.repair.plan import DuplicatePair, Tally
 from vstream.jetstream import error_codes
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.source_header import STREAM_SOURCE
 from vstream.topology import naming
 

@@ -22,7 +22,7 @@ from vstream.health.repair.plan import Leftover
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.topology import naming, physical
 from vstream.topology.model import Role

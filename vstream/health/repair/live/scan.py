@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.direct import api_error
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.source_header import parse_provenance
 from vstream.topology import naming

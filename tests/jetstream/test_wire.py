@@ -1,0 +1,329 @@
+"""What is never sent, and what is never taken: credentials in clear, secrets of the environment, endless answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import TESTS
+from tests.support.ports import free_port
+from vstream.errors import MalformedAnswerError, NotReachableError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect, open_connection, read_variable, resolve_context
+from vstream.jetstream.reconnecting import open_reconnecting
+from vstream.lab.binaries import locate
+from vstream.topology.model import Endpoint
+
+CERTIFICATES = TESTS / "fixtures" / "certificates"
+CA = str(CERTIFICATES / "ca.pem")
+OTHER_CA = str(TESTS / "fixtures" / "tls" / "certificate.pem")
+SECRET = "s3cret"
+
+
+class Server:
+    """A server that says INFO as told, answers PING, and remembers every byte that it is sent."""
+
+    def __init__(self, **info: object) -> None:
+        self._info = {"server_name": "fake", "server_id": "X", "version": "2.15.1", "headers": True, **info}
+        self.heard = b""
+        self.calls = 0
+        self.endless = b""
+        """What it sends over and over once a client has subscribed."""
+        self.url = ""
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.calls += 1
+        writer.write(b"INFO " + json.dumps(self._info).encode() + b"\r\n")
+        try:
+            while data := await reader.read(65_536):
+                self.heard += data
+                if b"PING" in data:
+                    writer.write(b"PONG\r\n")
+                while b"PUB" in data and self.endless and not writer.is_closing():
+                    writer.write(self.endless)
+                    await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Server]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+
+
+@contextmanager
+def real_server(directory: Path, *, is_secure: bool) -> Iterator[int]:
+    """A real nats-server, with TLS or without, and its port."""
+    port = free_port()
+    tls = f'tls {{ cert_file: "{CERTIFICATES / "server.pem"}", key_file: "{CERTIFICATES / "server.key"}" }}'
+    conf = directory / "server.conf"
+    conf.write_text(
+        f'listen: "127.0.0.1:{port}"\nauthorization {{ user: ops, password: {SECRET} }}\n{tls if is_secure else ""}\n'
+    )
+    log = directory / "server.log"
+    process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
+    try:
+        deadline = time.monotonic() + 30
+        while not (log.exists() and "Server is ready" in log.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield port
+    finally:
+        process.kill()
+        process.wait(timeout=20)
+
+
+def login(*urls: str, **fields: Any) -> Endpoint:
+    return replace(Endpoint(urls=urls, user="ops", password=SECRET), **fields)
+
+
+STRIPPED = {
+    "tls address": ("tls", {}),
+    "ca": ("nats", {"tls_ca": CA}),
+    "tls address and ca": ("tls", {"tls_ca": CA}),
+    "client certificate": (
+        "nats",
+        {"tls_cert": str(CERTIFICATES / "user-app.pem"), "tls_key": str(CERTIFICATES / "user-app.key")},
+    ),
+}
+
+
+@pytest.mark.parametrize(("scheme", "fields"), STRIPPED.values(), ids=STRIPPED)
+async def test_nothing_is_sent_to_a_server_whose_tls_was_taken_away(scheme: str, fields: dict[str, str]) -> None:
+    async with Server().open() as server:
+        with pytest.raises(NotReachableError, match="does not use TLS") as caught:
+            await open_connection(login(f"{scheme}://{server.url}", **fields), "west", timeout=2)
+        assert server.heard == b""
+        assert caught.value.hint is not None
+        assert "serve TLS" in caught.value.hint
+
+
+async def test_one_tls_address_is_enough_to_send_nothing_in_clear_to_the_others() -> None:
+    async with Server().open() as server:
+        with pytest.raises(NotReachableError):
+            await open_connection(login(f"nats://{server.url}", "tls://127.0.0.1:1"), "west", timeout=2)
+        assert server.calls
+        assert server.heard == b""
+
+
+async def test_a_workloads_connection_sends_nothing_in_clear_either() -> None:
+    async with Server().open() as server:
+        with pytest.raises(NotReachableError):
+            await open_reconnecting(login(f"tls://{server.url}"), "west", name="it", knows=lambda *_: True, within=0.5)
+        assert server.calls
+        assert server.heard == b""
+
+
+async def test_a_server_that_promises_tls_and_has_none_is_sent_no_credentials() -> None:
+    async with Server(tls_required=True).open() as server:
+        with pytest.raises(NotReachableError):
+            await open_connection(login(f"tls://{server.url}", tls_ca=CA), "west", timeout=2)
+        assert b"CONNECT" not in server.heard
+        assert SECRET.encode() not in server.heard
+
+
+async def test_a_real_server_without_tls_is_refused_and_without_asking_for_it_is_not(tmp_path: Path) -> None:
+    with real_server(tmp_path, is_secure=False) as port:
+        with pytest.raises(NotReachableError, match="does not use TLS"):
+            await open_connection(login(f"tls://127.0.0.1:{port}", tls_ca=CA), "west", timeout=2)
+        async with connect(login(f"nats://127.0.0.1:{port}"), "west") as connection:
+            assert connection.is_connected
+
+
+@pytest.mark.parametrize("scheme", ["tls", "nats"])
+async def test_a_real_server_with_tls_is_taken_if_the_certificate_is_right(tmp_path: Path, scheme: str) -> None:
+    with real_server(tmp_path, is_secure=True) as port:
+        url = f"{scheme}://127.0.0.1:{port}"
+        async with connect(login(url, tls_ca=CA), "west") as connection:
+            assert connection.is_connected
+        for wrong in (
+            login(url, tls_ca=OTHER_CA),
+            login(f"{scheme}://127.0.0.2:{port}", tls_ca=CA),
+            login(f"tls://127.0.0.1:{port}"),
+        ):
+            with pytest.raises(NotReachableError):
+                await open_connection(wrong, "west", timeout=2)
+    assert "authentication" not in (tmp_path / "server.log").read_text().lower()
+
+
+async def test_no_credentials_go_to_a_server_that_only_another_server_has_named() -> None:
+    async with Server(auth_required=True).open() as gossiped:
+        named = [gossiped.url]
+        async with Server(connect_urls=named, auth_required=True).open() as server:
+            connection = await open_connection(login(f"nats://{server.url}"), "west", timeout=2)
+            assert connection.known_addresses == (gossiped.url,)
+            pool = [known.uri.netloc for known in connection.client._server_pool]
+            await connection.close()
+            assert pool == [server.url]
+        assert gossiped.calls == 0
+
+
+async def test_servers_that_another_has_named_are_used_where_nothing_secret_is_sent() -> None:
+    async with Server(connect_urls=["127.0.0.1:1"]).open() as server:
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        assert "127.0.0.1:1" in [known.uri.netloc for known in connection.client._server_pool]
+        await connection.close()
+
+
+def test_a_topology_reads_its_own_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VSTREAM_WEST", "NATS_PASSWORD", "AWS_SECRET", "OPS_WEST"):
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.delenv("VSTREAM_ALLOW_ENV", raising=False)
+    assert read_variable("VSTREAM_WEST", "west") == read_variable("NATS_PASSWORD", "west") == SECRET
+    forbidden: list[str | None] = ["AWS_SECRET", "OPS_WEST", "PATH", "", None]
+    for variable in forbidden:
+        with pytest.raises(VstreamError, match="may not read the environment variable"):
+            read_variable(variable, "west")
+
+
+def test_whoever_runs_vstream_allows_more_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSTREAM_ALLOW_ENV", "CI_PASSWORD, OPS_*")
+    for name in ("CI_PASSWORD", "OPS_WEST", "AWS_SECRET", "CI_PASSWORD_2"):
+        monkeypatch.setenv(name, SECRET)
+    assert read_variable("CI_PASSWORD", "west") == read_variable("OPS_WEST", "west") == SECRET
+    for name in ("AWS_SECRET", "CI_PASSWORD_2"):
+        with pytest.raises(VstreamError, match="may not read"):
+            read_variable(name, "west")
+
+
+@pytest.mark.parametrize("shape", ["{}/evil", "../evil", "a/../../evil", ".evil", "..\\evil"])
+def test_a_context_is_a_name_and_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "nats" / "context").mkdir(parents=True)
+    for place in (tmp_path / "evil.json", tmp_path / "config" / "nats" / "evil.json"):
+        place.write_text(json.dumps({"url": "nats://127.0.0.1:1", "password": SECRET}))
+    with pytest.raises(VstreamError, match="not the name of a nats CLI context"):
+        resolve_context(Endpoint(context=shape.format(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"MSG a 1 4294967296\r\n" + b"x" * 65_536, b"INFO " + b"x" * 65_536],
+    ids=["a message of 4 GiB", "a line without end"],
+)
+async def test_a_message_without_end_is_not_kept(endless: bytes) -> None:
+    async with Server().open() as server:
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        server.endless = endless
+        with pytest.raises(NotReachableError):
+            await connection.request("x", timeout=1)
+        kept = len(connection.client._ps.buf)
+        await connection.close()
+        assert kept < 4 * 1024 * 1024
+
+
+async def test_a_first_line_without_end_is_an_error_and_no_traceback() -> None:
+    async with Server(noise="x" * 10_000_000).open() as server:
+        with pytest.raises(NotReachableError):
+            await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+
+
+class Answers:
+    """A connection that answers every request with the same."""
+
+    region = "west"
+
+    def __init__(self, **answer: object) -> None:
+        self._answer = answer
+        self.asked = 0
+
+    async def request_json(self, *_: object, **__: object) -> dict[str, object]:
+        self.asked += 1
+        return self._answer
+
+
+STREAM = {"config": {"name": "foo"}, "created": "", "state": {}}
+MALFORMED: dict[str, dict[str, object]] = {
+    "total of a million million": {"total": 10**12, "limit": 256, "streams": []},
+    "negative total": {"total": -1, "streams": []},
+    "total that is a list": {"total": [], "streams": []},
+    "limit that is an object": {"total": 1, "limit": {}, "streams": []},
+    "streams that are a text": {"total": 1, "streams": "foo"},
+    "stream that is a number": {"total": 1, "streams": [1]},
+    "no configuration": {"total": 1, "streams": [{}]},
+    "state that is a list": {"total": 1, "streams": [{**STREAM, "state": [1]}]},
+    "age that is a text": {"total": 1, "streams": [{"config": {"name": "foo", "max_age": "1h"}}]},
+    "subjects that are a number": {"total": 1, "streams": [{"config": {"name": "foo", "subjects": 1}}]},
+    "source without a form": {"total": 1, "streams": [{"config": {"name": "foo", "sources": ["a"]}}]},
+    "metadata of numbers": {"total": 1, "streams": [{"config": {"name": "foo", "metadata": {"a": 1}}}]},
+    "name that is a list": {"total": 1, "streams": [{"config": {"name": []}}]},
+    "no name": {"total": 1, "streams": [{"config": {}}]},
+    "error that is a text": {"error": "no"},
+    "error with a text as its code": {"error": {"code": "no"}},
+}
+
+
+@pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED)
+async def test_an_answer_with_values_of_other_types_is_one_error(answer: dict[str, object]) -> None:
+    connection = Answers(**answer)
+    with pytest.raises(MalformedAnswerError, match=r"the answer of `\$JS\.API\.STREAM\.LIST` cannot be used"):
+        await JetStreamAdmin(connection).streams()  # type: ignore[arg-type]
+    assert connection.asked == 1
+
+
+async def test_a_server_that_announces_more_than_it_has_is_not_asked_for_all_of_it() -> None:
+    connection = Answers(total=1_000_000, limit=1, streams=[])
+    assert await JetStreamAdmin(connection).streams() == ({}, ())  # type: ignore[arg-type]
+    assert connection.asked < 20
+
+
+@asynccontextmanager
+async def http_server(body: bytes, *, is_endless: bool = False) -> AsyncIterator[str]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + body)
+        try:
+            while is_endless:
+                writer.write(b" " * 1_000_000)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"[]",
+        b'{"server_name": 1, "version": [], "config_load_time": {}}',
+        b'{"server_name": "a", "version": "2", "config_load_time": "", "cluster": "x"}',
+        b'{"server_name": "a", "version": "2", "config_load_time": "", "feature_flags": [1]}',
+        b"[" * 100_000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b'{"server_name": "\\ud800"}',
+        b'{"server_name": NaN}',
+    ],
+)
+async def test_what_monitoring_says_with_other_types_is_one_error(body: bytes) -> None:
+    async with http_server(body) as url:
+        with pytest.raises(MalformedAnswerError):
+            await monitoring.varz(url)
+
+
+async def test_a_page_without_end_is_given_up() -> None:
+    async with http_server(b"{", is_endless=True) as url:
+        with pytest.raises(NotReachableError, match="longer than 67,108,864 bytes"):
+            await monitoring.varz(url, timeout=60)

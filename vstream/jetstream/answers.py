@@ -1,0 +1,156 @@
+"""
+Decoding what servers answer: the one place that turns bytes into values, and anything unexpected into one error.
+
+Whatever answers at an address may be old, new, broken or hostile. What is decoded here has the types that the rest of
+vstream relies on; everything else raises MalformedAnswerError.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import MalformedAnswerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MOST_LISTED = 1_000_000
+"""Streams or consumers that one answer may announce. A larger total is no total: nobody has so many."""
+
+_INTEGERS = (
+    "max_age max_bytes max_msgs max_msgs_per_subject max_msg_size max_consumers num_replicas duplicate_window first_seq "
+    "subject_delete_marker_ttl ack_wait max_deliver max_ack_pending max_waiting max_batch max_expires opt_start_seq "
+    "inactive_threshold priority_timeout"
+)
+_FLAGS = (
+    "sealed deny_delete deny_purge allow_rollup_hdrs allow_direct mirror_direct no_ack discard_new_per_subject "
+    "allow_msg_ttl allow_msg_counter allow_atomic allow_msg_schedules allow_batched headers_only mem_storage"
+)
+_TEXTS = (
+    "name description retention storage discard compression durable_name deliver_policy ack_policy replay_policy "
+    "filter_subject opt_start_time"
+)
+_TRANSFORM = {"src": str, "dest": str}
+_SOURCE = {
+    "name": str,
+    "opt_start_seq": int,
+    "opt_start_time": str,
+    "filter_subject": str,
+    "external": {"api": str, "deliver": str},
+    "subject_transforms": [_TRANSFORM],
+}
+CONFIG: Mapping[str, Any] = {
+    **dict.fromkeys(_INTEGERS.split(), int),
+    **dict.fromkeys(_FLAGS.split(), bool),
+    **dict.fromkeys(_TEXTS.split(), str),
+    "subjects": [str],
+    "filter_subjects": [str],
+    "backoff": [int],
+    "metadata": {None: str},
+    "placement": {"cluster": str, "tags": [str]},
+    "republish": {**_TRANSFORM, "headers_only": bool},
+    "consumer_limits": {None: int},
+    "subject_transform": _TRANSFORM,
+    "mirror": _SOURCE,
+    "sources": [_SOURCE],
+}
+"""The types of the fields of streams and consumers that vstream reads. Fields that it does not know may be anything."""
+
+
+def decode_object(data: bytes, origin: str) -> dict[str, Any]:
+    """The JSON object in *data*, which *origin* sent. Raises MalformedAnswerError."""
+    with reading(origin):
+        value = json.loads(data, parse_constant=_refuse_constant)
+        if b"\\ud" in data or b"\\uD" in data:
+            json.dumps(value, ensure_ascii=False).encode()  # raises for half a character, which cannot be printed
+    if not isinstance(value, dict):
+        raise MalformedAnswerError(origin, "it is not a JSON object")
+    return value
+
+
+@contextmanager
+def reading(origin: str) -> Iterator[None]:
+    """Raise MalformedAnswerError for what an answer of *origin* with missing or wrong values raises when it is read."""
+    try:
+        yield
+    except (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise MalformedAnswerError(origin, reason) from error
+
+
+def check_config(config: object, origin: str) -> dict[str, Any]:
+    """*config*, the configuration of a stream or a consumer, if its fields have the types that vstream relies on."""
+    if not isinstance(config, dict):
+        raise MalformedAnswerError(origin, "it has no configuration")
+    problem = _find_problem(config, CONFIG, "config")
+    if problem is not None:
+        raise MalformedAnswerError(origin, problem)
+    return config
+
+
+def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
+    """The error in an *answer* of the JetStream API on *subject*, None if it has succeeded."""
+    error = answer.get("error")
+    if not error:
+        return None
+    with reading(subject):
+        return ServerError(
+            code=int(error.get("code", 0)),
+            err_code=int(error.get("err_code", 0)),
+            description=str(error.get("description", "no description")),
+            subject=subject,
+        )
+
+
+def read_total(answer: Mapping[str, Any], subject: str) -> int:
+    """How many entries a list on *subject* announces in all."""
+    with reading(subject):
+        total = int(answer.get("total", 0))
+    if not 0 <= total <= MOST_LISTED:
+        raise MalformedAnswerError(subject, f"it announces {total:,} entries")
+    return total
+
+
+def read_list(answer: Mapping[str, Any], key: str, subject: str) -> list[Any]:
+    """The list at *key* of an answer on *subject*, empty where there is none."""
+    value = answer.get(key)
+    if value is not None and not isinstance(value, list):
+        raise MalformedAnswerError(subject, f"`{key}` is not a list")
+    return value or []
+
+
+def read_text(value: object) -> str:
+    """*value* if it is a text. Raises TypeError, for `reading`."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is not a text")
+    return value
+
+
+def _find_problem(value: object, wanted: Any, path: str) -> str | None:
+    """What is wrong with *value*. *wanted* is a type, [type of items] or {key: type}, where the key None means any."""
+    if value is None:
+        return None
+    if isinstance(wanted, list):
+        if not isinstance(value, list):
+            return f"`{path}` is not a list"
+        problems = (_find_problem(item, wanted[0], path) for item in value)
+        return next((problem for problem in problems if problem is not None), None)
+    if isinstance(wanted, dict):
+        if not isinstance(value, dict):
+            return f"`{path}` is not an object"
+        problems = (
+            _find_problem(item, wanted.get(key, wanted.get(None, object)), f"{path}.{key}")
+            for key, item in value.items()
+        )
+        return next((problem for problem in problems if problem is not None), None)
+    is_right = isinstance(value, wanted) and (wanted is not int or not isinstance(value, bool))
+    return None if is_right else f"`{path}` is not {_NAMES[wanted]}"
+
+
+_NAMES = {int: "a whole number", str: "a text", bool: "true or false"}
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"`{name}` is no JSON value")
