@@ -30,7 +30,7 @@ def test_a_java_that_suits_is_left_as_it_is(tmp_path: Path) -> None:
     assert java.find_java_home({"PATH": f"{good}/bin:{path}"}) is None
 
 
-def test_one_that_does_not_suit_is_passed_over_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_does_not_suit_is_passed_over_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, good = runtime(tmp_path / "old", "1.8.0_402"), runtime(tmp_path / "good", "17.0.9")
     assert java.find_java_home({"JAVA_HOME": str(old), "PATH": f"{good}/bin"}) == str(good)
     brought = java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})

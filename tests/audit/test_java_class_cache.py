@@ -70,7 +70,7 @@ def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
     assert [one.suffix for one in cache.iterdir()] == [".jsa"]
 
 
-def test_one_at_a_time_makes_it(tmp_path: Path, cache: Path) -> None:
+def test_one_process_at_a_time_makes_the_class_cache(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo classes > "$new"')
     with java_class_cache.class_archive(home) as first, java_class_cache.class_archive(home) as second:
         assert first is not None
@@ -97,7 +97,7 @@ def test_what_fails_is_left_to_the_next(tmp_path: Path, cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
-def test_one_that_was_begun_long_ago_is_begun_again(tmp_path: Path, cache: Path) -> None:
+def test_a_class_cache_that_was_begun_long_ago_is_begun_again(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo classes > "$new"')
     with pytest.raises(KeyboardInterrupt), java_class_cache.class_archive(home) as archive:
         raise KeyboardInterrupt

@@ -97,6 +97,6 @@ def test_a_server_that_was_killed_since_stays_down_when_its_disk_has_room_again(
     assert limit("west-1") == psutil.RLIM_INFINITY
 
 
-async def test_who_can_write_is_seen_to(file: Path) -> None:
+async def test_regions_with_a_full_disk_are_told_from_those_that_can_write(file: Path) -> None:
     """What confirms the fault would deny one that does not bite."""
     assert await disk_full._writes(sites.of_lab(LAB), "central-1")

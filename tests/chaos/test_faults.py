@@ -46,7 +46,7 @@ def test_every_fault_and_nothing_else_can_be_done() -> None:
 
 
 @EACH
-def test_it_has_a_command_whose_examples_are_right(declared: FaultType) -> None:
+def test_every_fault_has_a_command_whose_examples_are_right(declared: FaultType) -> None:
     assert declared.name in COMMANDS, f"`vstream chaos {declared.name}` is missing"
     for example in declared.examples:
         assert shlex.split(example)[0] == declared.name
@@ -54,7 +54,7 @@ def test_it_has_a_command_whose_examples_are_right(declared: FaultType) -> None:
 
 
 @EACH
-def test_it_is_a_step_of_scenarios_with_its_options(declared: FaultType) -> None:
+def test_every_fault_is_a_step_of_scenarios_with_its_options(declared: FaultType) -> None:
     assert ACTIONS[declared.field].fault is declared
     properties = json_schema()["$defs"]["StepDocument"]["properties"]
     for field in (declared.field, *(option.name for option in declared.options)):
@@ -63,7 +63,7 @@ def test_it_is_a_step_of_scenarios_with_its_options(declared: FaultType) -> None
 
 
 @EACH
-def test_it_is_written_as_its_command_takes_it(declared: FaultType) -> None:
+def test_every_fault_is_written_as_its_command_takes_it(declared: FaultType) -> None:
     targets = {"sides": ("west", "central,east"), "ends": ("west", "east"), "nothing": ()}
     spec = FaultSpec(
         type=declared,

@@ -52,7 +52,7 @@ async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path
     assert not any(lab_directory(LAB).faults.iterdir())
 
 
-def test_it_takes_data_so_it_is_asked_for_twice(file: Path) -> None:
+def test_power_loss_needs_confirmation_because_it_loses_data(file: Path) -> None:
     before = pids(LAB)
     refused = chaos(file, "power-loss", "west-1", "--lose", "5s")
     assert refused.code == 1

@@ -36,7 +36,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
 
 
-def test_version() -> None:
+def test_version_is_printed() -> None:
     assert vstream("--version").out == f"vstream {__version__}\n"
 
 
@@ -132,7 +132,7 @@ def test_every_command_refuses_a_bad_file_the_same_way(tmp_path: Path, command: 
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "render", "lab up"])
-def test_a_file_that_is_not_there(tmp_path: Path, command: str) -> None:
+def test_a_missing_topology_file_is_one_clear_error(tmp_path: Path, command: str) -> None:
     ran = vstream(*command.split(), cwd=tmp_path)
     assert ran.code == 3
     assert "topology.yaml does not exist" in ran.err

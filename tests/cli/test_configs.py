@@ -58,7 +58,7 @@ def test_where_they_are(tmp_path: Path) -> None:
     assert found["west-2"].problem == f"{tmp_path} holds neither west-2.conf nor servers/west-2.conf"
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_configs_of_a_missing_directory_is_one_clear_error(tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_text(TEXT)
     for command in ("doctor", "drift"):

@@ -113,7 +113,7 @@ def shown(picture: Status) -> str:
     return capture.get()
 
 
-def test_nothing_answers() -> None:
+def test_metrics_of_servers_that_do_not_answer() -> None:
     (family,) = text_string_to_metric_families(render_metrics("acme", None))
     assert [(sample.name, sample.value) for sample in family.samples] == [("vstream_up", 0)]
 
@@ -176,7 +176,7 @@ def test_a_thin_margin_is_what_was_late_against_what_is_kept() -> None:
     }
 
 
-def test_wrong_addresses(tmp_path: Path) -> None:
+def test_export_to_a_wrong_address_is_one_clear_error(tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_text(
         'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'

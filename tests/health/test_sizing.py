@@ -56,7 +56,7 @@ def test_too_little_room() -> None:
     assert not sized(Load(rate=100, size=930), room="1GB").fits
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_size_says_what_a_topology_needs(tmp_path: Path) -> None:
     file = tmp_path / "sized.yaml"
     file.write_text(TEXT.format(room="1GB", write=""))
     small = vstream("size", file, "--rate", "60/min", "--size", "1KiB", "--format", "json")
@@ -71,7 +71,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["consistency", "five-regions", "three-regions", "single-region"])
-def test_drawings(name: str) -> None:
+def test_drawings_are_complete_and_the_same_each_time(name: str) -> None:
     topology = load_topology.load((EXAMPLES / f"{name}.yaml").read_bytes(), name).require()
     picture = graph.svg(topology, topology.streams)
     root = ET.fromstring(picture)

@@ -40,7 +40,7 @@ def metric(status: Status, name: str) -> dict[str, float]:
     raise KeyError(name)
 
 
-def test_all_is_well() -> None:
+def test_a_healthy_snapshot_is_well() -> None:
     status = assess(TOPOLOGY, healthy(), BUNDLE)
     assert (status.verdict, status.problems, status.unknown) == (Verdict.OK, (), ())
     assert all(region.publish == Share(works=1, of=1) for region in status.regions)

@@ -118,12 +118,12 @@ def well(file: Path) -> None:
     assert drift.code == 0, drift.out + drift.err
 
 
-def test_positions_where_servers_do_not_say_them(state: Path, tmp_path: Path) -> None:
+def test_status_where_servers_do_not_say_source_positions(state: Path, tmp_path: Path) -> None:
     with running(tmp_path, "--server-version", "2.12.8") as file:
         well(file)
 
 
-def test_one_region_dead(state: Path, tmp_path: Path) -> None:
+def test_status_with_one_region_dead_says_what_that_endangers(state: Path, tmp_path: Path) -> None:
     with running(tmp_path) as file:
         well(file)
         scraped(file)

@@ -11,7 +11,7 @@ from tests.support.command import vstream
 from tests.support.labs import processes_in
 
 
-def test_it_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None:
+def test_lab_doctor_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None:
     ran = vstream("lab", "doctor", "--format", "json")
     assert ran.code == 0, ran.err
     answer = json.loads(ran.out)

@@ -108,7 +108,7 @@ async def test_consumers_of_others_and_of_streams_that_go_are_left_alone() -> No
     assert not [change for change in gone.changes if isinstance(change, DeleteConsumer)]
 
 
-async def test_one_that_nobody_answered_for_is_blocked_and_not_made_again() -> None:
+async def test_a_consumer_that_nobody_answered_for_is_blocked_and_not_made_again() -> None:
     servers = await world(wanted())
     observed = servers.observed()
     silent = replace(

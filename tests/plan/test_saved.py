@@ -51,7 +51,7 @@ def test_a_saved_plan_reads_back_as_it_was() -> None:
     assert (loaded.lab, loaded.adopt, loaded.topology_file) == ("acme", ("x",), "t.yaml")
 
 
-def test_the_same_plan_is_the_same_text() -> None:
+def test_a_plan_is_saved_as_the_same_text_each_time() -> None:
     assert dumped() == dumped()
 
 

@@ -48,7 +48,7 @@ def crossed(source: str) -> Callable[[str], str]:
     return rule(source, lambda text: re.sub(r'cluster: "(west|east)"', lambda m: f'cluster: "{swap[m[1]]}"', text))
 
 
-async def test_all_is_green_and_nothing_is_left(world: World) -> None:
+async def test_a_healthy_lab_passes_and_canaries_are_removed(world: World) -> None:
     await world.create_all()
     steps: list[Progress] = []
     report = await world.probe(on_progress=steps.append)

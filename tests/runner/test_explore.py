@@ -132,7 +132,7 @@ async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> N
     assert len(read(one.short).steps) == 1
 
 
-async def test_it_does_not_become_short_if_that_is_not_wanted(tmp_path: Path) -> None:
+async def test_a_failing_scenario_is_not_shrunk_if_that_is_not_wanted(tmp_path: Path) -> None:
     (one,) = (await explored(tmp_path, lambda _: FAIL, bounds=Bounds(seconds=FOREVER, runs=1, shrinking_runs=0))).runs
     assert (one.short, one.note) == (None, None)
 

@@ -92,7 +92,7 @@ def test_a_step_that_breaks_nothing(text: str, expected: object) -> None:
         ("upgrade:\n    to: 2.15.1", faults.UPGRADE, (), {"to": "2.15.1"}, None),
     ],
 )  # fmt: skip
-def test_a_fault(
+def test_every_fault_is_decoded_with_its_options(
     text: str, kind: faults.FaultType, targets: tuple[str, ...], options: dict[str, object], lasting: int | None
 ) -> None:
     found = action(f"  - {text}\n")
@@ -182,7 +182,7 @@ NAMED = NAMED.replace("  - converge\n", "  - converge:\n")
         ("  - same-order: false\n", (Measure.SAME_ORDER, "==", 0.0, None, None, None, None, None)),
     ],
 )  # fmt: skip
-def test_an_expectation(text: str, first: tuple[object, ...]) -> None:
+def test_every_expectation_is_decoded(text: str, first: tuple[object, ...]) -> None:
     assert expected(text, NAMED)[0] == first
 
 

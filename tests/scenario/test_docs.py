@@ -45,12 +45,12 @@ def test_every_example_is_valid(block: str) -> None:
         ExpectDocument,
     ],
 )
-def test_every_key_of_the_language_is_in_it(model: type[BaseModel]) -> None:
+def test_the_scenario_reference_names_every_key(model: type[BaseModel]) -> None:
     missing = {key for name in model.model_fields if f"`{(key := yaml_key(name))}" not in TEXT}
     assert missing == set()
 
 
-def test_every_operation_is_in_it() -> None:
+def test_the_scenario_reference_names_every_operation() -> None:
     assert [trial.value for trial in ClientOperation if f"`{trial.value}`" not in TEXT] == []
 
 

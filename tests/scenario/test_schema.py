@@ -21,7 +21,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 HEAD: dict[str, Any] = {"scenario": 1, "name": "s", "topology": "acme.yaml", "steps": [{"wait": "5s"}]}
 
 
-def test_it_is_a_json_schema_of_the_draft_it_names() -> None:
+def test_the_scenario_schema_is_valid_for_its_draft() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA
 

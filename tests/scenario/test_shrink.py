@@ -96,7 +96,7 @@ async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed:
     assert runs.is_broken(found)
 
 
-async def test_it_stops_when_it_may_not_run_any_more() -> None:
+async def test_shrinking_stops_when_no_runs_are_left() -> None:
     runs = Runs(lambda _: True)
     await shrink(composed(1), runs.fails, is_valid=is_valid, most=3)
     assert len(runs.asked) == 3

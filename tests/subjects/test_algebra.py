@@ -87,7 +87,7 @@ def test_tokens_keep_empty_ones() -> None:
         ("a", "*a", False),
     ],
 )
-def test_subset(narrow: str, wide: str, expected: bool) -> None:
+def test_subset_agrees_with_matching(narrow: str, wide: str, expected: bool) -> None:
     assert expected is is_subset(narrow, wide)
 
 

@@ -205,7 +205,7 @@ def test_all_errors_of_a_mapping_are_reported() -> None:
     ]
 
 
-def test_go_quote() -> None:
+def test_strings_are_quoted_as_go_does() -> None:
     assert go_quote('a"\\\n\x01é\udcc3\u2028\U000e0001') == '"a\\"\\\\\\n\\x01é\\xc3\\u2028\\U000e0001"'
 
 

@@ -31,7 +31,7 @@ def test_what_json_writes_is_read_back(value: object, indent: int | str | None, 
 
 
 @given(st.text(alphabet='{}[]",:\\u12e.- \n\ttruefalsn', max_size=14))
-def test_it_accepts_what_python_accepts(text: str) -> None:
+def test_json_accepts_what_python_accepts(text: str) -> None:
     def refuse(_constant: str) -> object:
         raise ValueError
 

@@ -62,7 +62,7 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
     assert digest(document) == servers_digest(file)
 
 
-def test_rendered_configurations(tmp_path: Path) -> None:
+def test_rendered_configurations_have_the_digest_of_the_server(tmp_path: Path) -> None:
     name = "three-regions.yaml"
     bundle = load_topology.render_bundle(load_topology.load((EXAMPLES / name).read_bytes(), name).require())
     for artifact in bundle.artifacts:

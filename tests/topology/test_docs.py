@@ -67,7 +67,7 @@ def test_every_block_is_a_whole_topology() -> None:
         ObjectStoreDocument,
     ],
 )
-def test_every_key_of_the_language_is_in_it(model: type[TopologyDocument]) -> None:
+def test_the_topology_reference_names_every_key(model: type[TopologyDocument]) -> None:
     missing = {key for key in model.model_fields if not re.search(rf"`[^`]*\b{key}\b[^`]*`", TEXT)}
     assert missing == set()
 

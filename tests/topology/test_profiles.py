@@ -25,7 +25,7 @@ class TestEveryProfile:
     def test_says_what_has_no_default(self, profile: Profile) -> None:
         assert [name for name in DECLARED if not hasattr(profile, name)] == []
 
-    def test_is_in_a_module_called_like_it(self, profile: Profile) -> None:
+    def test_every_profile_is_in_the_module_of_its_name(self, profile: Profile) -> None:
         assert inspect.getmodule(type(profile)).__name__ == f"vstream.topology.profiles.{profile.routing.value}"  # type: ignore[union-attr]
 
     def test_is_found_by_what_the_metadata_of_streams_say(self, profile: Profile) -> None:
@@ -38,7 +38,7 @@ class TestEveryProfile:
         assert loaded.topology is not None
         assert loaded.topology.routing is profile.routing
 
-    def test_is_described(self, profile: Profile) -> None:
+    def test_every_profile_is_described(self, profile: Profile) -> None:
         assert f"`{profile.routing.value}`" in (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
 
     def test_has_a_golden_bundle(self, profile: Profile) -> None:

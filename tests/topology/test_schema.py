@@ -46,7 +46,7 @@ def is_refused_by_shape(value: Any) -> bool:
     return any(one.code.startswith("VS00") for one in load(shapes.as_file(value), "t.yaml").diagnostics)
 
 
-def test_it_is_a_json_schema_of_the_draft_it_names() -> None:
+def test_the_topology_schema_is_valid_for_its_draft() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA

@@ -53,7 +53,7 @@ def test_any_text_is_a_value_or_a_reason_that_can_be_printed(text: str) -> None:
         ("30d", 30 * 86400 * 10**9), ("2w", 14 * 86400 * 10**9), ("unlimited", 0), ("0s", 0),
     ],
 )  # fmt: skip
-def test_durations(text: str, nanoseconds: int) -> None:
+def test_durations_are_parsed(text: str, nanoseconds: int) -> None:
     assert parse_duration(text) == nanoseconds
 
 
@@ -67,7 +67,7 @@ def test_durations(text: str, nanoseconds: int) -> None:
         (10**9 + 1, "1s1ns"),
     ],
 )
-def test_formatted_durations(nanoseconds: int, text: str) -> None:
+def test_durations_are_formatted(nanoseconds: int, text: str) -> None:
     assert format_duration(nanoseconds) == text
 
 
@@ -78,7 +78,7 @@ def test_formatted_durations(nanoseconds: int, text: str) -> None:
         ("unlimited", -1),
     ],
 )  # fmt: skip
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
@@ -125,7 +125,7 @@ def test_what_is_no_size_says_why(text: str, reason: str) -> None:
     ("text", "rate"),
     [("200mbit", 200_000_000), ("1.5gbit", 1_500_000_000), ("64kbit", 64_000), ("1bit", 1), ("unlimited", 0)],
 )
-def test_rates(text: str, rate: int) -> None:
+def test_rates_are_parsed(text: str, rate: int) -> None:
     assert parse_rate(text) == rate
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.5%", 0.005), ("0%", 0), ("99.9%", 0.999)])
-def test_shares(text: str, share: float) -> None:
+def test_shares_are_parsed(text: str, share: float) -> None:
     assert parse_share(text) == pytest.approx(share)
 
 

@@ -23,9 +23,9 @@ from vstream.topology.versions import format_version, parse_version
         ("2.15.1.4", None),
     ],
 )
-def test_versions(text: str, version: tuple[int, int, int] | None) -> None:
+def test_versions_are_parsed(text: str, version: tuple[int, int, int] | None) -> None:
     assert parse_version(text) == version
 
 
-def test_written() -> None:
+def test_versions_are_formatted() -> None:
     assert format_version((2, 15, 1)) == "2.15.1"

@@ -70,7 +70,7 @@ def test_a_password_from_a_file_a_variable_or_a_context(tmp_path: Path, monkeypa
         server.stop()
 
 
-def test_a_token(tmp_path: Path) -> None:
+def test_login_by_token(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("t0ken")
     access = Access(token_file=str(secret))

@@ -69,7 +69,7 @@ print(spark.read.format("jetstream").options(servers=sys.argv[2], stream="foo").
 """
 
 
-def test_it_is_found_where_the_python_on_the_path_is_another(server: JetStreamServer, tmp_path: Path) -> None:
+def test_executors_use_this_python_whatever_is_on_the_path(server: JetStreamServer, tmp_path: Path) -> None:
     """As of a virtual environment that was not activated, in a session that anybody makes."""
     fill(server, "foo", numbered(7))
     other = tmp_path / "bin" / "python3"

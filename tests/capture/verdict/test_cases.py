@@ -331,7 +331,7 @@ def test_what_was_tried_works_or_not(history: History, tmp_path: Path) -> None:
     assert {one.status for one in cases.values()} == {Status.UNKNOWN}
 
 
-def test_same_order(tmp_path: Path) -> None:
+def test_the_same_order_everywhere_is_recognised(tmp_path: Path) -> None:
     for model, wanted in [("virtual", 0), ("ordered", 1), ("stretch", 1), ("homed", 1)]:
         (found,) = asked(clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, wanted)).values()
         assert found.status is Status.PASS, model

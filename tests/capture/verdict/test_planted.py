@@ -95,7 +95,7 @@ def regions_of(history: History, name: str) -> list[str]:
 
 @MANY
 @given(planted(*MODELS))
-def test_one_deleted_row(case: tuple[History, str, int, st.DrawFn]) -> None:
+def test_one_deleted_row_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     rows = history.streams[name]
     row = rows.pop(place)
@@ -113,7 +113,7 @@ def test_one_deleted_row(case: tuple[History, str, int, st.DrawFn]) -> None:
 
 @MANY
 @given(planted())
-def test_a_message_that_is_nowhere(case: tuple[History, str, int, st.DrawFn]) -> None:
+def test_a_message_that_is_nowhere_is_lost_everywhere(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     row = history.streams[name][place]
     for stream, rows in history.streams.items():
@@ -131,7 +131,7 @@ def test_a_message_that_is_nowhere(case: tuple[History, str, int, st.DrawFn]) ->
 
 @MANY
 @given(planted(*MODELS))
-def test_one_row_twice(case: tuple[History, str, int, st.DrawFn]) -> None:
+def test_one_row_twice_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
     rows = history.streams[name]
     rows.insert(draw(st.integers(place + 1, len(rows))), rows[place])
@@ -145,7 +145,7 @@ def test_one_row_twice(case: tuple[History, str, int, st.DrawFn]) -> None:
 
 @MANY
 @given(planted("virtual", "ordered"))
-def test_one_message_in_two_write_streams(case: tuple[History, str, int, st.DrawFn]) -> None:
+def test_one_message_in_two_write_streams_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     assume(history.is_published_to(name) and len(history.manifest.regions) > 1)
     other = next(one for one in history.streams if history.is_published_to(one) and one != name)
@@ -157,7 +157,7 @@ def test_one_message_in_two_write_streams(case: tuple[History, str, int, st.Draw
 
 @MANY
 @given(planted(*MODELS))
-def test_two_rows_of_one_origin_change_places(case: tuple[History, str, int, st.DrawFn]) -> None:
+def test_two_swapped_rows_of_one_origin_are_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
     rows = history.streams[name]
     partners = [
@@ -185,7 +185,7 @@ def test_two_rows_of_one_origin_change_places(case: tuple[History, str, int, st.
 
 @MANY
 @given(planted("ordered", "stretch"))
-def test_any_two_rows_change_places_where_all_regions_promise_one_order(
+def test_any_two_swapped_rows_are_found_where_all_regions_promise_one_order(
     case: tuple[History, str, int, st.DrawFn],
 ) -> None:
     history, name, place, draw = case
@@ -204,7 +204,7 @@ def test_any_two_rows_change_places_where_all_regions_promise_one_order(
 
 @MANY
 @given(planted(*MODELS), st.sampled_from(["digest", "subject"]))
-def test_one_changed_row(case: tuple[History, str, int, st.DrawFn], what: str) -> None:
+def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], what: str) -> None:
     history, name, place, _ = case
     rows = history.streams[name]
     changed = replace(rows[place], digest="0" * 15 + "7") if what == "digest" else replace(rows[place], subject="foo.x")
@@ -222,7 +222,7 @@ def test_one_changed_row(case: tuple[History, str, int, st.DrawFn], what: str) -
 
 @MANY
 @given(planted(*MODELS), st.sampled_from([None, "nobody-1"]))
-def test_one_row_that_nobody_published(case: tuple[History, str, int, st.DrawFn], id_: str | None) -> None:
+def test_one_row_that_nobody_published_is_found(case: tuple[History, str, int, st.DrawFn], id_: str | None) -> None:
     history, name, place, _ = case
     rows = history.streams[name]
     rows.insert(place, replace(rows[place], id=id_, origin=None, origin_seq=None))
@@ -235,7 +235,7 @@ def test_one_row_that_nobody_published(case: tuple[History, str, int, st.DrawFn]
 
 @MANY
 @given(planted())
-def test_a_copy_in_the_place_of_another_message(case: tuple[History, str, int, st.DrawFn]) -> None:
+def test_a_copy_in_the_place_of_another_message_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
     rows = history.streams[name]
     assume(history.roles[name].role == "read" and len(rows) > 1 and is_acked(history, rows[place]))

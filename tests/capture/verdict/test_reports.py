@@ -130,5 +130,5 @@ def test_a_share_is_never_rounded_to_all_or_nothing(value: float, shown: str) ->
     [(0, "0 ns"), (999, "999 ns"), (1_500, "1.5 µs"), (35_000_000, "35 ms"), (9_994_000_000, "9.99 s"),
      (59_960_000_000, "60 s"), (125_000_000_000, "2 min 5 s"), (float("inf"), "never")],
 )  # fmt: skip
-def test_durations(value: float, shown: str) -> None:
+def test_durations_are_written_with_a_unit(value: float, shown: str) -> None:
     assert duration(value) == shown

@@ -104,7 +104,7 @@ def test_the_shipped_ones_are_listed_and_shown() -> None:
     ("name", "said"),
     [("walkthru", "did you mean `walkthrough`?"), ("zzz", "`vstream scenario list`"), ("a/b.yaml", "check the path")],
 )
-def test_a_scenario_that_is_not_there(directory: Path, name: str, said: str) -> None:
+def test_a_missing_scenario_is_an_error_with_a_suggestion(directory: Path, name: str, said: str) -> None:
     ran = vstream("scenario", "validate", name)
     assert ran.code == 3
     assert said in ran.err

@@ -46,7 +46,7 @@ def write(history: History, path: Path) -> Path:
     return path
 
 
-def test_pass(capture: Path) -> None:
+def test_a_clean_capture_passes(capture: Path) -> None:
     ran = vstream("scenario", "verdict", capture)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("✓ PASS synthetic")
@@ -58,7 +58,7 @@ def test_what_the_scenario_expects_is_judged(capture: Path) -> None:
     assert [f"foo: published in {region} during calm == 100 %" in names for region in REGIONS] == [True] * 3
 
 
-def test_fail(tmp_path: Path) -> None:
+def test_a_capture_with_a_loss_fails(tmp_path: Path) -> None:
     history = clean(Shape(messages=20))
     history.streams["foo-read-west"].pop()
     ran = vstream("scenario", "verdict", write(history, tmp_path), "--format", "junit")
@@ -66,7 +66,7 @@ def test_fail(tmp_path: Path) -> None:
     assert ET.fromstring(ran.out).get("failures") == "1"
 
 
-def test_unknown(capture: Path) -> None:
+def test_an_incomplete_capture_is_unknown(capture: Path) -> None:
     shutil.rmtree(capture / "streams")
     ran = vstream("scenario", "verdict", capture)
     assert ran.code == 3
@@ -88,7 +88,7 @@ def test_a_scenario_that_cannot_be_understood_is_no_verdict(capture: Path) -> No
     assert "scenario.yaml:1" in "".join(ran.err.split())
 
 
-def test_what_is_no_capture(tmp_path: Path) -> None:
+def test_a_directory_without_a_capture_is_one_clear_error(tmp_path: Path) -> None:
     ran = vstream("scenario", "verdict", tmp_path)
     assert ran.code == 3
     assert "is no capture" in ran.err

@@ -120,7 +120,7 @@ def test_the_check_finds_what_it_is_for(code: str) -> None:
     assert code in {finding.code for finding in findings}
 
 
-def test_consumers() -> None:
+def test_consumers_that_differ_are_found() -> None:
     text = (
         b'version: 1\nname: acme\nserver_version: "2.10"\n'
         b"regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}\n"
@@ -135,7 +135,7 @@ def test_consumers() -> None:
     assert [finding.code for finding in absent.findings] == ["VD505"]
 
 
-def test_foreign_tokens() -> None:
+def test_foreign_tokens_are_found() -> None:
     check = next(check for check in CHECKS if check.code == "VD507")
     token = ForeignToken(accounts=("APP",), evidence="signed by somebody")
     patient = replace_loaded(LoadedMappings(foreign_tokens=(token,)))
@@ -162,7 +162,7 @@ def missing(check: DoctorCheck) -> list[str]:
     return [what for what, is_there in lacks.items() if not is_there]
 
 
-def test_nothing_is_forgotten() -> None:
+def test_every_doctor_check_is_whole() -> None:
     assert {check.code: missing(check) for check in CHECKS if missing(check)} == {}
 
 

@@ -94,7 +94,7 @@ async def until_found(
         await asyncio.sleep(0.2)
 
 
-async def test_versions(west: Connection) -> None:
+async def test_doctor_reports_two_server_versions(west: Connection) -> None:
     """Mixed is a note. Older than what the topology promises is an error, whoever is connected to which."""
     facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
     assert {one.storage_limit for one in facts.servers} == {10 << 30}
@@ -117,7 +117,7 @@ async def test_a_consumer_that_is_gone(west: Connection, file: Path) -> None:
     await until_found()
 
 
-async def test_one_server_away_then_two(west: Connection, file: Path) -> None:
+async def test_doctor_with_one_and_two_servers_of_three_away(west: Connection, file: Path) -> None:
     """With one, its cluster goes on with two of three replicas; with two, there is no leader of anything in west."""
     killed = vstream("chaos", "kill-server", "west-3", "--topology", file)
     assert killed.code == 0, killed.err

@@ -134,7 +134,7 @@ def test_streams_that_go_back(version: str, is_found: bool) -> None:
     assert found(with_stream(facts, stream.name, replace(stream, config=latest))) == ({"VD102"} if is_found else set())
 
 
-def test_tails() -> None:
+def test_tails_of_readers_that_are_behind_are_found() -> None:
     pair = ("foo-write-west", "foo-read-east")
 
     def tail(**more: object) -> set[str]:
@@ -164,7 +164,7 @@ def test_a_source_that_is_not_heard(version: str, expected: set[str]) -> None:
         assert found(with_stream(facts, reader.name, replace(reader, sources=sources))) == expected
 
 
-def test_servers() -> None:
+def test_servers_with_wrong_settings_are_found() -> None:
     facts = healthy()
     west, *others = facts.servers
 
@@ -211,7 +211,7 @@ def test_what_servers_run_with() -> None:
     assert changed(storage=80, storage_limit=100) == [("VD414", "its streams fill 80 B of the 100 B that they may")]
 
 
-def test_feature_flags() -> None:
+def test_feature_flags_of_servers_are_reported() -> None:
     def of(*servers: tuple[str, str, dict[str, bool]]) -> list[str]:
         """Servers by version, cluster and flags."""
         facts = healthy()

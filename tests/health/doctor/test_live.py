@@ -90,7 +90,7 @@ def sources(world: World, name: str) -> list[dict[str, Any]]:
     return [dict(one) for one in world.config(name)["sources"]]
 
 
-async def test_healthy(world: World) -> None:
+async def test_a_healthy_lab_has_no_findings(world: World) -> None:
     await world.create_all()
     await filled(world)
     await arrived(world, 9)
@@ -321,7 +321,7 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     await until_found(world, within=180)
 
 
-async def test_drift(world: World, tmp_path: Path) -> None:
+async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Path) -> None:
     await world.create_all()
     file = tmp_path / "topology.yaml"
     file.write_bytes(probe_lab._TOPOLOGY)
@@ -365,7 +365,7 @@ async def test_drift(world: World, tmp_path: Path) -> None:
     assert "central-1" in shown.out
 
 
-async def test_beacons(world: World, tmp_path: Path) -> None:
+async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -> None:
     await world.create_all()
     file = tmp_path / "topology.yaml"
     file.write_bytes(probe_lab._TOPOLOGY)

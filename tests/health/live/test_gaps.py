@@ -49,17 +49,17 @@ async def found(
     return await gaps.find_gaps(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)
 
 
-async def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_gap_is_found_where_nothing_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await found(monkeypatch, [(1, "a"), (2, "b")], {1: ("a", 0), 2: ("b", 0)}) == ()
 
 
-async def test_skipped_while_the_origin_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_skipped_message_that_the_origin_still_has_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     (gap,) = await found(monkeypatch, [(1, "a"), (4, "d")], {1: ("a", 0), 3: ("c", 0), 4: ("d", 0)})
     assert gap == Gap(reader=READER, origin=ORIGIN, first=3, last=3)
     assert await found(monkeypatch, [(1, "a"), (4, "d")], {4: ("d", 0)}) == ()
 
 
-async def test_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = [(1, "a"), (2, "b"), (1, "a"), (2, "b"), (3, "c")]
     (repeat,) = await found(monkeypatch, taken, {1: ("a", 0), 2: ("b", 0), 3: ("c", 9)})
     assert repeat == Repeat(reader=READER, origin=ORIGIN, seq=1, later=2)

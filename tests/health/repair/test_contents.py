@@ -89,7 +89,7 @@ def test_what_nobody_holds_is_not_missing() -> None:
     assert list(missing_sequences(held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))) == [3]
 
 
-def test_twice() -> None:
+def test_messages_held_twice_are_found() -> None:
     found = held(1, 2, 3, 1, 2, 2)
     assert (list(found.runs), list(found.twice)) == ([1, 2, 3], [1, 2])
 
@@ -110,7 +110,7 @@ def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
     assert found.as_dict()["copies"] == 10
 
 
-def test_provenance() -> None:
+def test_provenance_is_read_from_source_headers() -> None:
     own = parse_provenance({"Nats-Stream-Source": "foo-write-west 7 _vs.foo.west.> > _vs.foo.west.foo.a abcdefgh"})
     assert own is not None
     assert (own.origin, own.seq, own.is_replayed, own.identity) == ("foo-write-west", 7, False, "abcdefgh")

@@ -114,7 +114,7 @@ def test_every_model_and_setting_comes_back_in_both_namings(naming: str) -> None
 
 
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
-def test_the_same_made_by_hand_is_recognised_and_only_has_to_be_adopted(naming: str) -> None:
+def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be_adopted(naming: str) -> None:
     written, read = again(without_marks(made(naming)), "acme")
     assert written.adopts
     assert {one.name: one.consistency.value for one in read.streams} == {

@@ -57,7 +57,7 @@ async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
     assert planned(rendered(TWO), observed).unread_servers == ("west-9",)
 
 
-async def test_it_is_destructive_and_survives_its_file() -> None:
+async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> None:
     _, observed = await orphaned()
     loss = RegionLoss(stream="foo-write-east", region="east", readers={"foo-read-west": 5, "foo-read-central": 5})
     plan = planned(rendered(TWO), observed, loss)

@@ -25,7 +25,7 @@ def plan(of: Bundle, observed: Observed) -> Plan:
     return make_plan("acme", of, observed)
 
 
-async def test_read_streams_source_it_and_have_everything_before_clients_are_sent_to_them() -> None:
+async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are_sent_to_them() -> None:
     wanted = rendered(OVER)
     names = {stream.config.name: stream.config.source_names for stream in wanted.streams}
     assert all(("foo" in sources) == ("-read-" in name) for name, sources in names.items())
