@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 SILENT_AFTER = 5.0
 """Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
 BEHIND_AFTER = 5.0
-"""Seconds that a message may be on its way before its reader is called behind."""
+"""Seconds that a message may take to arrive before its reader is called behind."""
 _FULL = 0.98
-"""A stream with so much of what it may hold drops its oldest messages."""
+"""A stream that is this full drops its oldest messages."""
 _SAYS_ALIVE: Version = (2, 11, 0)
 
 
@@ -36,9 +36,9 @@ def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapsho
 
 def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
     """
-    For how many seconds each place has not been heard, where its streams do not answer now.
+    For each place whose streams do not answer: the seconds since others last heard it.
 
-    Its own readers cannot say since when they lack messages. Those elsewhere know when they last heard it.
+    Its own readers cannot say since when they lack messages.
     """
     place_of = {stream.name: stream.place for stream in physical}
     led = {name for name, stream in snapshot.streams.items() if stream.leader}
@@ -99,7 +99,7 @@ def _source_of(reader: StreamSnapshot | None, origin: str) -> SourceSnapshot | N
 def _positions(
     origin: StreamSnapshot | None, source: SourceSnapshot | None, lag: Lag | None
 ) -> tuple[int | None, int | None]:
-    """The reader's position, and the origin's last sequence: measured closely, or as the streams themselves say."""
+    """The reader's position and the origin's last sequence, as measured, or as the streams themselves report."""
     if lag is not None:
         return (0 if lag.cursor is None and lag.last == 0 else lag.cursor), lag.last
     cursor = None if source is None else source.seq
@@ -108,7 +108,7 @@ def _positions(
 
 
 def _kept(pair: ReplicationPair, origin: StreamSnapshot | None, lag: Lag | None, at: float) -> float | None:
-    """The seconds for which the origin keeps messages: its `max_age`, or less where it is full; None for ever."""
+    """For how many seconds the origin keeps messages: its `max_age`, or less if it is full; None for ever."""
     limits = pair.origin.limits
     max_age = limits.get("max_age")
     retention: float = max_age / NS if isinstance(max_age, int) else 0.0
@@ -156,7 +156,7 @@ def _passing_state(
 
 
 def _counts_messages_only(snapshot: Snapshot, cluster: str | None) -> bool:
-    """Whether servers of *cluster* call a source silent that has nothing to say: those before 2.11 do."""
+    """Whether servers of *cluster* report an idle source as silent: those before 2.11 do."""
     texts = [server.version for server in snapshot.servers if server.version and server.cluster == cluster]
     return any((parse_version(text) or _SAYS_ALIVE) < _SAYS_ALIVE for text in texts)
 
@@ -166,7 +166,7 @@ def _heard(source: SourceSnapshot) -> str:
 
 
 def _permanent_state(pair: ReplicationPair, lag: Lag) -> tuple[PairState, str] | None:
-    """What waiting does not help against."""
+    """States that waiting does not end."""
     origin, reader = pair.origin.name, pair.reader.name
     if lag.cursor is None:
         return None

@@ -27,7 +27,7 @@ def find_problems(
     regions: Sequence[RegionStatus],
     pairs: Sequence[PairStatus],
 ) -> Iterator[Problem]:
-    """Everything that is wrong. Of a region that is down, what follows from that is not said again."""
+    """Everything that is wrong. What follows from a region being down is not reported again."""
     down = {region.name for region in regions if _is_down(region)}
     for region, seen in zip(regions, snapshot.regions, strict=True):
         if region.name in down:
@@ -63,7 +63,7 @@ def find_unknown(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings)
 
 
 def _is_down(region: RegionStatus) -> bool:
-    """Whether nothing of the region answers, neither to clients nor on monitoring ports, and no stream has a leader."""
+    """Whether nothing in the region answers: no client port, no monitoring port, and no stream has a leader."""
     return region.problem is not None and not region.reached and not region.led
 
 
@@ -118,7 +118,7 @@ def _stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> 
 
 
 def _pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[str]) -> Iterator[Problem]:
-    """One for each state and pair of places: the worst stands for the others."""
+    """One problem per state and pair of places, for the worst pair."""
     groups: dict[tuple[str, str, PairState], list[PairStatus]] = {}
     for pair in pairs:
         if pair.state is PairState.OK or down & {pair.origin_place, pair.reader_place}:
@@ -145,7 +145,7 @@ _PAIR_CODES = {
 
 
 def _consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
-    """What is wrong with consumers of streams that are well."""
+    """Problems of consumers whose streams are well."""
     absent, silent = [], []
     for durable in durables(topology):
         stream = snapshot.streams.get(durable.stream)

@@ -1,4 +1,4 @@
-"""A picture as Prometheus reads it: the text format 0.0.4, under its rules for names and units."""
+"""A status in the text format 0.0.4 of Prometheus, under its rules for names and units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(slots=True)
 class _Family:
-    """One metric, a gauge as all of them are, and its samples."""
+    """One gauge and its samples."""
 
     name: str
     help: str
@@ -38,7 +38,7 @@ class _Family:
 
 
 def render_metrics(topology: str, status: Status | None) -> str:
-    """The metrics of *picture*, or where there is none, that nothing answered."""
+    """The metrics of *status*; if it is None, that nothing answered."""
     up = _Family("vstream_up", "Whether any server answered at the last look.")
     up.add(status is not None)
     families = [

@@ -1,4 +1,4 @@
-"""A picture of a whole topology: what works, how far behind each pair of regions is, and what is wrong."""
+"""The status of a whole topology: what works, how far each pair of regions is behind, and what is wrong."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class PairState(Enum):
-    """How a reader does with one of its origins, from well to bad."""
+    """The state of a reader with one of its origins, from good to bad."""
 
     OK = "ok"
-    """It has everything, or what it lacks is on its way."""
+    """Everything has arrived, or is on its way."""
     BEHIND = "behind"
     """A message has been waiting for longer than it should."""
     SILENT = "silent"
@@ -46,17 +46,17 @@ class PairStatus:
     last: int | None = None
     """The origin's last sequence."""
     pending: int | None = None
-    """How many messages are still to come, at most; None where that is not known."""
+    """Upper bound of messages that have not arrived; None if not known."""
     age: float | None = None
-    """Since when the oldest of them has been waiting; None if there is none."""
+    """Age of the oldest of them; None if there is none."""
     left: float | None = None
-    """Until the origin drops a message that the reader has not taken; None if it keeps all, or nothing waits."""
+    """Time until the origin drops a message that the reader has not taken; None if it keeps all, or nothing waits."""
     retention: float | None = None
-    """For how long the origin keeps a message at present; None for ever."""
+    """How long the origin keeps a message at present; None for ever."""
 
     @property
     def margin(self) -> float | None:
-        """How long an outage between the two may last, or go on, until messages are lost; None for ever."""
+        """How long an outage between the two may last, or continue, before messages are lost; None for ever."""
         if self.retention is None:
             return None
         return 0.0 if self.state is PairState.LOSSY else max(0.0, self.retention - (self.age or 0.0))
@@ -99,12 +99,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """For how many of the virtual streams of a region something works."""
+    """The number of a region's virtual streams for which something works."""
 
     works: int
     of: int
     unknown: int = 0
-    """For how many that cannot be said: what a server has loaded was not seen."""
+    """The number for which that is not known: what a server has loaded could not be read."""
 
     @property
     def is_full(self) -> bool:
@@ -113,7 +113,7 @@ class Share:
 
     @property
     def fails(self) -> int:
-        """For how many it is known not to work."""
+        """The number for which it is known to fail."""
         return self.of - self.works - self.unknown
 
     def as_dict(self) -> dict[str, Json]:
@@ -133,11 +133,11 @@ class RegionStatus:
     publish: Share
     direct_get: Share
     consumers: Share
-    """Consumers that exist already."""
+    """Existing consumers."""
     led: int
-    """For how many streams the stream that takes publishes has a leader, whatever is mapped to it."""
+    """The number of streams whose write stream or origin has a leader, whatever the mapping rules are."""
     control: bool
-    """Whether new consumers, streams and changes are possible: the meta leader answers from here."""
+    """Whether consumers and streams can be created or changed: the meta leader answers from here."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -156,7 +156,7 @@ class RegionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that is not as it should be, or is not known, and what follows from it."""
+    """A problem, or something that is not known, and what follows from it."""
 
     about: str
     text: str
@@ -244,7 +244,7 @@ class Status:
     places: tuple[str, ...]
     servers: tuple[ServerSnapshot, ...]
     meta_leader: str | None
-    """None, too, where each region has its own."""
+    """Also None where each region has a meta group of its own."""
     has_one_meta_group: bool
     regions: tuple[RegionStatus, ...]
     streams: tuple[StreamStatus, ...]

@@ -1,4 +1,4 @@
-"""What servers said at one moment, as values: servers, streams, sources. Judging it is somebody else's."""
+"""What servers said at one moment, as values: servers, streams, sources. It judges nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 UNCLUSTERED = "?"
-"""The leader of a stream on a server that is no part of a cluster."""
+"""The leader of a stream on a server that is not clustered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class ServerSnapshot:
 
     name: str
     region: str
-    """Where it stands: members of the stretch cluster stand in regions, too."""
+    """The region it is in. Members of the stretch cluster are in regions, too."""
     url: str | None = None
     problem: str | None = None
     cluster: str | None = None
@@ -46,13 +46,13 @@ class ServerSnapshot:
     config_digest: str | None = None
     """Of the configuration that it has loaded; None before 2.12."""
     config_loaded: str | None = None
-    """When it has loaded that: a reload that was refused does not count."""
+    """When it loaded that. A refused reload does not count."""
     flags: Mapping[str, bool] = field(default_factory=dict)
-    """The feature flags that it knows, and whether each is on; none before 2.14."""
+    """Its feature flags, and whether each is on; none before 2.14."""
     storage: int = 0
     """Bytes of its JetStream file storage that are used."""
     storage_limit: int = 0
-    """How many it may use; 0 where that is not known."""
+    """The limit in bytes; 0 if not known."""
 
     @property
     def is_reached(self) -> bool:
@@ -67,7 +67,7 @@ class ServerSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSnapshot:
-    """What a stream says of one stream that it sources or mirrors."""
+    """What a stream reports about one of its sources or its mirror."""
 
     stream: str
     seq: int | None
@@ -104,7 +104,7 @@ class StreamSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """What of an origin a reader has not taken yet."""
+    """Replication lag: what a reader has not taken from an origin yet."""
 
     last: int
     """The origin's last sequence, asked for after the reader's position was known."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _IN_FLIGHT = 32
-"""Requests at a time: more make servers slower, not faster."""
+"""Number of parallel requests: more make servers slower, not faster."""
 _ASKING = 15.0
 """Seconds that all forms of one stream may take, whatever is left until the deadline. They need 2 s."""
 _NO_CANARY = "no canary: no subject was agreed on for it"
@@ -116,7 +116,7 @@ class _Probe:
         return [region for region in self._regions if region in stream.regions]
 
     def _count_checks(self, stream: VirtualStream) -> int:
-        """How many checks there will be."""
+        """The number of checks to expect."""
         regions = self._of(stream)
         reached = [region for region in regions if region in self._reached]
         tried = (direct_get.NUMBER + len(pull_requests.NAMES)) if self._all_forms else 0
@@ -283,7 +283,7 @@ def _skip_unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mappi
 
 
 def _select(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]) -> list[_Result]:
-    """Those of *known* that are in *names*, or all, in the order of the topology."""
+    """The values of *known* that *names* lists, or all, in the order of the topology."""
     unknown = [name for name in names or () if name not in known]
     if unknown:
         raise VstreamError(
@@ -293,7 +293,7 @@ def _select(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]
 
 
 async def _run_shielded(work: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
-    """Finish *work* although this task is being cancelled, even repeatedly. Returns the cancellation, to go on with."""
+    """Finish *work* even if this task is cancelled, repeatedly. Returns the cancellation, to be raised afterwards."""
     task = asyncio.ensure_future(work)
     interruption: asyncio.CancelledError | None = None
     while not task.done():

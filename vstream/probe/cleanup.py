@@ -43,7 +43,7 @@ _UNAVAILABLE = 503
 
 
 class Cleanup:
-    """Removes the canaries of one flight. *connections* are those that stand, by region."""
+    """Removes the canaries of one flight over *connections*, by region."""
 
     def __init__(
         self, topology: Topology, stream: VirtualStream, flight: CanaryFlight, connections: Mapping[str, Connection]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PENDING = "Nats-Num-Pending"
 _MOST_SUBJECTS = 1024
-"""So many subjects a multi-subject request may match (server/stream.go, getDirectMulti)."""
+"""Maximum number of subjects that a multi-subject request may match (server/stream.go, getDirectMulti)."""
 _BATCH = 4
 NOWHERE = "_vstream_probe_none"
 _LAST_SEQ = 2**53
@@ -209,7 +209,7 @@ TOO_MANY = RequestForm(
 NO_STREAM = "no such stream"
 """The form that is asked of a name that nothing has, and that nobody must answer."""
 NUMBER = len(FORMS) + 2
-"""How many checks `probe_direct_get_forms` gives."""
+"""The number of checks that `probe_direct_get_forms` returns."""
 
 
 async def probe_direct_get_forms(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"
-"""No stream is called so: one that gets a message for it refuses, and names itself."""
+"""A name that no stream has: one that gets a message for it refuses, and names itself."""
 
 _LOOKS = 3
 _PERMISSIONS = "may this user publish there? a refused publish is never answered"
@@ -134,7 +134,7 @@ async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Ch
 
 
 async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
-    """Whether STREAM.INFO by the virtual name reaches the stream that shall answer to it, and what it says."""
+    """Whether STREAM.INFO by the virtual name reaches the right stream, and what it says."""
     subject = f"$JS.API.STREAM.INFO.{target.stream.name}"
     try:
         facts, elapsed_ms = await target.measure(

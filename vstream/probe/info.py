@@ -1,4 +1,4 @@
-"""STREAM.INFO, as far as a probe needs it."""
+"""STREAM.INFO, reduced to what a probe needs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
 
 
 def _answering_stream(config: Mapping[str, Any], *, asked: str) -> str:
-    """Which stream answered: in accounts of their own all are called alike, and say in their metadata where they are."""
+    """The stream that answered: in separate accounts all have the same name, and their metadata says where they are."""
     name, metadata = str(config["name"]), config.get("metadata") or {}
     if naming.local_name(asked) != asked:
         return asked  # in that account there is no other

@@ -209,7 +209,7 @@ class _Pulling:
             raise error
 
     async def no_consumer(self) -> Check:
-        """A pull from a consumer that there is not."""
+        """A pull from a consumer that does not exist."""
         target = self._target
         try:
             answer, _ = await target.measure(

@@ -34,7 +34,7 @@ _GROWTH = 1.5
 
 @dataclass(slots=True, kw_only=True)
 class OwnRead:
-    """One canary that is looked for in one way, in the region that published it. *acked_at* is on the monotonic clock."""
+    """One canary that is read by one method in the region that published it. *acked_at* is on the monotonic clock."""
 
     target: ProbeTarget
     method: str

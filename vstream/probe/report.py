@@ -1,4 +1,4 @@
-"""What a probe has found, as values. Rendering is somebody else's: here is no terminal code."""
+"""A probe's results, as values. Views render them."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ class ProbeReport:
     @property
     def is_pass(self) -> bool:
         """
-        Whether something was seen to work, and everything that was asked was.
+        Whether something was seen to work, and everything that was asked for works.
 
-        Nothing seen is never a pass: no checks, skipped checks alone, or one
-        unknown answer are none. Skipped checks beside others that are ok do not matter.
+        Nothing seen is never a pass: no checks, only skipped checks, or one unknown answer. Skipped checks beside
+        others that are ok do not matter.
         """
         counts = self.counts
         return counts[CheckStatus.OK] > 0 and not counts[CheckStatus.FAILED] and not counts[CheckStatus.UNKNOWN]

@@ -1,4 +1,4 @@
-"""Asking again until the answer is right, for as long as copies that lag behind may take: shared by all kinds of requests."""
+"""Repeat requests until the answer is right, for as long as copies may lag behind."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from vstream.probe.target import ProbeTarget
 
 PATIENCE = 3.0
-"""Seconds for all that is asked again in one region: a replica that was behind is not by then."""
+"""Seconds for all repeated requests in one region. A replica that lags for longer counts as wrong."""
 _FIRST_PAUSE = 0.02
 _RECENT = (2, 11, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The last answers, the milliseconds they took, and what is wrong with them, if anything is."""
+    """The last answers, how long they took in milliseconds, and what is wrong with them, if anything."""
 
     answers: tuple[Reply, ...]
     elapsed_ms: float
@@ -33,7 +33,7 @@ class Settled:
 
 
 class Budget:
-    """The time that is left for asking again. It begins when it is made."""
+    """The time left for repeated requests. It begins when the object is made."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + PATIENCE
@@ -66,19 +66,19 @@ class Budget:
 
 
 def is_old_server(target: ProbeTarget) -> bool:
-    """Whether the server that the probe is connected to came before the forms of 2.11."""
+    """Whether the connected server is older than the forms of 2.11."""
     running = parse_version(target.connection.server_version)
     return running is not None and running < _RECENT
 
 
 def skip_on_old_server(target: ProbeTarget, hop: Hop, form: str) -> Check:
-    """The check of a *form* that its server is too old for."""
+    """A skipped check of *form*, which the server is too old for."""
     server = f"{target.connection.server_name} runs {target.connection.server_version}"
     return target.check(hop, CheckStatus.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form)
 
 
 def describe_answer(answer: Reply) -> str:
-    """What an answer is, for a sentence."""
+    """*answer*, described for a sentence."""
     if answer.status is not None:
         return f"{answer.status} {answer.headers.get('Description', '')}".rstrip()
     seq = answer_sequence(answer)

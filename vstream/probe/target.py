@@ -1,4 +1,4 @@
-"""One virtual stream in one region, as a probe sees it; and how an exception becomes the answer of a check."""
+"""One virtual stream in one region, as a probe sees it; and how an exception becomes the result of a check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 FAIR_PATIENCE = 1.0
-"""Seconds. No answer within less proves nothing: the caller's deadline was too near."""
+"""Seconds. A missing answer within less proves nothing: the deadline was too near."""
 
 
 class OutOfTimeError(VstreamError):
@@ -32,7 +32,7 @@ class OutOfTimeError(VstreamError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTarget:
-    """A virtual stream in a region that there is a connection to. *deadline* is on the monotonic clock."""
+    """A virtual stream in a connected region. *deadline* is on the monotonic clock."""
 
     topology: Topology
     stream: VirtualStream
@@ -42,7 +42,7 @@ class ProbeTarget:
 
     @property
     def write(self) -> str:
-        """The physical stream that this region's publishes belong into."""
+        """The physical stream that this region's publishes go into."""
         return physical.write_stream_in(self.stream, self.region)
 
     @property
@@ -52,7 +52,7 @@ class ProbeTarget:
 
     @property
     def namesake(self) -> str:
-        """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else what is called so."""
+        """The physical stream that answers to the virtual name here: the copy where names are mapped, else the stream of that name."""
         return (physical.mirrored_stream(self.stream) or self.read) if self._has_namesake else self.read
 
     @property
@@ -134,7 +134,7 @@ class ProbeTarget:
         return self.check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)
 
     def whose(self, name: str) -> str:
-        """Which stream *name* is, seen from this virtual stream."""
+        """What stream *name* is to this virtual stream."""
         for part in self.stream.physical:
             if name == physical.physical_name(self.stream, part.role, part.place):
                 where = "the stretch cluster" if part.place not in self.stream.regions else f"region `{part.place}`"

@@ -1,8 +1,8 @@
 """
-Beacons: a small message of each region, which stays, on the subject that the topology gives to canaries.
+Beacons: a small message of each region that stays, on the canary subject of the topology.
 
-How old the newest one is in each other region is a lag that nobody has to believe. And it
-pins how far streams have come which keep only the last message of a subject.
+The age of the newest beacon in another region is an end-to-end lag that depends on no server's figures. In streams
+that keep only the last message of a subject, beacons also preserve how far each source has come.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ HEADER = "Vstream-Beacon"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _IN_FLIGHT = 32
 MOST = 324
-"""Beacons that a quick look asks for: all of 36 streams in three regions. Each is a request."""
+"""Number of beacons that one look reads: those of 36 streams in three regions. Each is a request."""
 
 
 def streams_with_beacons(topology: Topology) -> tuple[VirtualStream, ...]:
-    """The streams that take beacons: those with a canary subject for each region of its own."""
+    """The streams that take beacons: those with a canary subject per region."""
     return tuple(stream for stream in topology.streams if stream.canary is not None and "*" in stream.canary.split("."))
 
 
 async def publish_beacons(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError]
 ) -> tuple[str, ...]:
-    """Publish one beacon in each region of each carrier. What went wrong, by region and stream; empty if nothing did."""
+    """Publish one beacon per region and stream. Returns what went wrong, by region and stream."""
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def one(stream: VirtualStream, region: str) -> str | None:
@@ -68,9 +68,9 @@ async def read_beacons(
     most: int | None = None,
 ) -> tuple[BeaconSighting, ...]:
     """
-    The newest beacon of each region in each region; each is waited for *patience* seconds at most.
+    The newest beacon of each region in each region. Waits *patience* seconds for each at most.
 
-    With *most*, no more than so many are asked for: those of the topology's first streams.
+    With *most*, reads only that many: those of the topology's first streams.
     """
     slots = asyncio.Semaphore(_IN_FLIGHT)
 

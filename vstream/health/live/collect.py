@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint, Topology
 
 _SCOUTS = 8
-"""Streams that are asked for before all others of their place: where nobody answers for any, it is away."""
+"""Number of streams that are asked for first in each place. If none of them answers, the place counts as down."""
 _SCOUTING = 1.0
-"""Seconds that they are waited for."""
+"""Seconds to wait for them."""
 _IN_FLIGHT = 128
 _CONNECTING = 0.4
-"""The share of the deadline that a connection may take: what is reached is still to be asked."""
+"""The share of the deadline that connecting may take. The rest is for requests."""
 _NOT_TOLD = "$G"
-"""The account where no server has said one: that of clients without a user."""
+"""The account to assume if no server names one: that of clients without a user."""
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What reading an answer raises that is valid JSON and of another shape than a server's."""
+"""Raised when an answer is valid JSON of an unexpected shape."""
 
 
 async def collect_snapshot(
@@ -130,7 +130,7 @@ class _SnapshotCollector:
         )
 
     async def _consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
-        """By CONSUMER.INFO, which the consumer's leader answers: also in a region that is cut off."""
+        """Ask for the topology's consumers. Their leaders answer, even in a region that is cut off."""
         slots = asyncio.Semaphore(_IN_FLIGHT)
         observed: dict[tuple[str, str], ObservedConsumer | None] = {}
 
@@ -260,7 +260,7 @@ class _SnapshotCollector:
         )
 
     async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
-        """What JetStream of *server* says; the streams that it leads are kept."""
+        """What *server* reports about JetStream. Keeps the streams that it leads."""
         account = quote(await self._account_of(region), safe="")
         more = "&config=true" if self._is_deep else ""
         path = f"/jsz?acc={account}&streams=true&stream_leader_only=true{more}"
@@ -282,7 +282,7 @@ class _SnapshotCollector:
                     self._streams[facts.name] = facts
 
     def _home(self, region: str) -> str | None:
-        """The domain or the account that streams of *region* are in, where one monitoring answer holds them all."""
+        """The domain or account that streams of *region* are in, if one monitoring answer lists them all."""
         profile = profile_of(self._topology)
         return profile.read_account(region) if profile.has_write_beside_read else None
 
@@ -307,7 +307,7 @@ class _SnapshotCollector:
             return None, f"the answer of `{url}` to /accountz is malformed ({error!r})"
 
     async def _ask_for_the_rest(self, servers: Sequence[ServerSnapshot]) -> None:
-        """By STREAM.INFO, what no leader was seen of; then what replicas know of streams without a leader."""
+        """Ask for streams whose leader was not seen, then ask replicas about streams without a leader."""
         unknown = [part for part in all_physical_streams(self._topology) if part.name not in self._streams]
         by_place: dict[str, list[PhysicalStream]] = {}
         for part in unknown:
@@ -351,7 +351,7 @@ class _SnapshotCollector:
             await asyncio.gather(*(one(part.name) for part in some[_SCOUTS:]))
 
     async def _ask(self, admin: JetStreamAdmin, name: str, patience: float) -> bool:
-        """Whether anybody says anything of stream *name*."""
+        """Ask for stream *name*. Returns whether anything answered."""
         if time.monotonic() > self._deadline:
             return False
         try:

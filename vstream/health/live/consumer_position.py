@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
 
 SCANNED = 65_536
-"""Messages before the position that are looked through for the last one of each origin."""
+"""Number of messages before the position that are searched for the last one of each origin."""
 _AT_ONCE = 64
 _TIMEOUT = 10.0
 
 
 def origins_of(stream: VirtualStream) -> tuple[str, ...]:
-    """The physical streams that a position in *stream* is said in: one where all regions mirror it."""
+    """The origins that a position in *stream* names: one if all regions mirror it."""
     mirrored = physical.mirrored_stream(stream)
     if mirrored is not None:
         return (mirrored,)
@@ -45,7 +45,7 @@ def origins_of(stream: VirtualStream) -> tuple[str, ...]:
 async def read_position(
     connection: Connection, topology: Topology, stream: VirtualStream, region: str, durable: str
 ) -> Position:
-    """How far *durable* is in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
+    """The position of *durable* in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
     admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
     try:
         observed = await admin.consumer(name, durable)
@@ -82,7 +82,7 @@ async def read_position(
 async def resume_sequence(
     connection: Connection, stream: VirtualStream, region: str, at: Position, filters: Sequence[str]
 ) -> Landing:
-    """Where the position *at* is in what *region* reads from. Raises as requests do."""
+    """The sequence that continues *at* in the stream that *region* reads from. Raises as requests do."""
     name = physical.read_stream_in(stream, region)
     info = await JetStreamAdmin(connection).info(name)
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from vstream.topology.replication import ReplicationPair
 
 WINDOW = 128
-"""The newest messages of each reader that are looked at."""
+"""Number of newest messages of each reader to check."""
 _SKEW = 5.0
-"""Seconds that clocks of servers may differ."""
+"""Maximum clock difference between servers, in seconds."""
 MOST = 32
-"""Readers that are looked at, those with the newest messages first."""
+"""Maximum number of readers to check, those with the newest messages first."""
 
 
 async def find_gaps(
     topology: Topology, streams: Mapping[str, StreamSnapshot], connections: Mapping[str, Connection], deadline: float
 ) -> tuple[Gap | Repeat, ...]:
-    """What is proven before *deadline*, on the monotonic clock. Mirrors are left out: they keep sequences."""
+    """Gaps and repeats that can be proven before *deadline*, on the monotonic clock. Skips mirrors, which keep sequences."""
     if not connections:
         return ()
     by_reader: dict[str, list[ReplicationPair]] = {}
@@ -101,7 +101,7 @@ async def _of(
 
 
 async def _held(reader: str, origin: str, lacks: SequenceSet, connection: Connection, deadline: float) -> list[Gap]:
-    """Those of *lacks* in which *origin* still holds something."""
+    """The parts of *lacks* in which *origin* still holds a message."""
     gaps = []
     for first, last in lacks.runs():
         held = await lag.next_message(connection, origin, first, _left(deadline))
@@ -111,7 +111,7 @@ async def _held(reader: str, origin: str, lacks: SequenceSet, connection: Connec
 
 
 def _is_same(held: DirectMessage, taken: DirectMessage) -> bool:
-    """Whether an origin's message *held* can be the one that was *taken*: it is not younger, but for what clocks differ."""
+    """Whether *held*, of the origin, can be the message that was *taken*: not younger, apart from clock differences."""
     held_at, taken_at = to_unix_seconds(held.stored_at), to_unix_seconds(taken.stored_at)
     return held_at < taken_at + _SKEW and _own(held) == _own(taken)
 

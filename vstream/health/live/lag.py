@@ -1,8 +1,8 @@
 """
-How far readers have come, and the oldest message that each has still to take.
+Replication lag: how far readers have come, and the oldest message that each has not taken yet.
 
-Servers since 2.15 say how far a stream has come in each of its sources. Of others it
-is found in what they store: each sourced message names its origin and its sequence there.
+Servers since 2.15 report how far a stream has come in each of its sources. For older servers it is read from
+what they store: each sourced message names its origin and its sequence there.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="Connection")
 MOST = 96
-"""Pairs that are looked at closely, those furthest behind first: each costs two requests and more."""
+"""Maximum number of pairs to measure, those furthest behind first: each costs at least two requests."""
 _BACK = 32
-"""Messages that are looked at, from a reader's last one back, for the last one of each origin."""
+"""Number of a reader's newest messages that are searched for the last one of each origin."""
 _SOURCE = "Nats-Stream-Source"
 _IN_FLIGHT = 32
 
@@ -43,9 +43,9 @@ async def measure_lag(
     deadline: float,
 ) -> dict[tuple[str, str], Lag]:
     """
-    The tails of pairs that do not agree, or of which the reader's position is not known, by origin and reader.
+    The lag of pairs that differ, or whose reader's position is not known, by origin and reader.
 
-    *deadline* is on the monotonic clock: what has no answer by then is left out.
+    *deadline* is on the monotonic clock: pairs without an answer by then are left out.
     """
     if not connections:
         return {}
@@ -112,7 +112,7 @@ class _Search:
         )
 
     async def _cursor(self, feed: ReplicationPair) -> tuple[int | None, bool]:
-        """How far the reader has come at least, and whether it is not further: where one of its last messages is of this origin."""
+        """The least position that the reader has reached, and whether that is exact."""
         walk = self._walks.get(feed.reader.name)
         if walk is None:
             walk = self._walks[feed.reader.name] = asyncio.ensure_future(self._walk(feed))
@@ -152,12 +152,12 @@ class _Search:
 
 
 def connection_to(connections: Mapping[str, C], place: str) -> C:
-    """The connection to a region, or any where there is none, as to the stretch cluster: each reaches all."""
+    """The connection to a region. Without one, as to the stretch cluster, any other: each reaches all."""
     return connections.get(place) or next(iter(connections.values()))
 
 
 async def get_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
-    """The message at *seq*, by Direct Get, or of the leader where that is switched off. Raises as `direct`."""
+    """The message at *seq*, by Direct Get, or from the leader if that is switched off. Raises as `direct`."""
     try:
         return await direct.get_by_seq(connection, stream, seq, timeout=patience)
     except NoRespondersError:
@@ -173,7 +173,7 @@ async def next_message(connection: Connection, stream: str, seq: int, patience: 
 
 
 def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str) -> tuple[str, int]:
-    """Which of *streams* a message of *taker* comes from, and its sequence there; an empty name if it does not say."""
+    """The stream of *streams* that a message of *taker* comes from, and its sequence there; an empty name if it has none."""
     words = (message.headers.get(_SOURCE) if message else None) or ""
     stream, _, rest = words.partition(" ")
     number = rest.partition(" ")[0]

@@ -1,4 +1,4 @@
-"""What a client in a region can reach from there: the API of the meta leader, and origins in other regions."""
+"""What a client in a region can reach: the JetStream API, and origins in other regions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def check_region(
     topology: Topology, name: str, connection: Connection | None, problem: str | None, deadline: float
 ) -> RegionSnapshot:
-    """Region *name* over a *connection* to it, if there is one, before *deadline*, on the monotonic clock."""
+    """Check region *name* over its *connection* before *deadline*, on the monotonic clock."""
     if connection is None:
         return RegionSnapshot(name=name, problem=problem)
     patience = max(0.05, deadline - time.monotonic())
@@ -33,7 +33,7 @@ async def check_region(
 
 
 async def _control(connection: Connection, patience: float) -> str | None:
-    """Why the API does not answer what only the meta leader can, None if it does."""
+    """Why the meta leader does not answer, None if it does."""
     try:
         answer = await connection.request_json("$JS.API.INFO", timeout=patience)
     except VstreamError as error:

@@ -1,8 +1,8 @@
 """
-Sourcing again at once after an outage.
+Restart sourcing at once after an outage.
 
-A stream that has lost a source tries again after 10 s, then after 20, up to two
-minutes. Its next leader asks at once: so every read stream is made to elect one.
+A stream that has lost a source tries again after 10 s, then after 20, up to two minutes. A new leader asks
+at once, so the leader of every read stream steps down.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _NS = 1_000_000_000
 _ALIVE = 3.0
 """Seconds. A source that works is heard every second, messages or not."""
 _AGAIN = 0.2
-"""Seconds between two signs of life that cannot be one and the same, seen over a network."""
+"""Minimum seconds between two separate signs of life, seen over a network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResyncedStream:
     """
-    One stream that others feed, in seconds after the step-downs; None for what has not happened before the deadline.
+    One stream with sources, in seconds after the step-downs; None for what has not happened before the deadline.
 
     *note* says why it was not stepped down, or what is missing.
     """
@@ -54,14 +54,14 @@ class ResyncedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResyncResult:
-    """How it went. *waited* are the seconds until gateways, a meta leader and the write streams' leaders were there."""
+    """The result. *waited* is the time until gateways, a meta leader and the write streams' leaders were ready, in seconds."""
 
     waited: float
     streams: tuple[ResyncedStream, ...]
 
     @property
     def is_complete(self) -> bool:
-        """Whether every stream has everything of what feeds it."""
+        """Whether every stream has caught up with its sources."""
         return all(stream.caught_up is not None for stream in self.streams)
 
 
@@ -104,7 +104,7 @@ async def resync(
 
 @dataclass(frozen=True, slots=True)
 class _Fed:
-    """A physical stream, where it is, and how many others feed it."""
+    """A physical stream, its place, and its number of sources."""
 
     stream: str
     place: str
@@ -123,7 +123,7 @@ def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
 
 
 async def _what_is_missing(site: TargetServers) -> str | None:
-    """Which gateway is missing, or that there is no leader; None if all is there, or nothing says where to look."""
+    """The missing gateway, or that there is no leader; None if everything is ready, or no monitoring address is known."""
     return await _missing_link(site) or await _missing_meta_leader(site)
 
 
@@ -212,7 +212,7 @@ class _Heard:
         self._first: dict[str, float] = {}
 
     def silent(self, sources: Sequence[dict[str, Any]], now: float) -> tuple[str, ...]:
-        """Those of *sources* that do not deliver, at *now* in seconds."""
+        """The names of *sources* that do not deliver at *now*, in seconds."""
         silent_names = []
         for source in sources:
             name, age = str(source.get("name")), int(source.get("active", -1)) / _NS
@@ -227,7 +227,7 @@ class _Heard:
 async def _make_step_down(
     connection: Connection, stream: str, deadline: float
 ) -> tuple[StreamLeadership | None, str | None]:
-    """Who led it until it was made to hand over; or None, and why nobody was."""
+    """The former leader; or None, and why it did not step down."""
     note = "time was up"
     while time.monotonic() < deadline:
         try:
@@ -245,7 +245,7 @@ async def _make_step_down(
 
 
 async def _info(connection: Connection, stream: str, *, after: StreamLeadership | None) -> dict[str, Any] | None:
-    """What the leader of *stream* after *after* says of it; None while there is none."""
+    """STREAM.INFO from the leader of *stream* that follows *after*; None while there is none."""
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
     except (NotReachableError, ServerError):
@@ -256,7 +256,7 @@ async def _info(connection: Connection, stream: str, *, after: StreamLeadership 
 
 
 async def _last_seq(connection: Connection, stream: str) -> int | None:
-    """How far *stream* has come; None where nobody answers for it."""
+    """The last sequence of *stream*; None if it does not answer."""
     try:
         return int((await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE))["state"]["last_seq"])
     except (NotReachableError, ServerError):
@@ -274,7 +274,7 @@ def is_still(before: StreamLeadership, cluster: Mapping[str, Any]) -> bool:
 
 
 def _problem(sources: Sequence[dict[str, Any]], silent: Sequence[str]) -> str | None:
-    """What the sources still lack; None if each delivers and has nothing pending."""
+    """What the sources still lack; None if each delivers and nothing is pending."""
     if silent:
         return f"nothing heard of {', '.join(silent)}"
     behind = [f"{source.get('name')} ({source['lag']} messages)" for source in sources if source.get("lag")]

@@ -1,4 +1,4 @@
-"""What servers say that they cannot write to: a disk is full, or a stream has stopped for good."""
+"""Write errors that servers report: a disk is full, or a stream has stopped for good."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CANNOT_WRITE = "write error"
 
 async def find_write_errors(servers: Sequence[ServerSnapshot], deadline: float) -> tuple[WriteError, ...]:
     """
-    All that *servers* say before *deadline*, on the monotonic clock.
+    Read write errors from *servers* before *deadline*, on the monotonic clock.
 
-    They say it of Raft groups, and of streams and consumers with several replicas, once a write has failed. Of others
-    nobody says anything: a publish that is refused is the only sign.
+    Servers report them for Raft groups, and for streams and consumers with several replicas, once a write has failed. For
+    others they report nothing: a refused publish is the only sign.
     """
     asked = [server for server in servers if server.url and server.is_reached]
     answers = await asyncio.gather(*(_problems(str(server.url), deadline) for server in asked))
@@ -44,6 +44,6 @@ async def _problems(url: str, deadline: float) -> Sequence[Mapping[str, Any]]:
 
 
 def _about(problem: Mapping[str, Any]) -> str:
-    """The stream, or the consumer of one, that a server's *problem* is with; JetStream as a whole if it names none."""
+    """What a server's *problem* is about: a stream, a consumer, or JetStream as a whole."""
     names = [str(problem[key]) for key in ("stream", "consumer") if problem.get(key)]
     return " > ".join(names) or "JetStream"

@@ -112,7 +112,7 @@ class ContentRepairs:
 
 
 class RepairObserver(Protocol):
-    """Whoever shows a repair to a person while it goes on."""
+    """Shows a repair to a person while it runs."""
 
     def found_sourcing(self, found: SourcingRepairs) -> None:
         """What is wrong with how streams take from each other."""
@@ -127,7 +127,7 @@ class RepairObserver(Protocol):
         """That was repaired."""
 
     def progress(self) -> AbstractContextManager[Callable[[str], Tick]]:
-        """Something that shows how far the work on streams is, by their names."""
+        """A display of progress, by the names of streams."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,7 +28,7 @@ class Held:
     runs: SequenceSet = field(default_factory=SequenceSet)
     """Sequences of the origin."""
     twice: SequenceSet = field(default_factory=SequenceSet)
-    """Those that are there more than once."""
+    """Sequences that it holds more than once."""
     least: int = 0
     greatest: int = 0
     """Of those that it took from the origin itself, not from a replay; 0 for none."""
@@ -83,7 +83,7 @@ class Replay:
     by_holder: Mapping[str, SequenceSet]
     """Sequences in the origin, by the stream that they can be had from."""
     left: Mapping[str, SequenceSet] = field(default_factory=dict)
-    """Those that have to stay missing, by the reason."""
+    """Sequences that have to stay missing, by the reason."""
 
     @property
     def count(self) -> int:
@@ -118,7 +118,7 @@ class DuplicatePair:
     stays: int
     goes: int
     differs: str | None
-    """What is not the same, None if nothing is."""
+    """How they differ, None if they do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class Standstill:
     origins: tuple[str, ...]
     detail: str
     obstacle: str | None
-    """Why it cannot be made to go on from here, and the way out; None if it can."""
+    """Why it cannot be resumed from here, and what to do instead; None if it can."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""

@@ -58,13 +58,13 @@ class Refill:
     absent: tuple[int, ...]
     """Lost sequences that no reader holds: probes and limits remove messages."""
     filler: str | None
-    """The canary subject, on which empty messages stand for those; None if the stream has none."""
+    """The canary subject, on which empty messages take their places; None if the stream has none."""
     rewritten: int | None
     """The first sequence before the end that holds another message than its readers took; None if there is none."""
 
     @property
     def obstacle(self) -> str | None:
-        """Why it cannot be done, and the way out; None if it can."""
+        """Why it cannot be repaired, and what to do instead; None if it can."""
         if self.rewritten is not None:
             return (
                 f"from sequence {self.rewritten:,} to {self.lost.last:,} it holds other messages than its readers took: "
@@ -96,7 +96,7 @@ class Refill:
 
 
 def find_lost_ends(status: Status) -> tuple[LostEnd, ...]:
-    """The streams of *picture* that have lost their end, by name."""
+    """The streams that have lost their end, by name."""
     ends: dict[str, LostEnd] = {}
     behind = [pair_behind for pair_behind in status.pairs if pair_behind.state is PairState.ROLLED_BACK]
     for pair in sorted(
@@ -145,7 +145,7 @@ def _standstill(pairs: Sequence[PairStatus], replicas: Mapping[str, int]) -> Sta
 
 
 def format_sequences(sequences: tuple[int, ...]) -> str:
-    """*found* in words: the first few, and how many more there are."""
+    """*sequences* in words: the first few, and how many more there are."""
     named = ", ".join(f"{seq:,}" for seq in sequences[:_NAMED])
     rest = f" and {len(sequences) - _NAMED:,} more" if len(sequences) > _NAMED else ""
     return f"sequence {named}" if len(sequences) == 1 else f"sequences {named}{rest}"

@@ -1,4 +1,4 @@
-"""A set of sequences as what it mostly is: a few long runs."""
+"""A set of sequences, stored as runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SequenceSet:
         return True
 
     def __contains__(self, number: int) -> bool:
-        """Whether *number* is one of them."""
+        """Whether *number* is in the set."""
         at = bisect_right(self._firsts, number) - 1
         return at >= 0 and number <= self._lasts[at]
 

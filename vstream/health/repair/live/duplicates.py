@@ -31,12 +31,12 @@ _AT_ONCE = 32
 _CHUNK = 50_000
 _IDENTITY = 5
 """Where the header of a sourced message has what tells an origin from one that was made anew."""
-"""Messages of which the places are kept at once."""
+"""Number of messages whose sequences are kept in memory at once."""
 _GONE = "one of the two is gone"
 
 
 async def find_duplicates(virtual: str, scan: Scan, tick: Tick) -> Duplicates | None:
-    """What the stream of *scan* holds twice, None if there is nothing."""
+    """The duplicates in the stream of *scan*, None if there are none."""
     tally = Tally()
     async for block in iterate_duplicates(scan, tick):
         for pair in block:
@@ -123,7 +123,7 @@ async def _read_stored(connection: Connection, stream: str, seq: int) -> _Stored
 
 
 def _difference(one: _Stored | None, other: _Stored | None, seq: int) -> str | None:
-    """What of two messages that say they are the same is not; None if all is."""
+    """How two messages that claim to be the same differ; None if they do not."""
     if one is None or other is None:
         return _GONE
     (source, headers), (other_source, other_headers) = _split(one[1]), _split(other[1])

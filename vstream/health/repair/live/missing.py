@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vstream.topology.replication import PhysicalStream
 
 SETTLE = 1.0
-"""Seconds after which it is looked again: what a server counts as taken may not be stored yet."""
+"""Seconds until a second look: what a server counts as taken may not be stored yet."""
 _AT_ONCE = 64
 _NS = 1_000_000_000
 _UNFIT = {
@@ -44,7 +44,7 @@ _UNFIT = {
     "nats-incr": "it is an addition to a counter",
     "nats-schedule": "it is a schedule",
 }
-"""Headers, by how they begin, with which a message is not put in late."""
+"""Header prefixes of messages that are not put in late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Contents:
     scans: tuple[Scan, ...]
     """Of every stream that holds copies of what was written."""
     unread: Mapping[str, str]
-    """Streams that could not be read, and why."""
+    """Streams that could not be read, with the reason."""
     replays: tuple[Replay, ...]
 
 
@@ -255,7 +255,7 @@ class Fetcher:
         return block
 
     async def _reason(self, scan: Scan, message: DirectMessage) -> str | None:
-        """Why *message* stays missing; empty if it is none that anybody misses, None if it can be put in."""
+        """Why *message* cannot be put in; None if it can, empty if nobody misses it."""
         names = [name.lower() for name in message.headers]
         subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
         if FILLER_HEADER.lower() in names or self._is_canary(subject):

@@ -1,4 +1,4 @@
-"""Giving a stream back the end that it has lost: what its readers hold of it, and publishing that again."""
+"""Restore the lost end of a stream: find what its readers hold of it, and publish that again."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """Seconds for one answer."""
 FILLER_HEADER = "Vstream-Lost"
-"""On messages that stand for lost ones that nobody has: the sequence that they fill."""
+"""On filler messages for lost ones that no reader has: the sequence that they fill."""
 _BLOCK = 128
-"""Messages that are asked for at once, from a reader's last one back."""
+"""Number of messages requested at once, from a reader's last one back."""
 _EXPECTED = "Nats-Expected-"
 _LAST_SEQUENCE = "Nats-Expected-Last-Sequence"
 _DROPPED = frozenset({"nats-stream-source"})
@@ -114,7 +114,7 @@ def _stream(topology: Topology, lost: LostEnd) -> VirtualStream:
 
 
 def writing_region(topology: Topology, lost: LostEnd) -> str:
-    """The region to publish in: a stream of the stretch cluster is reached from any."""
+    """The region to publish in. A stream of the stretch cluster is reached from any."""
     names = [region.name for region in topology.regions]
     return lost.place if lost.place in names else names[0]
 

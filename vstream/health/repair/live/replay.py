@@ -112,7 +112,7 @@ def _own(topology: Topology, place: str, connections: Mapping[str, ReconnectingC
 
 
 class _Visit:
-    """One temporary stream, and the reader that sources it."""
+    """A temporary stream, and the reader that sources it."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class _Visit:
 
 
 async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
-    """What repairs of *topology* have left, or use at this moment."""
+    """What interrupted repairs of *topology* have left, or running ones use."""
     origins = {part.name for part in all_physical_streams(topology) if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
 

@@ -1,4 +1,4 @@
-"""Going through a stream once: which sequences of which origin it holds, and which of them twice."""
+"""Read a stream once: which sequences of which origin it holds, and which of them twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.jetstream.source_header import Provenance
 
     Tick = Callable[[int, int], None]
-    """Hears how many of how many messages were read."""
+    """Called with how many of how many messages were read."""
 
 PATIENCE = 30.0
 """Seconds for the next message."""
