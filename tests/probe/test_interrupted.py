@@ -126,7 +126,7 @@ async def test_a_region_that_is_down(world: World, binary: Path, is_stale: bool)
         assert {region for _, _, region in bad(report)} == {"west"}
         if is_stale:
             assert {check.detail for check in of(report, Hop.MAPPING) if check.region == "west"} == {
-                "region `west`: the connection to its servers is lost"
+                "region `west`: lost the connection to its servers"
             }
         else:
             (check,) = of(report, Hop.CONNECTION)

@@ -140,7 +140,7 @@ async def test_a_mapping_that_one_server_misses(world: World) -> None:
     check = bad(report)["mapping", None, "west"]
     assert check.subject == "foo._vstream_probe"
     assert check.detail == (
-        "nobody listens, although `foo-write-west` exists: "
+        "no stream listens, although `foo-write-west` exists: "
         "the mapping of `foo.>` is missing on server west-1, or leads nowhere"
     )
     assert "mappings.cfg" in str(check.hint)
@@ -211,7 +211,7 @@ async def test_a_write_stream_that_is_gone(world: World) -> None:
     report = await world.probe()
     assert set(bad(report)) == {("mapping", None, "west"), ("canary_publish", "west", "west")}
     check = bad(report)["mapping", None, "west"]
-    assert check.detail == "nobody listens: `foo-write-west` does not exist"
+    assert check.detail == "no stream listens: `foo-write-west` does not exist"
     assert "vstream apply" in str(check.hint)
 
 
@@ -219,7 +219,7 @@ async def test_a_write_stream_that_does_not_listen(world: World) -> None:
     await world.create_all(changes={"foo-write-west": {"subjects": ["_vs.elsewhere.>"]}})
     check = bad(await world.probe())["mapping", None, "west"]
     assert check.detail == (
-        "nobody listens: `foo-write-west` exists, but does not listen on `_vs.foo.west.bar._vstream_probe.baz`"
+        "no stream listens: `foo-write-west` exists, but does not listen on `_vs.foo.west.bar._vstream_probe.baz`"
     )
 
 
@@ -243,9 +243,9 @@ async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
     report = await world.probe(deadline=3.0, all_forms=True)
     assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", one, "east") for one in REGIONS)}
     skipped = {check.detail for check in of(report, Hop.FORM) if check.region == "east"}
-    assert skipped == {"nobody answers Direct Get: see the direct_get check of this region"}
+    assert skipped == {"no stream answers Direct Get: see the direct_get check of this region"}
     check = bad(report)["direct_get", None, "east"]
-    assert check.detail == "nobody answers: `allow_direct` of `foo-read-east` is off"
+    assert check.detail == "no answer: `allow_direct` of `foo-read-east` is off"
     assert "creates" not in (check.hint or "")
     # They did arrive there, and were removed although the probe never saw them.
     removed = [check.detail for check in of(report, Hop.CLEANUP) if check.answered_by == "foo-read-east"]

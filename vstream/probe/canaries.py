@@ -141,7 +141,7 @@ class CanaryFlight:
         checks: list[Check] = []
         for canary in self.canaries.values():
             skip = partial(self.readers[canary.origin].target.check, status=CheckStatus.SKIPPED, origin=canary.origin)
-            not_published = "not published: no read stream could be read"
+            not_published = "not published: no read stream answers"
             publish = canary.publish or skip(Hop.CANARY_PUBLISH, detail=not_published, subject=canary.subject)
             checks.append(publish)
             checks += [_check_arrival(canary, reader) for reader in self.readers.values()]
@@ -247,7 +247,7 @@ def _judge_publish(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> 
             None,
         )
     if not stream or not isinstance(ack.get("seq"), int):
-        return CheckStatus.FAILED, "what answered is no stream", "the mapping check of this region says more"
+        return CheckStatus.FAILED, "the answer is not from a stream", "the mapping check of this region says more"
     canary.fate, canary.stream, canary.seq = Fate.STORED, str(stream), ack["seq"]
     stored = f"stored as sequence {canary.seq} of `{canary.stream}`"
     if canary.stream != target.write:

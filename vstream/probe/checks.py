@@ -32,7 +32,7 @@ _IN_FLIGHT = 32
 """Number of parallel requests: more make servers slower, not faster."""
 _ASKING = 15.0
 """Seconds that all forms of one stream may take, whatever is left until the deadline. They need 2 s."""
-_NO_CANARY = "no canary: no subject was agreed on for it"
+_NO_CANARY = "no canary: the topology names no canary subject for it"
 
 
 async def run_probe(

@@ -184,7 +184,7 @@ class Cleanup:
                 await _delete(connection, name, seq, timeout)
                 if not await self._is_there(region, name, seq, canary):
                     return None
-                problem = "it was deleted, and is still there"
+                problem = "it was deleted, but is still there"
             except ServerError as error:
                 if error.err_code == error_codes.STREAM_NOT_FOUND:
                     return None
@@ -208,7 +208,7 @@ class Cleanup:
         connected = (connection for connection in self._connections.values() if connection.is_connected)
         connection = own if own is not None and own.is_connected else next(connected, None)
         if connection is None:
-            raise VstreamError("no region can be reached any more")
+            raise VstreamError("lost the connection to every region")
         return connection, max(0.1, min(_REQUEST, self._deadline - time.monotonic()))
 
     def _unseen(self, region: str, name: str, reason: str) -> Check:

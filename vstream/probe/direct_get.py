@@ -225,12 +225,12 @@ async def probe_direct_get_forms(
     try:
         message = await _known_message(target, subject)
     except NoRespondersError:
-        reason = "nobody answers Direct Get: see the direct_get check of this region"
+        reason = "no stream answers Direct Get: see the direct_get check of this region"
         return [_skip(target, name, reason) for name in (*names, NO_STREAM)]
     except VstreamError as error:
         return [target.problem(Hop.FORM, error, form=name) for name in (*names, NO_STREAM)]
     if message is None:
-        return [_skip(target, name, "there is no message to ask for") for name in (*names, NO_STREAM)]
+        return [_skip(target, name, "the stream has no message to ask for") for name in (*names, NO_STREAM)]
     checks = [await _try_form(target, form, message, budget) for form in FORMS]
     count = 0 if facts is None else facts.subject_count
     if count > _MOST_SUBJECTS:
@@ -283,7 +283,7 @@ async def _try_form(target: ProbeTarget, form: RequestForm, known: DirectMessage
         return skip_on_old_server(target, Hop.FORM, form.name)
     hint = None
     if form.is_many and not _is_end(outcome.answers[-1]):
-        hint = "servers before 2.11 answer so: which version has the server that holds the stream?"
+        hint = "servers before 2.11 answer this way: which version does the server that holds the stream run?"
     return target.check(
         Hop.FORM, CheckStatus.FAILED, outcome.problem, form=form.name, answered_by=answered_by, hint=hint
     )

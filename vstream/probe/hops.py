@@ -27,10 +27,10 @@ NO_STREAM = "__probe__"
 """A name that no stream has: one that gets a message for it refuses, and names itself."""
 
 _LOOKS = 3
-_PERMISSIONS = "may this user publish there? a refused publish is never answered"
+_PERMISSIONS = "may this user publish there? servers do not answer a refused publish"
 _CREATE = "`vstream plan` shows what is missing, `vstream apply` creates it"
 _CORRECT = "`vstream plan` shows what is different, `vstream apply` corrects it"
-_LEADER = "has the stream a leader, and its region a majority of its servers?"
+_LEADER = "does the stream have a leader, and its region a majority of its servers?"
 _MAPPINGS = "compare the mappings that this server has loaded with mappings.cfg, and reload it"
 
 
@@ -91,7 +91,7 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
                 CheckStatus.FAILED, f"{who} answers: {refusal}", "the message arrived, and this stream would refuse it"
             )
         if stream is None:
-            return check(CheckStatus.UNKNOWN, "a stream answered without naming itself")
+            return check(CheckStatus.UNKNOWN, "a stream answered without its name")
         if stream == target.write:
             return check(CheckStatus.OK, f"leads to `{stream}`")
         return check(
@@ -108,7 +108,7 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
         )
     return check(
         CheckStatus.FAILED,
-        "what answered is no stream",
+        "the answer is not from a stream",
         f"which service listens on `{subject}`, or where it is mapped to?",
     )
 
@@ -118,15 +118,15 @@ async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Ch
     stored_as = physical.stored_subject(target.topology.naming, target.stream, target.region, subject)
     hint = expected.hint
     if expected.facts is None:
-        detail = f"nobody listens: {expected.problem}"
+        detail = f"no stream listens: {expected.problem}"
     elif not any(algebra.matches(stored_as, listened) for listened in expected.facts.subjects):
-        detail, hint = f"nobody listens: `{target.write}` exists, but does not listen on `{stored_as}`", _CORRECT
+        detail, hint = f"no stream listens: `{target.write}` exists, but does not listen on `{stored_as}`", _CORRECT
     elif target.stream.consistency.has_origin:
-        detail = f"nobody listens, although `{target.write}` exists: this region does not reach it"
+        detail = f"no stream listens, although `{target.write}` exists: this region does not reach it"
         hint = "are the gateways to its cluster up, and does no mapping rule match the subject?"
     else:
         detail = (
-            f"nobody listens, although `{target.write}` exists: the mapping of `{pattern}` is missing on server "
+            f"no stream listens, although `{target.write}` exists: the mapping of `{pattern}` is missing on server "
             f"{target.connection.server_name}, or leads nowhere"
         )
         hint = _MAPPINGS
@@ -223,7 +223,7 @@ async def _nobody_gets(target: ProbeTarget, subject: str) -> Check:
     if physical.facts is None:
         detail, hint = f"nobody answers: {physical.problem}", physical.hint
     elif not physical.facts.is_direct:
-        detail, hint = f"nobody answers: `allow_direct` of `{target.namesake}` is off", _CORRECT
+        detail, hint = f"no answer: `allow_direct` of `{target.namesake}` is off", _CORRECT
     elif target.stream.has_namesake:
         detail = f"nobody answers, although `{target.namesake}` exists and allows it: this region does not reach it"
         hint = "are the gateways to its cluster up? its mirrors here join in when they take a message"

@@ -191,7 +191,7 @@ class _Pulling:
             return target.problem(Hop.PULL, error, form=GONE)
         check, answers = await pulling
         if answers and answers[-1].status is None:
-            return target.check(Hop.PULL, CheckStatus.SKIPPED, "another probe's canary came first", form=GONE)
+            return target.check(Hop.PULL, CheckStatus.SKIPPED, "another probe's canary arrived first", form=GONE)
         return check
 
     async def _delete(self) -> None:

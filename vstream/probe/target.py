@@ -79,9 +79,9 @@ class ProbeTarget:
         began = time.monotonic()
         patience = min(REQUEST_TIMEOUT, self.deadline - began)
         if patience <= 0:
-            raise OutOfTimeError("time was up before this was asked", hint="give the probe more time")
+            raise OutOfTimeError("skipped: the probe ran out of time", hint="give the probe more time")
         if not self.connection.is_connected:
-            raise NotReachableError(f"region `{self.region}`: the connection to its servers is lost")
+            raise NotReachableError(f"region `{self.region}`: lost the connection to its servers")
         try:
             answer = await ask(patience)
         except NotReachableError as error:

@@ -222,7 +222,8 @@ def refused(routing: str, *kinds: Kind, streams: tuple[str, ...] = ()) -> str:
 
 def test_what_was_never_tried_is_refused() -> None:
     assert (
-        refused("accounts", Kind.REPLAY) == "`acme` has `routing: accounts`, where nobody has tried `--kind replay` yet"
+        refused("accounts", Kind.REPLAY)
+        == "`acme` has `routing: accounts`, for which `--kind replay` has not been tested yet"
     )
     assert "`routing: domains`" in refused("domains")
     assert refused("mapped", streams=("fo",)) == "the topology has no stream `fo`"

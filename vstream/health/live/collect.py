@@ -183,7 +183,7 @@ class _SnapshotCollector:
     async def _connect_to(self, region: str) -> None:
         endpoint = self._endpoints.get(region)
         if endpoint is None:
-            self._problems[region] = f"nothing says how to reach region `{region}`"
+            self._problems[region] = f"no address is known for region `{region}`"
             return
         try:
             connection = await open_connection(endpoint, region, timeout=self._connecting)

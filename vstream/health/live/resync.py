@@ -233,7 +233,7 @@ async def _make_step_down(
         try:
             role = await leaders.stream_leadership(connection, stream)
             if role.replicas == 1:
-                return None, "one replica: it has nobody to hand over to"
+                return None, "one replica: there is no other server to lead it"
             if role.can_elect:
                 await JetStreamAdmin(connection).step_down(stream)
                 return role, None

@@ -179,16 +179,16 @@ def select(topology: Topology, kinds: Sequence[Kind], streams: Sequence[str]) ->
     profile = profile_of(topology)
     if profile.has_domains:
         raise RefusedError(
-            f"`{topology.name}` has `routing: domains`, where nobody has tried a repair yet",
-            hint="`vstream doctor` says what is lost, and which read streams hold it",
+            f"`{topology.name}` has `routing: domains`, for which repair has not been tested yet",
+            hint="`vstream doctor` shows what is lost, and which read streams hold it",
         )
     selected = frozenset(kinds) or frozenset(Kind)
     if not profile.has_physical_names:
         refused = sorted(kind.value for kind in selected & MAPPED_ONLY)
         if kinds and refused:
             raise RefusedError(
-                f"`{topology.name}` has `routing: {topology.routing.value}`, where nobody has tried "
-                f"`--kind {refused[0]}` yet",
+                f"`{topology.name}` has `routing: {topology.routing.value}`, for which "
+                f"`--kind {refused[0]}` has not been tested yet",
                 hint="`--kind refill` and `--kind resume` work there",
             )
         selected -= MAPPED_ONLY
@@ -257,7 +257,7 @@ async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, obser
         async with connect_all(request.topology, request.endpoints) as opened:
             for leftover in found.leftovers:
                 if leftover.is_running:
-                    left.append(f"`{leftover.stream}` is used by a repair that still runs")
+                    left.append(f"`{leftover.stream}` is in use by a running repair")
                 else:
                     await replay.remove_leftover(any_connection(opened), leftover)
     stopped = frozenset(planned.reader for planned in found.standstills if planned.obstacle is None)

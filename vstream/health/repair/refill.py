@@ -132,7 +132,7 @@ def _standstill(pairs: Sequence[PairStatus], replicas: Mapping[str, int]) -> Sta
     obstacle = None
     if replicas.get(pairs[0].reader, 1) <= 1:
         obstacle = (
-            "it has one replica, and nobody to hand over to: it asks again by itself within two minutes, or "
+            "it has one replica, and no other server can lead it: it asks again by itself within two minutes, or "
             "when its server is restarted"
         )
     return Standstill(

@@ -94,7 +94,7 @@ async def _open(
 ) -> Connection | NotReachableError:
     if endpoint is None:
         return NotReachableError(
-            f"nothing says how to reach region `{region}`", hint=f"add `{region}` to `connect` in the topology"
+            f"no address is known for region `{region}`", hint=f"add `{region}` to `connect` in the topology"
         )
     try:
         return await open_connection(endpoint, region, timeout=timeout)

@@ -208,7 +208,7 @@ class _Visit:
         if ack.get("seq") != seq or ack.get("duplicate") or "error" in ack:
             raise VstreamError(
                 f"`{self._name}` did not take sequence {seq:,}: "
-                f"{(ack.get('error') or {}).get('description') or 'it answered with another sequence'}",
+                f"{(ack.get('error') or {}).get('description') or 'it was stored under another sequence'}",
                 hint="run `vstream repair` again: it goes on with what is still missing",
             )
         self._at = seq
