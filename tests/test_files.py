@@ -43,6 +43,18 @@ def test_what_cannot_be_written_leaves_the_old_text_and_nothing_else(tmp_path: P
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_nobody_else_can_write_what_is_saved_and_private_files_are_the_owners(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        write_atomically(tmp_path / "state.json", "{}")
+        save_output(tmp_path / "report.html", "<p>")
+        save_output(tmp_path / "plan.json", "{}", is_private=True)
+    finally:
+        os.umask(umask)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"state.json": 0o644, "report.html": 0o644, "plan.json": 0o600}
+
+
 def test_a_saved_file_gets_its_directories_and_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
     path, link = tmp_path / "a" / "b" / "file", tmp_path / "link"
     save_output(path, "one")

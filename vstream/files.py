@@ -12,34 +12,37 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_ANYBODY = 0o666
-"""What a file may be by default; the process' umask takes from it."""
+READABLE = 0o644
+"""The mode of files without secrets; the process' umask may take from it. Nobody else may ever write them."""
+PRIVATE = 0o600
+"""The mode of files that say what is on the servers, or hold secrets."""
 _READABLE_NAME = 40
 """How much of a file's name the temporary one repeats: names end at 255 bytes."""
 
 
-def save_output(path: Path, text: str) -> None:
+def save_output(path: Path, text: str, *, is_private: bool = False) -> None:
     """
-    Write a file that the user asked for, and the directories that it needs; what was there stays until all is written.
+    Write a file that the user asked for, and create its directories. An old file stays until the new one is complete.
 
     Raises VstreamError if it cannot be written.
     """
     try:
-        target = path.resolve()  # a link goes on leading to the file
+        target = path.resolve()  # a link keeps leading to the file
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8", newline="")  # a pipe or /dev/stdout; a directory refuses
         else:
-            # Who made a file private meant what is in it next time, too.
-            write_atomically(target, text, mode=target.stat().st_mode & 0o7777 if target.exists() else None)
+            # Whoever made a file private meant its next content, too.
+            old_mode = target.stat().st_mode & 0o7777 if target.exists() else None
+            write_atomically(target, text, mode=old_mode or (PRIVATE if is_private else None))
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise VstreamError(f"{path} cannot be written: {reason}", hint="name a place that you may write to") from error
+        raise VstreamError(f"{path} cannot be written: {reason}", hint="name a file that you may write") from error
 
 
 def check_writable(directory: Path) -> None:
     """
-    Make *directory* if it is not there, and see that a file can be written in it, for what will take long to make.
+    Create *directory* if needed, and make sure that files can be written in it, before work that takes long.
 
     Raises VstreamError if it cannot.
     """
@@ -50,7 +53,7 @@ def check_writable(directory: Path) -> None:
     except (OSError, ValueError) as error:  # a NUL
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise VstreamError(
-            f"nothing can be written in {directory}: {reason}", hint="name a place that you may write to"
+            f"cannot write files in {directory}: {reason}", hint="name a directory that you may write to"
         ) from error
 
 
@@ -61,7 +64,7 @@ def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
     With *mode*, nobody else can read it at any time.
     """
     temporary = path.with_name(f".{path.name[:_READABLE_NAME]}.{os.urandom(4).hex()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ANYBODY if mode is None else mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, READABLE if mode is None else mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             if mode is not None:

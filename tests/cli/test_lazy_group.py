@@ -8,6 +8,7 @@ import sys
 import pytest
 import typer.main
 
+from tests.support.command import walk_commands
 from vstream.cli.app import PANELS, app
 from vstream.cli.lazy_group import LazyCommand, LazyGroup
 
@@ -51,3 +52,14 @@ def test_every_command_loads_and_says_what_it_does(name: str) -> None:
     assert entry.load().help
     assert entry.help is not None
     assert len(entry.help) < 90
+
+
+def test_every_help_has_an_example_and_no_command_has_a_value_at_a_switch() -> None:
+    without_example = []
+    for path, command in walk_commands():
+        if "Example" not in (command.help or ""):
+            without_example.append(path)
+        context = command.make_context(path, [], resilient_parsing=True)
+        for parameter in command.get_params(context):
+            assert parameter.metavar == "" or not getattr(parameter, "is_flag", False), (path, parameter.name)
+    assert without_example == []

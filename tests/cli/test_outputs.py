@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
-import typer.main
 
-from tests.support.command import vstream
-from vstream.cli.app import app
-from vstream.cli.lazy_group import LazyCommand
+from tests.support.command import vstream, walk_commands
 from vstream.cli.schema import output_schema
 from vstream.cli.views.json_output import JsonLayout, format_json
 from vstream.outputs import OUTPUTS
@@ -40,23 +35,9 @@ _NO_JSON = {"graph"}
 """Commands whose formats are pictures."""
 
 
-def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by its path, such as `lab up`."""
-
-    def walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
-        loaded = command.load() if isinstance(command, LazyCommand) else command
-        if hasattr(loaded, "commands"):
-            for name, part in loaded.commands.items():
-                yield from walk(f"{path} {name}".strip(), part)
-        else:
-            yield path, loaded
-
-    yield from walk("", typer.main.get_command(app))
-
-
 def test_every_command_with_formats_has_a_schema() -> None:
     lacking = []
-    for path, command in commands():
+    for path, command in walk_commands():
         if path in _NO_JSON or not any("--format" in parameter.opts for parameter in command.params):
             continue
         name = _NAMES.get(path, path.replace(" ", "-"))

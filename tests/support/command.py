@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import typer.main
 
 from tests.support.paths import ROOT
+from vstream.cli.app import app
+from vstream.cli.lazy_group import LazyCommand
 from vstream.cli.schema import output_schema
 
 
@@ -113,3 +116,17 @@ def _fork_server() -> Path:
     assert server.stdout is not None
     assert server.stdout.readline() == "ready\n"
     return path
+
+
+def walk_commands() -> Iterator[tuple[str, Any]]:
+    """Every command by its path, such as `lab up`."""
+
+    def walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+        loaded = command.load() if isinstance(command, LazyCommand) else command
+        if hasattr(loaded, "commands"):
+            for name, part in loaded.commands.items():
+                yield from walk(f"{path} {name}".strip(), part)
+        else:
+            yield path, loaded
+
+    yield from walk("", typer.main.get_command(app))

@@ -86,7 +86,7 @@ def read_position(
     if out is None:
         typer.echo(text)
     else:
-        save_output(out, text + "\n")
+        save_output(out, text + "\n", is_private=True)
 
 
 @app.command("failover")

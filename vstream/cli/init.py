@@ -11,6 +11,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.views import console
 from vstream.errors import VstreamError
+from vstream.files import save_output
 from vstream.lint.load_topology import load
 from vstream.topology.document import json_schema
 from vstream.topology.model import Routing
@@ -84,12 +85,8 @@ def command(
         )
     schema_file = file.with_name("topology.schema.json")
     files = {file: text, schema_file: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"}
-    try:
-        if not force and file.exists():
-            raise VstreamError(f"{file} already exists", hint="`--force` overwrites it")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise VstreamError(f"{error.filename} cannot be written: {error.strerror}") from None
+    if not force and file.exists():
+        raise VstreamError(f"{file} already exists", hint="`--force` overwrites it")
+    for path, content in files.items():
+        save_output(path, content)
     console.print_note(f"wrote {file} and {schema_file.name}; next: vstream validate {file}")

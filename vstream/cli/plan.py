@@ -84,7 +84,7 @@ def command(
             adopt=tuple(sorted(adopted)),
             lost=regions,
         )
-        save_output(out, saved.dump(file))
+        save_output(out, saved.dump(file), is_private=True)
     if output == "json":
         print_json("plan", {**saved.to_dict(plan), "routing": view.routing_as_dict(request.topology, request.bundle)})
     elif output == "markdown":

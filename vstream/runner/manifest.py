@@ -37,7 +37,7 @@ def begin(directory: Path, scenario: Scenario) -> Capture:
     if (directory / "manifest.json").exists():
         raise VstreamError(f"`{directory}` holds a capture already", hint="`--out` with another directory keeps both")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it will hold whole streams
         (directory / "scenario.yaml").write_text(scenario.text, encoding="utf-8")
         (directory / "topology.yaml").write_text(scenario.topology_text, encoding="utf-8")
     except OSError as error:

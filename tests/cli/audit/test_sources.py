@@ -66,10 +66,10 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_read(tmp_path: 
     file, new = tmp_path / "file", tmp_path / "new" / "place"
     file.touch()
     for tables, html in ((uri_of(f"{file}/tables"), None), (None, file / "audit.html"), (None, file / "a" / "b.html")):
-        said = f"nothing can be written in {file}.*: (File exists|Not a directory)"
+        said = f"cannot write files in {file}.*: (File exists|Not a directory)"
         with pytest.raises(VstreamError, match=said) as refused, reserve_outputs(tables, html):
             pass
-        assert refused.value.hint == "name a place that you may write to"
+        assert refused.value.hint == "name a directory that you may write to"
     with reserve_outputs(uri_of(str(new)), tmp_path / "pages" / "audit.html"):
         assert not any(new.iterdir())
     with reserve_outputs("s3a://audits/a", Path("/dev/stdout")), reserve_outputs("s3a://audits/a", None):

@@ -11,6 +11,7 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab import links as link_commands
 from vstream.cli.lab.find import LabArgument, LabOption, Name, the_lab
+from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
 from vstream.lab.links.state import Backend
 
@@ -104,7 +105,11 @@ def down(
     name: LabArgument = None,
     purge: Annotated[bool, typer.Option("--purge", help="Also remove its data, logs and ports.")] = False,
 ) -> None:
-    """Stop a lab's servers. Their data stays for the next `lab up`, unless `--purge` is given."""
+    """
+    Stop a lab's servers. Their data stays for the next `lab up`, unless `--purge` is given.
+
+    Examples: `vstream lab down`, `vstream lab down acme --purge`
+    """
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.lab import lab  # noqa: PLC0415
 
@@ -118,7 +123,11 @@ def down(
 
 @app.command("status")
 def status(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
-    """Show the labs of this machine, or one lab. Exits with 1 if a server, or what makes its links, has crashed."""
+    """
+    Show the labs of this machine, or one lab. Exits with 1 if a server, or what makes its links, has crashed.
+
+    Examples: `vstream lab status`, `vstream lab status acme --format json`
+    """
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import lab as view  # noqa: PLC0415
     from vstream.lab import lab  # noqa: PLC0415
@@ -151,7 +160,7 @@ def logs(
     from vstream.lab import lab  # noqa: PLC0415
 
     for line in lab.logs(the_lab(name), server, lines):
-        typer.echo(line)
+        stdout().print(line)
 
 
 @app.command("doctor")
@@ -160,6 +169,8 @@ def doctor(output: options.TextOrJson = "text") -> None:
     Say what labs can do on this machine, and why not the rest. Exits with 3 if no lab can run.
 
     Everything is tried out; no server is started.
+
+    Examples: `vstream lab doctor`, `vstream lab doctor --format json`
     """
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import doctor as view  # noqa: PLC0415

@@ -76,7 +76,11 @@ def link(
 
 
 def links(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
-    """Show the links between the regions of a lab: what they are like, what cuts them, and what uses them."""
+    """
+    Show the links between the regions of a lab: what they are like, what cuts them, and what uses them.
+
+    Examples: `vstream lab links`, `vstream lab links acme --format json`
+    """
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import links as view  # noqa: PLC0415
     from vstream.lab.links import control as lab_links  # noqa: PLC0415
