@@ -108,8 +108,8 @@ app = typer.Typer(
     name="vstream",
     cls=Commands,
     help="Multi-region virtual streams on NATS JetStream, from one topology file.",
-    epilog="Exit codes: 0 yes · 1 no (errors in files, checks that fail, changes refused) · 2 usage · "
-    "3 could not do it · 130 interrupted.",
+    epilog="Exit codes: 0 yes · 1 no (errors in files, failed checks, refused changes) · 2 wrong usage · "
+    "3 failed · 130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
