@@ -172,6 +172,9 @@ def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
     assert '<span style="left: 12.5%" class="odd">1</span>' in text
     (bar,) = [attributes for tag, attributes in read.elements if "bar fault" in (attributes.get("class") or "")]
     assert "2.5 s to 3.5 s" in text
+    cells = [content.strip() for tag, content in read.texts if tag == "td"]
+    row = cells[cells.index("kill-region west") :]
+    assert row[2:4] == ["2.5 s", "3.5 s"]
     table = Console(width=200, record=True, file=StringIO())
     table.print(*report(verdict))
     shown = table.export_text()
