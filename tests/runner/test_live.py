@@ -176,6 +176,8 @@ async def test_an_interrupted_run_says_so_and_leaves_nothing(
 
     assert running.returncode == 130, said
     assert "Traceback" not in said
+    (line,) = [line for line in said.splitlines() if line.startswith("interrupted")]
+    assert line.endswith("was taken down; the capture capture is incomplete, its verdict UNKNOWN"), line
     manifest = capture.manifest()
     assert (manifest.is_complete, manifest.stopped_by) == (False, "interrupted")
     assert acknowledged(capture)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T], *, interrupted: str | None = "interrupted") -> T:
     """
     Run *work* to its end. Ctrl-C, SIGTERM and SIGHUP cancel it, and it may clean up; then the exit code is 130.
 
-    Terminals and CI systems stop programs by all three.
+    Terminals and CI systems stop programs by all three. *interrupted* is printed then, unless it is None.
     """
 
     async def main() -> T:
@@ -34,7 +34,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(main())
     except (asyncio.CancelledError, KeyboardInterrupt):
-        typer.echo("interrupted", err=True)
+        if interrupted is not None:
+            typer.echo(interrupted, err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

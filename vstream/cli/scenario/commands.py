@@ -10,27 +10,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vstream.capture.verdict.check import check
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO
-from vstream.cli.scenario import explore
-from vstream.cli.scenario import find as scripts
+from vstream.cli.scenario import explore, find
 from vstream.cli.scenario import verdict as verdicts
 from vstream.cli.validate import Format, show
+from vstream.cli.views import console, rehearsal
+from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
+from vstream.runner import runner
 
 if TYPE_CHECKING:
     from vstream.scenario.model import Scenario
 
 app = typer.Typer(
-    help="Rehearsals as files: servers, what clients do, what is broken when, and what is expected of it.",
+    help="Rehearsals as files: servers, a workload, faults, and what is expected.",
     no_args_is_help=True,
 )
 
 
 @app.command("run")
 def run_scenario(
-    scenario: scripts.ScenarioFile,
+    scenario: find.ScenarioFile,
     out: Annotated[
         Path | None, typer.Option("--out", help="Where the capture goes; by default below `captures/`.")
     ] = None,
@@ -43,37 +46,37 @@ def run_scenario(
     html: verdicts.HtmlOption = None,
 ) -> None:
     """
-    Rehearse: start a lab, let clients work, break what the scenario breaks, and capture everything that came of it.
+    Rehearse: start a lab, run the workload, inject the faults, and capture everything that happens.
 
-    The lab is one of its own, and is taken down in the end, at Ctrl-C too. Exits with 1
-    if something did not hold, with 3 if that is not known: a run that did not come to
+    The lab is a new one, and is taken down in the end, at Ctrl-C too. Exits with 1
+    if an expectation failed, with 3 if that is not known: a run that did not reach
     its end, or a fault that this machine cannot do, proves nothing.
 
     Examples: `vstream scenario run walkthrough`, `vstream scenario run split.yaml --server-version 2.12.8 --seed 7`
     """
-    from vstream.capture.verdict.check import check  # noqa: PLC0415
-    from vstream.cli.views import (  # noqa: PLC0415
-        console,
-        rehearsal,
-    )
-    from vstream.runner.runner import run  # noqa: PLC0415
-
     verdicts.check_format(output)
-    loaded = scripts.load(scenario)
-    wanted, regions = loaded.require(), [region.name for region in loaded.require_topology().regions]
+    loaded = find.load(scenario)
+    chosen, regions = loaded.require(), [region.name for region in loaded.require_topology().regions]
     if seed is not None:
-        wanted = replace(wanted, seed=seed)
+        chosen = replace(chosen, seed=seed)
     if server_version is not None:
-        wanted = replace(wanted, lab=replace(wanted.lab, versions={"*": server_version}))
-    run_id = secrets.token_hex(2)
-    lab = f"{re.sub('[^A-Za-z0-9-]', '-', wanted.name)[:40]}-{run_id}"
+        chosen = replace(chosen, lab=replace(chosen.lab, versions={"*": server_version}))
+    lab = f"{re.sub('[^A-Za-z0-9-]', '-', chosen.name)[:40]}-{secrets.token_hex(2)}"
     directory = out or Path("captures") / lab
-    console.print_note(f"{wanted.name}, seed {wanted.seed}, in lab {lab}: the capture is {directory}")
-    with rehearsal.watched(regions) as on_event:
-        capture = run_to_end(run(wanted, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event))
+    console.print_note(f"{chosen.name}, seed {chosen.seed}, in lab {lab}: the capture is {directory}")
+    try:
+        with rehearsal.show_run(regions) as on_event:
+            work = runner.run(chosen, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event)
+            capture = run_to_end(work, interrupted=None)
+    except typer.Exit:
+        state = f"still runs (`vstream lab down {lab}`)" if keep_lab else "was taken down"
+        console.print_note(
+            f"interrupted: lab {lab} {state}; the capture {directory} is incomplete, its verdict UNKNOWN"
+        )
+        raise
     if not capture.manifest().is_complete:
-        console.print_note(f"The run did not come to its end: {capture.manifest().stopped_by}", style="bold red")
-    verdict = check(capture, wanted.expectations)
+        console.print_note(f"The run did not reach its end: {capture.manifest().stopped_by}", style="bold red")
+    verdict = check(capture, chosen.expectations)
     verdicts.show(verdict, output, html)
     if code := verdicts.exit_code(verdict):
         raise typer.Exit(code)
@@ -94,16 +97,13 @@ def validate(
 
     Examples: `vstream scenario validate split.yaml`, `vstream scenario validate scenarios/*.yaml --format concise`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import scenario as view  # noqa: PLC0415
-
-    loaded = [scripts.load(name) for name in scenarios]
-    found = list(dict.fromkeys(diagnostic for one in loaded for diagnostic in one.diagnostics))
-    texts = {file: text for one in loaded for file, text in one.texts.items()}
-    errors = show(found, texts, output)
-    for name, one in zip(scenarios, loaded, strict=True):
-        if one.scenario is not None and not any(diagnostic.is_error for diagnostic in one.diagnostics):
-            console.print_note(f"{name} is valid: {view.outline(one.scenario)}")
+    loaded = [find.load(name) for name in scenarios]
+    diagnostics = list(dict.fromkeys(diagnostic for scenario in loaded for diagnostic in scenario.diagnostics))
+    texts = {file: text for scenario in loaded for file, text in scenario.texts.items()}
+    errors = show(diagnostics, texts, output)
+    for name, result in zip(scenarios, loaded, strict=True):
+        if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
+            console.print_note(f"{name} is valid: {view.outline(result.scenario)}")
     if errors:
         raise typer.Exit(NO)
 
@@ -117,10 +117,7 @@ def list_shipped(
 
     Example: `vstream scenario list`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import scenario as view  # noqa: PLC0415
-
-    scenarios: dict[str, Scenario] = {name: scripts.load(name).require() for name in scripts.shipped()}
+    scenarios: dict[str, Scenario] = {name: find.load(name).require() for name in find.list_shipped()}
     if output == "json":
         print_json("scenario-list", {"scenarios": view.as_list(scenarios)})
     else:
@@ -137,9 +134,7 @@ def show_file(
 
     Example: `vstream scenario show walkthrough > mine.yaml`
     """
-    from vstream.cli import options  # noqa: PLC0415
-
-    typer.echo(options.read_bytes(scripts.find(scenario), limit=-1).decode("utf-8", errors="replace"), nl=False)
+    typer.echo(options.read_bytes(find.find_scenario(scenario), limit=-1).decode("utf-8", errors="replace"), nl=False)
 
 
 app.command("verdict")(verdicts.command)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vstream import resources
+from vstream.cli import files, options
 from vstream.errors import VstreamError
+from vstream.lint.load_scenario import load as load_content
+from vstream.syntax.yaml import MAX_BYTES
 
 if TYPE_CHECKING:
     from vstream.lint.load_scenario import LoadedScenario
@@ -22,21 +27,17 @@ ScenarioFile = Annotated[
 ]
 
 
-def shipped() -> dict[str, Path]:
+def list_shipped() -> dict[str, Path]:
     """The scenarios that ship with vstream, by name."""
-    from vstream import resources  # noqa: PLC0415
-
     return {path.stem: path for path in sorted(resources.scenarios().glob("*.yaml"))}
 
 
-def find(name: str) -> Path:
+def find_scenario(name: str) -> Path:
     """The file that *name* stands for. Raises VstreamError if there is none."""
-    from difflib import get_close_matches  # noqa: PLC0415
-
     path = Path(name)
     if name == "-" or path.exists():
         return path
-    known = shipped()
+    known = list_shipped()
     if name in known:
         return known[name]
     if path.suffix or len(path.parts) > 1:
@@ -48,13 +49,6 @@ def find(name: str) -> Path:
 
 def load(name: str) -> LoadedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
-    from vstream.cli import (  # noqa: PLC0415
-        files,
-        options,
-    )
-    from vstream.lint.load_scenario import load as load_content  # noqa: PLC0415 - the whole core
-    from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
-
-    path = find(name)
+    path = find_scenario(name)
     file = files.STDIN if name == "-" else str(path)
     return load_content(options.read_bytes(path, limit=MAX_BYTES + 1), file, files.read_included, os.path.isdir)

@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vstream.capture.store import Capture
+from vstream.capture.verdict.check import check
+from vstream.capture.verdict.export import as_dict, to_junit
+from vstream.capture.verdict.verdict import Status
 from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.views import console
+from vstream.cli.views import verdict as view
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.verdict import VerdictFormat
+from vstream.cli.views.verdict_page import page
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
+from vstream.lint.load_scenario import load as load_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.capture.store import Capture
     from vstream.capture.verdict.verdict import Verdict
     from vstream.scenario.model import Expectation
 
@@ -40,11 +48,8 @@ def command(
     Examples: `vstream scenario verdict walkthrough-1/`, `vstream scenario verdict run/ --format junit > verdict.xml`,
     `vstream scenario verdict run/ --html verdict.html`
     """
-    from vstream.capture.store import Capture as Store  # noqa: PLC0415
-    from vstream.capture.verdict.check import check  # noqa: PLC0415
-
     check_format(output)
-    store = Store(capture)
+    store = Capture(capture)
     verdict = check(store, expectations(store))
     show(verdict, output, html)
     if code := exit_code(verdict):
@@ -52,11 +57,9 @@ def command(
 
 
 def check_format(output: str) -> None:
-    """Refuse a format that there is not."""
-    from vstream.cli.views.verdict import VerdictFormat  # noqa: PLC0415
-
+    """Refuse an unknown format as invalid usage."""
     if output not in set(VerdictFormat):
-        raise typer.BadParameter(f"`{output}` is none of text, json, junit", param_hint="--format")
+        raise typer.BadParameter(f"unknown format `{output}`: expected text, json or junit", param_hint="--format")
 
 
 def expectations(capture: Capture) -> Sequence[Expectation]:
@@ -66,9 +69,6 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
     None if there is no scenario in it. Raises VstreamError if it is there and cannot be
     understood: a verdict without it would be one on something else.
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.lint.load_scenario import load  # noqa: PLC0415 - the whole core
-
     file = capture.path / "scenario.yaml"
     capture.manifest()
     try:
@@ -77,7 +77,7 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
         console.print_note(f"{file} cannot be read: judged is only what must always hold", style="yellow")
         return ()
     # The scenario names its topology by where it lay when it ran; the capture has its own copy.
-    loaded = load(content, str(file), lambda _: (capture.path / "topology.yaml").read_bytes())
+    loaded = load_scenario(content, str(file), lambda _: (capture.path / "topology.yaml").read_bytes())
     try:
         return loaded.require().expectations
     except InvalidInputError as error:
@@ -91,10 +91,6 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
 
 def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
     """Print *verdict* in the format *output*, and write it to the file *html*. Raises VstreamError if that cannot be written."""
-    from vstream.capture.verdict.export import as_dict, to_junit  # noqa: PLC0415
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import verdict as view  # noqa: PLC0415
-
     if output == "json":
         print_json("scenario-verdict", as_dict(verdict))
     elif output == "junit":
@@ -103,14 +99,10 @@ def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
         for part in view.report(verdict):
             console.stdout().print(part)
     if html is not None:
-        from vstream.cli.views.verdict_page import page  # noqa: PLC0415
-
         save_output(html, page(verdict))
-        console.print_note(f"the page is {html}")
+        console.print_note(f"the page was written to {html}")
 
 
 def exit_code(verdict: Verdict) -> int:
     """What a command that ends with *verdict* exits with."""
-    from vstream.capture.verdict.verdict import Status  # noqa: PLC0415
-
     return {Status.PASS: OK, Status.FAIL: NO, Status.UNKNOWN: FAILED}[verdict.status]

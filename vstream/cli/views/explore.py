@@ -20,7 +20,7 @@ _STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.UNKNOWN: "bold y
 _MOST = 5
 
 
-class Told:
+class ExplorationLog:
     """Says on standard error what happens."""
 
     def begins(self, number: int, seed: int, steps: str) -> None:

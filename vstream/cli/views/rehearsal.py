@@ -48,7 +48,7 @@ _MARK = {
 
 
 @contextmanager
-def watched(regions: Sequence[str]) -> Iterator[Callable[[Event], None]]:
+def show_run(regions: Sequence[str]) -> Iterator[Callable[[Event], None]]:
     """Show on standard error what the events that are handed in say."""
     screen = console.stderr()
     view = Timeline(regions)

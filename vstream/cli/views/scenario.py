@@ -18,11 +18,11 @@ _SECOND = 10**9
 
 
 def outline(scenario: Scenario) -> str:
-    """`9 steps, 3 faults, 12 expectations, at least 60 s`."""
+    """`9 steps, 3 faults, 12 expectations, about 60 s plus convergence`."""
     faults = _faults(scenario)
     parts = ((len(scenario.steps), "step"), (faults, "fault"), (len(scenario.expectations), "expectation"))
     counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in parts)
-    return f"{counted}, at least {_seconds(scenario)} s"
+    return f"{counted}, about {_seconds(scenario)} s plus convergence"
 
 
 def summary(scenario: Scenario) -> str:
@@ -33,7 +33,7 @@ def summary(scenario: Scenario) -> str:
 def table(scenarios: Mapping[str, Scenario]) -> Table:
     """One line for each scenario."""
     grid = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
-    for title, justify in (("scenario", "left"), ("steps", "right"), ("at least", "right"), ("", "left")):
+    for title, justify in (("scenario", "left"), ("steps", "right"), ("about", "right"), ("", "left")):
         grid.add_column(title, justify=justify, no_wrap=bool(title))  # type: ignore[arg-type]
     for name, one in scenarios.items():
         grid.add_row(name, str(len(one.steps)), f"{_seconds(one)} s", summary(one))
