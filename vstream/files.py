@@ -57,6 +57,11 @@ def check_writable(directory: Path) -> None:
         ) from error
 
 
+def write_private(path: Path, text: str) -> None:
+    """As `write_atomically`, for a file that nobody else may read."""
+    write_atomically(path, text, mode=PRIVATE)
+
+
 def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
     """
     Replace the file at *path*: a reader, and a machine that loses power, sees the old text or the new one.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.chaos.faults import MECHANISMS
 from vstream.errors import LabError
-from vstream.files import write_atomically
+from vstream.files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def read(directory: LabDirectory) -> Journal | None:
 
 def write(directory: LabDirectory, journal: Journal) -> None:
     """Keep *journal*, whatever happens to this process or machine next. Call it with the lab's lock held."""
-    write_atomically(path(directory), json.dumps(encode(journal), indent=2) + "\n")
+    write_private(path(directory), json.dumps(encode(journal), indent=2) + "\n")
 
 
 def encode(journal: Journal) -> dict[str, Any]:

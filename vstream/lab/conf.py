@@ -11,9 +11,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.files import write_atomically
+from vstream.files import write_private
 from vstream.lab.server import config_problem
-from vstream.topology.bundle import Artifact, is_private
+from vstream.topology.bundle import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vstream.lab.state import LabDirectory
 
 _SERVERS = "servers/"
-_PRIVATE = 0o600
 _SERVER_FILES = (".conf", ".cfg")
 """What servers read. The rest of a bundle (streams, contexts) is for people and for `vstream apply`."""
 _DIALLED = re.compile(r"^[ \t]*gateways: \[\n.*?^[ \t]*\]\n", re.MULTILINE | re.DOTALL)
@@ -37,7 +36,7 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
             continue
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if artifact.path.endswith(_SERVER_FILES):
-            write_atomically(path, artifact.text, mode=_PRIVATE if is_private(artifact.path) else None)
+            write_private(path, artifact.text)
         else:
             # Thousands of stream files: if the power fails half way, the next call writes what is missing.
             path.write_text(artifact.text, encoding="utf-8", newline="")

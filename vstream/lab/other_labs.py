@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.files import write_atomically
+from vstream.files import write_private
 from vstream.lab import records
 from vstream.lab.state import LabDirectory, labs_directory
 
@@ -49,7 +49,7 @@ def _remember(known: Path, labs: Path) -> None:
     known.mkdir(parents=True, exist_ok=True)
     entry = known / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
     if _named(entry) != labs:
-        write_atomically(entry, str(labs))
+        write_private(entry, str(labs))
 
 
 def _named(entry: Path) -> Path | None:

@@ -53,7 +53,9 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     texts = {artifact.path: artifact.text for artifact in bundle.artifacts}
     hubs = {address.region: address for address in bundle.servers if address.is_hub}
     if not (ACCOUNTS_PATH in texts or hubs):
-        return bundle.artifacts
+        # Such a lab asks nobody who they are, but for the system account.
+        names_system = any(f'include "../{SYSTEM_PASSWORD_PATH}"' in artifact.text for artifact in bundle.artifacts)
+        return (*bundle.artifacts, *([_kept(conf, SYSTEM_PASSWORD_PATH, SYSTEM_PASSWORDS)] if names_system else []))
     variable = f"${password_variable(SYSTEM_USER)}"
     has_passwords = variable in texts.get(ACCOUNTS_PATH, "")
     regions = [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from vstream.files import write_atomically
+from vstream.files import write_private
 from vstream.lab.processes import arguments as arguments_of
 from vstream.lab.processes import reap
 
@@ -53,7 +53,7 @@ def arguments(binary: Path, config: Path) -> tuple[str, ...]:
 
 def write(directory: LabDirectory, record: ServerRecord) -> None:
     """Keep *record*, whatever happens to this process or machine next."""
-    write_atomically(_path(directory, record.server), json.dumps(asdict(record), indent=2) + "\n")
+    write_private(_path(directory, record.server), json.dumps(asdict(record), indent=2) + "\n")
 
 
 def read(directory: LabDirectory, server: str) -> ServerRecord | None:

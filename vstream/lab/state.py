@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 from platformdirs import user_state_path
 
 from vstream.errors import LabError
-from vstream.files import write_atomically
+from vstream.files import write_private
 from vstream.lab.binaries import Program
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Server
@@ -154,7 +154,7 @@ class LabDirectory:
 
     def write(self, record: LabRecord) -> None:
         """Replace the record."""
-        write_atomically(
+        write_private(
             self.path / "lab.json", json.dumps({"format": _FORMAT, **asdict(record)}, indent=2, default=str) + "\n"
         )
 
@@ -175,7 +175,7 @@ class LabDirectory:
                     hint="wait until it is done, or interrupt it",
                 )
             self.create()  # whom we waited for may have purged it
-            (self.path / "lab.holder").write_text(f"{os.getpid()}\n", encoding="ascii")
+            write_private(self.path / "lab.holder", f"{os.getpid()}\n")
             yield
 
     def _holder(self) -> str:

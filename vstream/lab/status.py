@@ -173,12 +173,7 @@ def system_endpoint(name: str, region: str | None = None) -> Endpoint:
     urls = tuple(f"nats://{one.host}:{one.client}" for one in known if region is None or _serves(one, region))
     if files := keys.login(name, SYSTEM_USER):
         return Endpoint(urls=urls, **files)
-    return Endpoint(
-        urls=urls,
-        user=SYSTEM_USER if password else "vstream",
-        # Without users of its own, a lab is on loopback, where everything else is open too.
-        password=password or "lab",
-    )
+    return Endpoint(urls=urls, user=SYSTEM_USER if password else None, password=password)
 
 
 def _serves(address: ServerAddress, region: str) -> bool:

@@ -15,10 +15,12 @@ from vstream.render.jwt import Unsigned
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
 from vstream.topology import naming, physical, profile_migration
+from vstream.topology.accounts import SYSTEM_USER, password_variable
 from vstream.topology.bundle import (
     HUB_PASSWORDS_PATH,
     HUBS_PATH,
     OPERATOR_PATH,
+    SYSTEM_PASSWORD_PATH,
     TLS_PATH,
     Artifact,
     Bundle,
@@ -351,6 +353,11 @@ class _Renderer:
                     "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
                     "gateways": server_view.gateways(address, server_view.gateway_mesh(address, members, hubs)),
                     "has_accounts": topology.has_accounts,
+                    "system_login": {
+                        "path": SYSTEM_PASSWORD_PATH,
+                        "user": SYSTEM_USER,
+                        "variable": password_variable(SYSTEM_USER),
+                    },
                     "asks_for_certificates": topology.security is Security.CERTIFICATES,
                     "transport": topology.transport if address.is_encrypted else None,
                     "tls": TLS_PATH,

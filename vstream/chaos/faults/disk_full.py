@@ -26,7 +26,7 @@ from vstream.chaos.faults.base import (
     wait_until,
 )
 from vstream.errors import LabError, UnsupportedError
-from vstream.files import write_atomically
+from vstream.files import write_private
 from vstream.scenario import faults
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class DiskFull(ServerFault):
         processes = {server: process for server in self.servers if (process := site.process(server).process())}
         place = _place(site, name)
         await asyncio.to_thread(place.parent.mkdir, mode=0o700, parents=True)
-        write_atomically(place, json.dumps({server: process.pid for server, process in processes.items()}))
+        write_private(place, json.dumps({server: process.pid for server, process in processes.items()}))
         for process in processes.values():
             _limit(process, 0)
         for server, process in processes.items():

@@ -32,7 +32,7 @@ from vstream.chaos.faults.base import (
     wait_until_silent,
 )
 from vstream.errors import LabError
-from vstream.files import write_atomically
+from vstream.files import write_private
 from vstream.lab import records
 from vstream.lab.start import run_to_completion
 from vstream.scenario import faults
@@ -74,7 +74,7 @@ class PowerLoss(ServerFault):
             await self._copy_stores(site, place)
             await asyncio.sleep(self.seconds)
             pids = {server: process.pid for server in self.servers if (process := site.process(server).process())}
-            write_atomically(place / "dead", json.dumps(pids))
+            write_private(place / "dead", json.dumps(pids))
             for server in self.servers:
                 site.process(server).signal(signal.SIGKILL)
             await wait_until_gone(site, self.servers)
@@ -140,7 +140,7 @@ class PowerLoss(ServerFault):
         finally:
             for server in self.servers:
                 site.process(server).signal(signal.SIGCONT)
-        write_atomically(place / "copied", "")
+        write_private(place / "copied", "")
 
     def _copy(self, site: TargetServers, place: Path) -> None:
         for server in self.servers:

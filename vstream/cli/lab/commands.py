@@ -6,14 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vstream.chaos import journal, target_servers
+from vstream.chaos.faults.pause import Pause
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab import links as link_commands
 from vstream.cli.lab.find import LabArgument, LabOption, Name, the_lab
-from vstream.cli.views.console import stdout
+from vstream.cli.views import console
+from vstream.cli.views import doctor as doctor_view
+from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
+from vstream.lab import keys, lab, versions
+from vstream.lab.doctor import examine
 from vstream.lab.links.state import Backend
+from vstream.lab.state import lab_directory
+from vstream.lab.status import ServerState, recorded_lab
+from vstream.lint.load_topology import render_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +33,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True
 )
+
+
+_LINES = 50
+_LINES_OF_EACH = 10
 
 
 def _backend(text: str) -> Backend:
@@ -68,11 +81,6 @@ def up(
     Examples: `vstream lab up`, `vstream lab up acme.yaml --lab rehearsal --server-version 2.12.8`,
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import lab as view  # noqa: PLC0415
-    from vstream.lab import keys, lab, versions  # noqa: PLC0415
-    from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
-
     wanted = options.load_topology(topology).require()
     shape = link_commands.shape(wanted, link or ())
     stated = _versions(server_version or ())
@@ -97,7 +105,7 @@ def up(
                 shape=shape,
             )
         )
-    console.stdout().print(view.table(status))
+    console.stdout().print(view.table(status, {}, width=console.stdout().width))
 
 
 @app.command("down")
@@ -110,80 +118,93 @@ def down(
 
     Examples: `vstream lab down`, `vstream lab down acme --purge`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.lab import lab  # noqa: PLC0415
-
     chosen = the_lab(name, is_argument=True)
-    is_known = chosen in lab.names()
+    # An interrupted start may have left servers before the lab was recorded.
+    if not lab_directory(chosen).path.exists():
+        recorded_lab(chosen)  # raises LabError, which names the labs of this machine
     run(lab.down(chosen, purge=purge))
-    # Also for a lab that is not known: an interrupted start may have left servers before it was recorded.
-    removed = " and removed" if purge else ""
-    console.print_note(f"lab {chosen} is down{removed}" if is_known else f"there is no lab {chosen}: nothing to stop")
+    console.print_note(f"lab {chosen} is down{' and removed' if purge else ''}")
 
 
 @app.command("status")
 def status(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
     """
-    Show the labs of this machine, or one lab. Exits with 1 if a server, or what makes its links, has crashed.
+    Show the labs of this machine, or one lab. Exits with 1 if a server, or the link proxy, should run and does not.
 
     Examples: `vstream lab status`, `vstream lab status acme --format json`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import lab as view  # noqa: PLC0415
-    from vstream.lab import lab  # noqa: PLC0415
-
     labs = (lab.status(name),) if name else lab.list_labs()
+    faults = {status.name: _fault_states(status) for status in labs}
     if output == "json":
-        print_json("lab-status", {"labs": view.as_dict(labs)})
+        print_json("lab-status", {"labs": view.as_dict(labs, faults)})
     elif not labs:
         console.print_note("no labs; `vstream lab up TOPOLOGY` starts one")
     else:
-        for one in labs:
-            console.stdout().print(view.table(one))
-            if one.links is not None:
-                console.stdout().print(view.links(one.links))
-    if any(_has_crashed(one) for one in labs):
+        screen = console.stdout()
+        for status in labs:
+            screen.print(view.table(status, faults[status.name], width=screen.width))
+            if status.links is not None:
+                screen.print(view.links(status.links))
+    if any(_has_crashed(status) for status in labs):
         raise typer.Exit(NO)
+
+
+def _fault_states(status: LabStatus) -> dict[str, str]:
+    """What servers are, instead of running or crashed, because of an open fault: `killed by f2`."""
+    book = journal.read(lab_directory(status.name))
+    states: dict[str, str] = {}
+    if book is None or not book.faults:
+        return states
+    site = target_servers.of_lab(status.name)
+    running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
+    for fault in book.faults:
+        for server in fault.fault.counted_as_lost:
+            if fault.fault.keeps_down and server not in running:
+                states[server] = f"killed by {fault.id}"
+            elif isinstance(fault.fault, Pause) and server in running and site.is_alive(server, stopped=True):
+                states[server] = f"paused by {fault.id}"
+    return states
 
 
 @app.command("logs")
 def logs(
-    server: Annotated[str, typer.Argument(help="The server, such as west-1.")],
+    server: Annotated[str | None, typer.Argument(help="The server, such as west-1; all, if left out.")] = None,
     name: LabOption = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines.", min=1)] = 50,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", help="How many lines of each server.", min=1)] = None,
 ) -> None:
     """
-    Print the last lines of a server's log.
+    Print the last lines of a server's log, or of every server's.
 
-    Example: `vstream lab logs west-1 -n 100`
+    Examples: `vstream lab logs west-1 -n 100`, `vstream lab logs`
     """
-    from vstream.lab import lab  # noqa: PLC0415
-
-    for line in lab.logs(the_lab(name), server, lines):
-        stdout().print(line)
+    chosen = the_lab(name)
+    if server is not None:
+        for line in lab.logs(chosen, server, lines or _LINES):
+            console.stdout().print(line)
+        return
+    for address in lab.addresses(chosen):
+        console.stdout().print(f"==> {address.server.name} <==")
+        for line in lab.logs(chosen, address.server.name, lines or _LINES_OF_EACH):
+            console.stdout().print(line)
 
 
 @app.command("doctor")
 def doctor(output: options.TextOrJson = "text") -> None:
     """
-    Say what labs can do on this machine, and why not the rest. Exits with 3 if no lab can run.
+    Check what labs can do on this machine, and how to fix the rest. Exits with 3 if no lab can run.
 
     Everything is tried out; no server is started.
 
     Examples: `vstream lab doctor`, `vstream lab doctor --format json`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import doctor as view  # noqa: PLC0415
-    from vstream.lab.doctor import examine  # noqa: PLC0415
-
-    findings = run(examine())
+    capabilities = run(examine())
     if output == "json":
-        print_json("lab-doctor", view.as_dict(findings))
+        print_json("lab-doctor", doctor_view.as_dict(capabilities))
     else:
-        console.stdout().print(view.table(findings))
-        for line in view.ways_out(findings):
+        console.stdout().print(doctor_view.table(capabilities))
+        for line in doctor_view.ways_out(capabilities):
             console.print_note(line)
-    if any(one.is_needed and not one.can for one in findings):
+    if any(capability.is_needed and not capability.can for capability in capabilities):
         raise typer.Exit(FAILED)
 
 
@@ -193,15 +214,15 @@ app.command("links")(link_commands.links)
 
 def _versions(stated: Iterable[str]) -> dict[str, str]:
     """`--server-version` as it was given: by region or server, `*` for all others."""
-    found: dict[str, str] = {}
-    for one in stated:
-        where, equals, version = one.rpartition("=")
-        place = where if equals else "*"
-        if place in found:
-            what = f"`{place}` is" if equals else "all servers are"
-            raise typer.BadParameter(f"{what} given two versions", param_hint="--server-version")
-        found[place] = version
-    return found
+    versions: dict[str, str] = {}
+    for text in stated:
+        where, equals, version = text.rpartition("=")
+        key = where if equals else "*"
+        if key in versions:
+            subject = f"`{key}` is" if equals else "all servers are"
+            raise typer.BadParameter(f"{subject} given two versions", param_hint="--server-version")
+        versions[key] = version
+    return versions
 
 
 def _has_crashed(status: LabStatus) -> bool:

@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from vstream.errors import LabError
+from vstream.lab import lab
+
 Name = Annotated[
     str | None, typer.Option("--lab", help="The lab's name; by default the topology's.", envvar="VSTREAM_LAB")
 ]
@@ -19,9 +22,6 @@ LabArgument = Annotated[
 
 def the_lab(name: str | None, *, is_argument: bool = False) -> str:
     """The lab that is meant by `--lab`, or by an argument. Raises LabError if that is not clear."""
-    from vstream.errors import LabError  # noqa: PLC0415
-    from vstream.lab import lab  # noqa: PLC0415
-
     if name is not None:
         return name
     known = lab.names()
@@ -29,5 +29,5 @@ def the_lab(name: str | None, *, is_argument: bool = False) -> str:
         return known[0]
     if not known:
         raise LabError("there is no lab", hint="`vstream lab up TOPOLOGY` starts one")
-    said = known[0] if is_argument else f"--lab {known[0]}"
-    raise LabError(f"there are several labs: {', '.join(known)}", hint=f"name the one you mean, such as `{said}`")
+    example = known[0] if is_argument else f"--lab {known[0]}"
+    raise LabError(f"there are several labs: {', '.join(known)}", hint=f"name the one you mean, such as `{example}`")

@@ -9,14 +9,22 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.lab.find import LabArgument, LabOption, the_lab
+from vstream.cli.views import console
+from vstream.cli.views import links as view
 from vstream.cli.views.json_output import print_json
+from vstream.errors import LabError
+from vstream.lab.links import control
+from vstream.lab.links.choose import link_state, link_states
+from vstream.lab.links.state import IDEAL
+from vstream.topology import naming, units
+from vstream.topology.model import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from vstream.lab.links.control import Traffic
     from vstream.lab.links.state import LinkState, Pair
-    from vstream.topology.model import Link, Topology
+    from vstream.topology.model import Topology
 
 T = TypeVar("T")
 
@@ -33,14 +41,12 @@ LinkOptions = Annotated[
 def link(
     one: Annotated[str, typer.Argument(metavar="REGION", help="A region.")],
     other: Annotated[str, typer.Argument(metavar="REGION", help="Another region.")],
-    rtt: Annotated[
-        str | None, typer.Option(help="The time there and back, such as 140ms; half of it each way.")
-    ] = None,
-    jitter: Annotated[str | None, typer.Option(help="How much later some of it is, at most, there and back.")] = None,
+    rtt: Annotated[str | None, typer.Option(help="Round-trip time, such as 140ms; half of it each way.")] = None,
+    jitter: Annotated[str | None, typer.Option(help="Maximum jitter added to the round trip, such as 20ms.")] = None,
     rate: Annotated[str | None, typer.Option(help="Bits per second each way, such as 200mbit, or unlimited.")] = None,
-    loss: Annotated[str | None, typer.Option(help="How many packets are lost each way, such as 1%.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Packet loss each way, such as 1%.")] = None,
     one_way: Annotated[bool, typer.Option("--one-way", help="Only from the first region to the second.")] = False,
-    reset: Annotated[bool, typer.Option("--reset", help="As the lab was started, first of all.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="First go back to how the lab was started.")] = False,
     name: LabOption = None,
 ) -> None:
     """
@@ -51,57 +57,40 @@ def link(
     Examples: `vstream lab link west east --rtt 140ms --jitter 2ms`, `vstream lab link west east --loss 5% --one-way`,
     `vstream lab link west east --reset`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import links as view  # noqa: PLC0415
-    from vstream.lab.links import control  # noqa: PLC0415
-    from vstream.lab.links.choose import link_state  # noqa: PLC0415
-
-    wanted = link_state(stated((one, other), {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}))
+    shape = link_state(read_link((one, other), {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}))
     pairs = [(one, other)] if one_way else [(one, other), (other, one)]
-    says_nothing = all(value is None for value in (rtt, jitter, rate, loss))
-    if says_nothing and not reset:
+    if shape == IDEAL and not reset:
         raise typer.BadParameter("say what to change: --rtt, --jitter, --rate, --loss or --reset")
-
-    chosen = the_lab(name)
-
-    async def change() -> control.Links:
-        after = await control.reset(chosen, pairs) if reset else None
-        return (
-            after if after is not None and says_nothing else await control.change(chosen, dict.fromkeys(pairs, wanted))
-        )
-
-    after = run(change())
+    after = run(_change(the_lab(name), pairs, shape, reset=reset))
     for pair in pairs:
-        console.print_note(f"{pair[0]} → {pair[1]}: {view.described(after.state(pair))}")
+        console.print_note(f"{pair[0]} → {pair[1]}: {view.describe_link(after.state(pair))}")
+
+
+async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: bool) -> control.Links:
+    links = await control.reset(lab, pairs) if reset else control.read(lab)
+    return links if shape == IDEAL else await control.change(lab, dict.fromkeys(pairs, shape))
 
 
 def links(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
     """
-    Show the links between the regions of a lab: what they are like, what cuts them, and what uses them.
+    Show the links between the regions of a lab: their shape, what cuts them, and the connections over them.
 
     Examples: `vstream lab links`, `vstream lab links acme --format json`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import links as view  # noqa: PLC0415
-    from vstream.lab.links import control as lab_links  # noqa: PLC0415
-
     chosen = the_lab(name, is_argument=True)
-    known = lab_links.read(chosen)
+    lab_links = control.read(chosen)
     traffic = run(_traffic(chosen))
     if output == "json":
-        print_json("lab-links", view.as_dict(chosen, known, traffic))
+        print_json("lab-links", view.as_dict(chosen, lab_links, traffic))
         return
-    console.stdout().print(view.table(chosen, known, traffic))
-    if known.backend is lab_links.Backend.NONE:
+    console.stdout().print(view.table(chosen, lab_links, traffic))
+    if lab_links.backend is control.Backend.NONE:
         console.print_note("The servers of this lab dial each other: its links cannot be changed.")
     elif traffic is None:
         console.print_note("Nothing makes these links now: the lab is not up.")
 
 
 async def _traffic(name: str) -> Traffic | None:
-    from vstream.errors import LabError  # noqa: PLC0415
-    from vstream.lab.links import control  # noqa: PLC0415
-
     try:
         return await control.traffic(name)
     except LabError:
@@ -110,38 +99,33 @@ async def _traffic(name: str) -> Traffic | None:
 
 def shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState]:
     """The links of *topology*, with what `--link` says over them. Raises BadParameter."""
-    from vstream.lab.links.choose import link_states  # noqa: PLC0415
-    from vstream.lab.links.state import IDEAL  # noqa: PLC0415
-    from vstream.topology import naming  # noqa: PLC0415
-
-    found = dict(link_states(topology.links))
+    states = dict(link_states(topology.links))
     regions = [region.name for region in topology.regions]
     for option in options:
-        key, _, said = option.partition(":")
+        key, _, settings = option.partition(":")
         ends = naming.link_ends(key, regions)
         if len(ends) != 1 or ends[0][0] == ends[0][1]:
             raise typer.BadParameter(
                 f"`{key}` is not the link of two regions: write `--link WEST-EAST:rtt=140ms`, or WEST/EAST where names "
                 f"contain `-`; regions: {', '.join(regions)}"
             )
-        values = dict(_setting(option, one) for one in said.split(","))
-        for pair, state in link_states([stated(ends[0], values)]).items():
-            found[pair] = state.over(found.get(pair, IDEAL))
-    return found
+        values = dict(_setting(option, setting) for setting in settings.split(","))
+        for pair, state in link_states([read_link(ends[0], values)]).items():
+            states[pair] = state.over(states.get(pair, IDEAL))
+    return states
 
 
 def _setting(option: str, text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if key not in {"rtt", "jitter", "rate", "loss"} or not separator:
-        raise typer.BadParameter(f"`{option}`: after the colon come rtt=…, jitter=…, rate=…, loss=…, with commas")
+        raise typer.BadParameter(
+            f"`{option}`: after the colon write rtt=…, jitter=…, rate=… or loss=…, separated by commas"
+        )
     return key, value
 
 
-def stated(between: Pair, values: Mapping[str, str | None]) -> Link:
+def read_link(between: Pair, values: Mapping[str, str | None]) -> Link:
     """A link with what options say of it: `rtt`, `jitter`, `rate`, `loss`. Raises BadParameter."""
-    from vstream.topology import units  # noqa: PLC0415
-    from vstream.topology.model import Link  # noqa: PLC0415
-
     return Link(
         between=between,
         rtt=_read(units.parse_link_time, values.get("rtt")),

@@ -9,33 +9,44 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from vstream.lab.lab import LabStatus
-    from vstream.lab.status import ProxyStatus
+    from vstream.lab.status import ProxyStatus, ServerStatus
 
 _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
+_WIDE = 80
+"""Columns that the whole table takes; a narrower screen gets what people ask for most."""
 
 
-def table(status: LabStatus) -> Table:
-    """One row for each server."""
+def table(status: LabStatus, faults: Mapping[str, str], *, width: int) -> Table:
+    """One row for each server. *faults* are the states of servers that an open fault holds; *width* is the screen's."""
     view = Table(box=box.SIMPLE_HEAD, title=f"lab {status.name} ({status.topology})", title_justify="left")
     # Ports alone fit on any screen; `--format json` has the whole addresses, which are all on 127.0.0.1.
-    for heading in ("server", "region", "state", "pid", "version", "port", "monitor", "up"):
-        view.add_column(heading)
+    headings = ["server", "region", "state", "pid", "version", "port", "monitor", "up"]
+    shown = headings if width >= _WIDE else ["server", "region", "state", "port", "up"]
+    for heading in shown:
+        view.add_column(heading, no_wrap=heading in {"state", "port", "up"}, overflow="fold")
     for server in status.servers:
-        view.add_row(
-            server.name,
-            server.region,
-            Text(server.state.value, style=_STYLE[server.state.value]),
-            str(server.pid or "-"),
-            server.version,
-            str(server.address.client),
-            str(server.address.monitor),
-            _ago(server.uptime),
-        )
+        cells: dict[str, str | Text] = {
+            "server": server.name,
+            "region": server.region,
+            "state": _state(server, faults),
+            "pid": str(server.pid or "-"),
+            "version": server.version,
+            "port": str(server.address.client),
+            "monitor": str(server.address.monitor),
+            "up": _format_uptime(server.uptime),
+        }
+        view.add_row(*(cells[heading] for heading in shown))
     return view
+
+
+def _state(server: ServerStatus, faults: Mapping[str, str]) -> Text:
+    if server.name in faults:
+        return Text(faults[server.name], style="bold yellow")
+    return Text(server.state.value, style=_STYLE[server.state.value])
 
 
 def links(status: ProxyStatus) -> Text:
@@ -46,40 +57,44 @@ def links(status: ProxyStatus) -> Text:
     return Text.assemble(f"links: {status.backend.value} ", (state, _STYLE[state]), process, changes)
 
 
-def as_dict(labs: Sequence[LabStatus]) -> list[dict[str, Any]]:
-    """Labs as plain JSON data."""
+def as_dict(labs: Sequence[LabStatus], faults: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Labs as plain JSON data. *faults* are by lab and server, as in `table`."""
     return [
         {
             "name": lab.name,
             "topology": lab.topology,
             "directory": str(lab.directory),
-            "servers": [
-                {
-                    "name": server.name,
-                    "region": server.region,
-                    "state": server.state.value,
-                    "pid": server.pid,
-                    "version": server.version,
-                    "url": f"nats://{server.address.host}:{server.address.client}",
-                    "monitor": f"http://{server.address.host}:{server.address.monitor}",
-                    "uptime_seconds": None if server.uptime is None else round(server.uptime.total_seconds(), 3),
-                }
-                for server in lab.servers
-            ],
-            "links": None
-            if lab.links is None
-            else {
-                "backend": lab.links.backend.value,
-                "state": lab.links.state.value,
-                "pid": lab.links.pid,
-                "overlays": list(lab.links.overlays),
-            },
+            "servers": [_server_as_dict(server, faults.get(lab.name, {})) for server in lab.servers],
+            "links": None if lab.links is None else _links_as_dict(lab.links),
         }
         for lab in labs
     ]
 
 
-def _ago(uptime: timedelta | None) -> str:
+def _server_as_dict(server: ServerStatus, faults: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": server.name,
+        "region": server.region,
+        "state": server.state.value,
+        "fault": faults.get(server.name),
+        "pid": server.pid,
+        "version": server.version,
+        "url": f"nats://{server.address.host}:{server.address.client}",
+        "monitor": f"http://{server.address.host}:{server.address.monitor}",
+        "uptime_seconds": None if server.uptime is None else round(server.uptime.total_seconds(), 3),
+    }
+
+
+def _links_as_dict(links: ProxyStatus) -> dict[str, Any]:
+    return {
+        "backend": links.backend.value,
+        "state": links.state.value,
+        "pid": links.pid,
+        "overlays": list(links.overlays),
+    }
+
+
+def _format_uptime(uptime: timedelta | None) -> str:
     if uptime is None:
         return "-"
     minutes, seconds = divmod(int(uptime.total_seconds()), 60)

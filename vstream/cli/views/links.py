@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 def table(name: str, links: Links, traffic: Traffic | None) -> Table:
     """One row for each direction of each link. *traffic* is None if nothing makes the links."""
     view = Table(box=box.SIMPLE_HEAD, title=f"links of lab {name} ({links.backend.value})", title_justify="left")
-    for heading in ("from → to", "link", "connections", "changed by"):
-        view.add_column(heading)
+    for heading in ("from → to", "link", "open", "changed by"):
+        # On a narrow screen the shape of a link takes several lines, and nothing is cut.
+        view.add_column(heading, no_wrap=heading in {"from → to", "open"}, overflow="fold")
     for pair in links.pairs:
         state = links.state(pair)
         view.add_row(
             f"{pair[0]} → {pair[1]}",
-            Text(described(state), style="bold red" if state.cut else ""),
+            Text(describe_link(state), style="bold red" if state.cut else ""),
             "-" if traffic is None else str(traffic.connections.get(pair, 0)),
             ", ".join(overlay for overlay, states in links.overlays.items() if pair in states) or "-",
         )
     return view
 
 
-def described(state: LinkState) -> str:
+def describe_link(state: LinkState) -> str:
     """What one direction of a link is like, in a few words."""
     if state.cut:
         return f"cut ({state.cut.value})"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from vstream.errors import LabError, UnsupportedError
-from vstream.files import write_atomically
+from vstream.files import write_private
 from vstream.lab import processes
 from vstream.lab.links import proxy, state
 
@@ -70,14 +70,14 @@ class ProxyProcess:
         """Spawn it. Raises LabError if it cannot be run."""
         argv = (*_interpreter(), str(_PROGRAM), str(self.directory.path))
         self._answer.unlink(missing_ok=True)
-        write_atomically(self._record, json.dumps({"argv": argv, "pid": None}) + "\n")
+        write_private(self._record, json.dumps({"argv": argv, "pid": None}) + "\n")
         self.log_file.unlink(missing_ok=True)
         try:
             pid = processes.start_process(argv, said=self.log_file, cwd=self.directory.path)
         except OSError as error:
             self._record.unlink()
             raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be started: {error}") from error
-        write_atomically(self._record, json.dumps({"argv": argv, "pid": pid}) + "\n")
+        write_private(self._record, json.dumps({"argv": argv, "pid": pid}) + "\n")
 
     async def ready(self) -> None:
         """Return once it listens at every front. Raises LabError, PortTakenError if another has one of the ports."""
@@ -165,7 +165,7 @@ class ProxyProcess:
 
     def write(self, links: Links) -> None:
         """Replace its orders. It reads them when it is asked to."""
-        write_atomically(self._orders, state.encode(links))
+        write_private(self._orders, state.encode(links))
 
     @property
     def _orders(self) -> Path:

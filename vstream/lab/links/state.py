@@ -186,7 +186,9 @@ def decode_answer(text: str) -> Answer:
 def replace_file(path: Path, text: str) -> None:
     """Replace the file at *path*, so that readers see all of it. It need not survive the machine's end."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
     temporary.replace(path)
 
 
