@@ -6,7 +6,7 @@ from typing import Any
 
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.canonical import canonical
-from vstream.plan.importing.found import ClusterEndpoint, Discovered, DiscoveredServer
+from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.rules import spell_destinations
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer

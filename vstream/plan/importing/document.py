@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from vstream.errors import VstreamError
-from vstream.plan.importing import buckets, settings
-from vstream.plan.importing.found import Leftover
-from vstream.plan.importing.places import servers_in
+from vstream.plan.importing import settings
+from vstream.plan.importing.discovered import Leftover, servers_in
 from vstream.syntax.quoting import quote_value
 from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
@@ -21,7 +20,7 @@ from vstream.topology.physical import physical_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from vstream.plan.importing.found import ClusterEndpoint, Discovered
+    from vstream.plan.importing.discovered import ClusterEndpoint, Discovered
     from vstream.plan.importing.recognise import RecognisedStream, RecognisedTopology
     from vstream.topology.model import Endpoint, Topology, VirtualStream
 
@@ -86,12 +85,12 @@ def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str])
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
     """*written*, with those streams below `kv` and `objects` that are buckets, as clients would make them."""
     for one in seen.virtual:
-        where = buckets.bucket_place(one)
+        where = settings.bucket_place(one)
         stream = written["streams"][one.name]
         if where is None or "consumers" in stream:
             continue
         part, name = where
-        bucket = buckets.bucket_settings(one, stream)
+        bucket = settings.bucket_settings(one, stream)
         others = {key: value for key, value in written["streams"].items() if key != one.name}
         trial = {**written, "streams": others, part: {**written.get(part, {}), name: bucket}}
         if _says_all(trial, one):

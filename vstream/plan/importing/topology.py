@@ -10,9 +10,8 @@ from vstream.errors import RefusedError, UnknownNameError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
+from vstream.plan.importing.discovered import Leftover, servers_in
 from vstream.plan.importing.document import topology_document
-from vstream.plan.importing.found import Leftover
-from vstream.plan.importing.places import servers_in
 from vstream.plan.importing.recognise import recognise
 from vstream.plan.importing.text import leftover_lines, write_yaml
 from vstream.plan.plan import RULE, kind_of
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Finding
-    from vstream.plan.importing.found import Discovered
+    from vstream.plan.importing.discovered import Discovered
     from vstream.plan.importing.recognise import RecognisedTopology
     from vstream.plan.plan import Plan
     from vstream.topology.bundle import Bundle

@@ -12,7 +12,7 @@ from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.plan.importing.found import ClusterEndpoint, Discovered, DiscoveredServer
+from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import unsupported_routing
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
 from vstream.plan.live.observe import account_name
