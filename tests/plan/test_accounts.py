@@ -188,7 +188,7 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     ordered = {"foo": {"subjects": ["foo.>"], "consistency": "ordered", "virtual_name": "order"}}
     named = topology(ordered, stretch={"members": "all"})
     assert view.routing(named, render_bundle(named)).endswith(
-        "\nconsumers on `foo` live in the stretch cluster: their messages and acknowledgements cross regions, "
+        "; consumers on `foo` live in the stretch cluster: their messages and acknowledgements cross regions, "
         "and a region that is cut off has none (docs/consistency.md)"
     )
 

@@ -173,11 +173,11 @@ class _Run:
         deadline = time.monotonic() + self._patience
         gates = [gate for gate in plan.gates if gate.before is phase]
         try:
-            found = await asyncio.gather(*(self._held(gate, deadline) for gate in gates))
+            timeouts = await asyncio.gather(*(self._held(gate, deadline) for gate in gates))
         except VstreamError as failure:
             self.failure = failure
         else:
-            self.gate_timeouts = tuple(one for one in found if one is not None)
+            self.gate_timeouts = tuple(timeout for timeout in timeouts if timeout is not None)
 
     async def _held(self, gate: Gate, deadline: float) -> GateTimeout | None:
         while (missing := await self._gauges.missing(gate)) is not None:
@@ -234,7 +234,7 @@ class _Run:
             case Update(handover=Handover.STOP, config=config):
                 ends = await self._gauges.end_sequences(config.name)
                 return seed_region.with_recorded_positions(
-                    config, {one: end for one, end in ends.items() if one not in config.source_names}
+                    config, {source: end for source, end in ends.items() if source not in config.source_names}
                 )
             case Update(handover=Handover.SOURCE, config=config):
                 return seed_region.with_start_sequences(config, await self._gauges.start_sequences(config.name))

@@ -91,13 +91,13 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _source(source: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in source.items() if value not in (None, "", 0, [], {})}
-    if isinstance(kept.get("external"), dict):
+    stated = {key: value for key, value in source.items() if value not in (None, "", 0, [], {})}
+    if isinstance(stated.get("external"), dict):
         # Servers write an empty `deliver` where there is none.
-        kept["external"] = {key: value for key, value in sorted(kept["external"].items()) if value}
-    if "subject_transforms" in kept:
-        kept["subject_transforms"] = [dict(sorted(transform.items())) for transform in kept["subject_transforms"]]
-    return dict(sorted(kept.items()))
+        stated["external"] = {key: value for key, value in sorted(stated["external"].items()) if value}
+    if "subject_transforms" in stated:
+        stated["subject_transforms"] = [dict(sorted(transform.items())) for transform in stated["subject_transforms"]]
+    return dict(sorted(stated.items()))
 
 
 def _by_name(source: Mapping[str, Any]) -> tuple[str, str]:
@@ -107,7 +107,7 @@ def _by_name(source: Mapping[str, Any]) -> tuple[str, str]:
 def _placement(placement: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not placement:
         return None
-    kept = {key: value for key, value in placement.items() if value not in (None, "", [])}
-    if "tags" in kept:
-        kept["tags"] = sorted(kept["tags"])
-    return dict(sorted(kept.items())) or None
+    stated = {key: value for key, value in placement.items() if value not in (None, "", [])}
+    if "tags" in stated:
+        stated["tags"] = sorted(stated["tags"])
+    return dict(sorted(stated.items())) or None

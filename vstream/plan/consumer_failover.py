@@ -115,7 +115,7 @@ class BackwardScan:
 
 def takes(filters: Sequence[str], subject: str) -> bool:
     """Whether a consumer with *filters* takes messages on *subject*."""
-    return not filters or any(matches(subject, one) for one in filters)
+    return not filters or any(matches(subject, pattern) for pattern in filters)
 
 
 def filters_of(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -126,13 +126,13 @@ def filters_of(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 def move_position(base: ConsumerConfig, position: Position, start: int) -> ConsumerConfig:
     """*base*, beginning with sequence *start* of its stream."""
-    kept = {key: value for key, value in base.fields.items() if key not in _STARTS}
+    fields = {key: value for key, value in base.fields.items() if key not in _STARTS}
     metadata = {key: value for key, value in base.metadata.items() if not key.startswith(_SERVERS_OWN)}
     return ConsumerConfig(
         stream=base.stream,
         durable=base.durable,
         fields={
-            **kept,
+            **fields,
             "name": base.durable,
             "durable_name": base.durable,
             "deliver_policy": "by_start_sequence",

@@ -107,11 +107,11 @@ def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
         if consumer.config.stream not in silent:  # else the stream is blocked, which says it
             yield from _compare_consumer(consumer, context, is_silent=consumer.config.name in silent)
     desired = {consumer.config.name for consumer in context.bundle.consumers}
-    wanted = context.wanted
+    desired_streams = context.wanted
     for stream, durables in sorted(context.observed.consumers.items()):
         for observed in durables.values():
             config = observed.config
-            if config.owner == context.topology.name and config.name not in desired and stream in wanted:
+            if config.owner == context.topology.name and config.name not in desired and stream in desired_streams:
                 yield DeleteConsumer(config=config, region=config.metadata.get(REGION_KEY))
 
 

@@ -87,14 +87,14 @@ class DiffContext:
         siblings: dict[str, list[RenderedStream]] = {}
         for stream in bundle.streams:
             siblings.setdefault(stream.virtual, []).append(stream)
-        wanted = {stream.config.name for stream in bundle.streams}
+        desired = {stream.config.name for stream in bundle.streams}
         # A plain stream that is taken over stays until the topology does not name it any more.
-        staying = wanted | {stream.takes_over for stream in bundle.streams if stream.takes_over is not None}
+        staying = desired | {stream.takes_over for stream in bundle.streams if stream.takes_over is not None}
         owned = {name: stream for name, stream in observed.streams.items() if stream.config.owner == topology.name}
         forms = {
             name: canonical(stream.config.fields)
             for name, stream in observed.streams.items()
-            if name in wanted or name in owned
+            if name in desired or name in owned
         }
         desired_rules = {**rule_entries(bundle.mappings), **account_entries(bundle.accounts)}
         return cls(

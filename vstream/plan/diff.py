@@ -107,9 +107,9 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     fields, notes = _field_changes(stream, observed, context)
     yield from notes
     if can_turn:
-        others = [change for change in fields if change.field != "mirror"]
-        blocked = _block_refused(stream, others, context)
-        yield from [blocked] if blocked else seed_region.resume_copy(stream, observed, others)
+        other_fields = [change for change in fields if change.field != "mirror"]
+        blocked = _block_refused(stream, other_fields, context)
+        yield from [blocked] if blocked else seed_region.resume_copy(stream, observed, other_fields)
     elif fields:
         yield from _update(stream, observed, fields, context)
 

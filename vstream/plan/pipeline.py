@@ -82,12 +82,12 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
 
 
 def _check_adopted(request: PlanRequest) -> None:
-    known = {stream.config.name for stream in request.bundle.streams}
-    known |= {consumer.config.name for consumer in request.bundle.consumers}
-    for name in sorted(request.adopt - known - {"all"}):
+    names = {stream.config.name for stream in request.bundle.streams}
+    names |= {consumer.config.name for consumer in request.bundle.consumers}
+    for name in sorted(request.adopt - names - {"all"}):
         raise VstreamError(
             f"there is no stream `{name}` to adopt in topology `{request.topology.name}`",
-            hint="name physical streams, such as " + ", ".join(sorted(known)[:2]) if known else None,
+            hint="name physical streams, such as " + ", ".join(sorted(names)[:2]) if names else None,
         )
 
 

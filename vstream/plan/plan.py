@@ -110,18 +110,18 @@ class Gate:
 
     def __str__(self) -> str:
         """What must hold, as a clause that follows `until`."""
-        others = ", ".join(f"`{one}`" for one in self.others)
+        names = ", ".join(f"`{name}`" for name in self.others)
         match self.kind:
             case GateKind.COPIED:
-                return f"`{self.stream}` holds all that {others} holds"
+                return f"`{self.stream}` holds all that {names} holds"
             case GateKind.AT_REST:
                 return f"`{self.stream}` has stored what was on its way"
             case GateKind.FED:
-                return f"`{self.stream}` has everything of {others}"
+                return f"`{self.stream}` has everything of {names}"
             case GateKind.DRAINED | GateKind.PASSED_ON:
-                return f"{others} {'has' if len(self.others) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
+                return f"{names} {'has' if len(self.others) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
             case GateKind.UNCHANGED:
-                return f"nothing has come into `{self.stream}` since {others} had everything of it"
+                return f"nothing has come into `{self.stream}` since {names} had everything of it"
 
 
 _BEFORE = {
@@ -433,8 +433,8 @@ def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
 
 def lists_more(before: Json, after: Json) -> bool:
     """Whether the list *after* has what *before* has not."""
-    known = before if isinstance(before, list) else []
-    return any(item not in known for item in (after if isinstance(after, list) else []))
+    former = before if isinstance(before, list) else []
+    return any(item not in former for item in (after if isinstance(after, list) else []))
 
 
 _STEPS: Mapping[Handover, Phase] = {

@@ -60,10 +60,10 @@ def classify(field: str, before: Json, after: Json, role: Role | None) -> tuple[
 def _limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
     if not _is_tighter(before, after):
         return Risk.SAFE, "keeps more than before"
-    what = "messages beyond the new limit are removed at once"
+    text = "messages beyond the new limit are removed at once"
     if role in {Role.WRITE, Role.ORDER}:
-        what += ", perhaps before another region has sourced them"
-    return Risk.DATA_LOSS, what
+        text += ", perhaps before another region has sourced them"
+    return Risk.DATA_LOSS, text
 
 
 def _max_msg_size(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:

@@ -31,7 +31,11 @@ Entries = dict[str, tuple[str, ...]]
 
 def spell_destinations(mapping: SubjectMapping) -> tuple[str, ...]:
     """The destinations of a rule as sorted text: `west 100% _vs.foo.west.foo.>`."""
-    return tuple(sorted(spell(one.cluster, one.weight, one.subject) for one in mapping.destinations))
+    return tuple(
+        sorted(
+            spell(destination.cluster, destination.weight, destination.subject) for destination in mapping.destinations
+        )
+    )
 
 
 def spell(cluster: str | None, weight: int, subject: str) -> str:

@@ -61,20 +61,27 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "observed": plan.observed,
         "changes": [_change(change) for change in plan.changes],
         "blocked": [
-            {"name": one.name, "region": one.region, "reason": one.reason, "hint": one.hint} for one in plan.blocked
+            {"name": item.name, "region": item.region, "reason": item.reason, "hint": item.hint}
+            for item in plan.blocked
         ],
         "mappings": [
-            {"kind": one.kind, "source": one.source, "servers": one.servers, "before": one.before, "after": one.after}
-            for one in plan.rules
+            {
+                "kind": item.kind,
+                "source": item.source,
+                "servers": item.servers,
+                "before": item.before,
+                "after": item.after,
+            }
+            for item in plan.rules
         ],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
         "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
         "asked": plan.asked,
         "unread_servers": plan.unread_servers,
         "leaving": plan.leaving,
-        "gates": [{"gate": one.kind.value, "stream": one.stream, "others": one.others} for one in plan.gates],
+        "gates": [{"gate": item.kind.value, "stream": item.stream, "others": item.others} for item in plan.gates],
         "stages": [stage_as_dict(stage) for stage in stages(plan)],
-        "notes": [{"name": one.name, "text": one.text} for one in plan.notes],
+        "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": plan.losses,
         "owned": plan.owned,
     }
@@ -186,24 +193,24 @@ def _plan(data: dict[str, Any]) -> Plan:
     return Plan(
         topology=data["topology"],
         observed=data["observed"],
-        changes=tuple(_read_change(one) for one in data["changes"]),
-        blocked=tuple(Blocked(**one) for one in data["blocked"]),
+        changes=tuple(_read_change(item) for item in data["changes"]),
+        blocked=tuple(Blocked(**item) for item in data["blocked"]),
         rules=tuple(
             RuleChange(
-                source=one["source"],
-                servers=tuple(one["servers"]),
-                before=None if one["before"] is None else tuple(one["before"]),
-                after=None if one["after"] is None else tuple(one["after"]),
+                source=item["source"],
+                servers=tuple(item["servers"]),
+                before=None if item["before"] is None else tuple(item["before"]),
+                after=None if item["after"] is None else tuple(item["after"]),
             )
-            for one in data["mappings"]
+            for item in data["mappings"]
         ),
         unread_servers=tuple(data["unread_servers"]),
         leaving=tuple(data.get("leaving", ())),
         gates=tuple(
-            Gate(kind=GateKind(one["gate"]), stream=one["stream"], others=tuple(one["others"]))
-            for one in data.get("gates", ())  # plans of earlier versions have none
+            Gate(kind=GateKind(item["gate"]), stream=item["stream"], others=tuple(item["others"]))
+            for item in data.get("gates", ())  # plans of earlier versions have none
         ),
-        notes=tuple(Note(**one) for one in data["notes"]),
+        notes=tuple(Note(**item) for item in data["notes"]),
         losses=tuple(data.get("losses", ())),
         owned=data["owned"],
     )
@@ -238,9 +245,9 @@ def _read_change(data: dict[str, Any]) -> Change:
 def _read_fields(fields: Sequence[dict[str, Any]]) -> tuple[FieldChange, ...]:
     return tuple(
         FieldChange(
-            field=one["field"], before=one["before"], after=one["after"], risk=Risk(one["risk"]), why=one["why"]
+            field=item["field"], before=item["before"], after=item["after"], risk=Risk(item["risk"]), why=item["why"]
         )
-        for one in fields
+        for item in fields
     )
 
 

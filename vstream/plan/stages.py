@@ -62,8 +62,8 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     gates.sort(key=lambda gate: (gate.before, gate.stream))
     gates.extend(_takeover_gates(context))
     # A stream that does not exist any more needs no draining.
-    known = {*context.streams, *context.observed.missing}
-    return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in known)
+    existing = {*context.streams, *context.observed.missing}
+    return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
 
 
 def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -127,9 +127,9 @@ def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[G
         name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
         if change.role is Role.WRITE:
             between = tuple(
-                other.config.name
-                for other in going
-                if other.role is Role.READ and other.config.metadata.get(STREAM_KEY) == virtual
+                sibling.config.name
+                for sibling in going
+                if sibling.role is Role.READ and sibling.config.metadata.get(STREAM_KEY) == virtual
             )
             if not followed.isdisjoint(between):
                 yield Gate(kind=GateKind.PASSED_ON, stream=name, others=between)

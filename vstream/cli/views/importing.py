@@ -29,10 +29,10 @@ def text(found: ImportedTopology) -> Iterator[Text]:
     if found.leftovers:
         yield Text("")
         yield Text("not said by the topology:")
-        for one in found.leftovers[:_MOST]:
-            yield Text.assemble(("  · ", "blue"), f"{one.kind} ", (one.name, "bold"), f": {one.what}")
-            if one.do:
-                yield Text.assemble(("      do: ", "cyan"), one.do)
+        for leftover in found.leftovers[:_MOST]:
+            yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.what}")
+            if leftover.do:
+                yield Text.assemble(("      do: ", "cyan"), leftover.do)
         if len(found.leftovers) > _MOST:
             yield Text(f"  and {len(found.leftovers) - _MOST:,} more: the file and `--format json` have them all")
     yield Text("")

@@ -210,11 +210,11 @@ def _common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]:
     for (name, risk, why), by_values in counts.items():
         if len(by_values) == 1:
             ((before, after),) = by_values
-            what = f"{before} → {after}"
+            values_text = f"{before} → {after}"
         else:
-            what = f"{len(by_values):,} different values"
+            values_text = f"{len(by_values):,} different values"
         yield Text.assemble(
-            f"      {name}: {what}  ",
+            f"      {name}: {values_text}  ",
             (f"{risk.value}: {why}", _RISK_STYLE[risk]),
             f"  ({_count(by_values.total(), noun)})",
         )

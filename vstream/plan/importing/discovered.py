@@ -102,7 +102,7 @@ class RegionLayout:
 
     def region_at(self, cluster: str | None) -> str | None:
         """The region that *cluster* is."""
-        return next((region for region, one in self.regions.items() if one == cluster), None)
+        return next((region for region, name in self.regions.items() if name == cluster), None)
 
 
 def cluster_of(stream: ObservedStream) -> str | None:
@@ -114,12 +114,12 @@ def cluster_of(stream: ObservedStream) -> str | None:
 
 def servers_in(cluster: str, found: Discovered) -> tuple[int, int]:
     """How many servers of *cluster* were asked, and how many it has at least."""
-    asked = sum(one.cluster == cluster for one in found.servers)
-    heard = [way.servers for way in found.endpoints if way.cluster == cluster]
+    asked = sum(server.cluster == cluster for server in found.servers)
+    heard = [endpoint.servers for endpoint in found.endpoints if endpoint.cluster == cluster]
     replicas = [
-        int(str(one.config.fields.get("num_replicas") or 1))
-        for one in found.streams.values()
-        if cluster_of(one) == cluster
+        int(str(stream.config.fields.get("num_replicas") or 1))
+        for stream in found.streams.values()
+        if cluster_of(stream) == cluster
     ]
     return asked, max(asked, *heard, *replicas, 1)
 
@@ -134,24 +134,26 @@ def locate_regions(found: Discovered, parts: Sequence[MatchedStream]) -> tuple[R
             votes.setdefault(part.place, Counter())[cluster] += 1
     regions = {region: seen.most_common(1)[0][0] for region, seen in votes.items()}
     stretch, unsure = _stretch(found, parts, regions)
-    named = {way.cluster: way.region for way in found.endpoints if way.region}
-    heard = [
-        *(way.cluster for way in found.endpoints),
+    lab_regions = {endpoint.cluster: endpoint.region for endpoint in found.endpoints if endpoint.region}
+    clusters = [
+        *(endpoint.cluster for endpoint in found.endpoints),
         *(str(cluster_of(part.stream)) for part in parts),
         *found.clusters,
     ]
-    for cluster in dict.fromkeys(heard):
+    for cluster in dict.fromkeys(clusters):
         if cluster not in {*regions.values(), stretch, "None"}:
-            regions[named.get(cluster, cluster)] = cluster
-    order = [way.cluster for way in found.endpoints]
+            regions[lab_regions.get(cluster, cluster)] = cluster
+    order = [endpoint.cluster for endpoint in found.endpoints]
     ordered = sorted(regions.items(), key=lambda one: (order.index(one[1]) if one[1] in order else len(order), one[0]))
-    told = RegionLayout(regions=dict(ordered), stretch=stretch, members=())
+    layout = RegionLayout(regions=dict(ordered), stretch=stretch, members=())
     leftovers = []
     if unsure:
         do = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
         leftovers.append(Leftover(kind="region", name=unsure, what="is taken for a region", do=do))
-    members = [region for one in found.servers if one.cluster == stretch and (region := _stands_in(one, told))]
-    return replace(told, members=tuple(one for one in told.regions if one in members)), leftovers
+    members = [
+        region for server in found.servers if server.cluster == stretch and (region := _stands_in(server, layout))
+    ]
+    return replace(layout, members=tuple(name for name in layout.regions if name in members)), leftovers
 
 
 def with_region(part: MatchedStream, where: RegionLayout) -> MatchedStream:
@@ -166,32 +168,34 @@ def _stretch(
     found: Discovered, parts: Sequence[MatchedStream], regions: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
     """The cluster that spans regions, and one of which it cannot be told whether it does."""
-    known = set(regions.values())
+    region_clusters = set(regions.values())
     for role in (Role.ORDER, Role.ORIGIN):
         for part in parts:
             cluster = cluster_of(part.stream)
-            if part.role is not role or cluster is None or cluster in known:
+            if part.role is not role or cluster is None or cluster in region_clusters:
                 continue
             # An origin in a cluster without a copy: is that the region that it is at home in, or the stretch cluster?
             if role is Role.ORDER or _is_stretch(found, cluster, regions):
                 return cluster, None
             if not _is_region(found, cluster, part):
                 return None, cluster
-    named = {*regions, *(way.cluster for way in found.endpoints)}
-    others = sorted({one.cluster for one in found.servers if one.cluster} - known - named)
-    return next((one for one in others if _is_stretch(found, one, named)), None), None
+    named = {*regions, *(endpoint.cluster for endpoint in found.endpoints)}
+    other_clusters = sorted({server.cluster for server in found.servers if server.cluster} - region_clusters - named)
+    return next((candidate for candidate in other_clusters if _is_stretch(found, candidate, named)), None), None
 
 
 def _is_stretch(found: Discovered, cluster: str, regions: Iterable[str]) -> bool:
     """Whether its servers are named as vstream names members, or stand beside those of regions."""
     members = {naming.stretch_server_name(cluster, region) for region in regions}
-    beside = {one.beside for one in found.servers if one.cluster == cluster}
-    return any(one.name in members for one in found.servers if one.cluster == cluster) or bool(beside - {None, cluster})
+    beside = {server.beside for server in found.servers if server.cluster == cluster}
+    return any(server.name in members for server in found.servers if server.cluster == cluster) or bool(
+        beside - {None, cluster}
+    )
 
 
 def _is_region(found: Discovered, cluster: str, part: MatchedStream) -> bool:
     """Whether clients were told to connect there, or vstream has marked it."""
-    return cluster in {way.cluster for way in found.endpoints} or part.place not in {AT_ITS_CLUSTER, cluster}
+    return cluster in {endpoint.cluster for endpoint in found.endpoints} or part.place not in {AT_ITS_CLUSTER, cluster}
 
 
 def _stands_in(server: DiscoveredServer, where: RegionLayout) -> str | None:

@@ -52,15 +52,15 @@ def topology_document(name: str, found: Discovered, seen: RecognisedTopology) ->
 
 
 def _document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[Leftover]]:
-    said: dict[str, dict[tuple[Role, str], Data]] = {one.name: _ages(one) for one in seen.virtual}
-    consumers = {one.name: _consumers(one, found, name) for one in seen.virtual}
-    durables = {one: durable for one, (durable, _) in consumers.items()}
-    written = _written(name, found, seen, said, durables)
+    stated: dict[str, dict[tuple[Role, str], Data]] = {stream.name: _ages(stream) for stream in seen.virtual}
+    consumers = {stream.name: _consumers(stream, found, name) for stream in seen.virtual}
+    durables = {stream: durable for stream, (durable, _) in consumers.items()}
+    written = _written(name, found, seen, stated, durables)
     for _ in range(_ROUNDS):
-        if not _settle(written, seen, said):
+        if not _settle(written, seen, stated):
             break
-        written = _written(name, found, seen, said, durables)
-    return _with_buckets(written, seen), [leftover for _, some in consumers.values() for leftover in some]
+        written = _written(name, found, seen, stated, durables)
+    return _with_buckets(written, seen), [leftover for _, unsaid in consumers.values() for leftover in unsaid]
 
 
 def _ages(one: RecognisedStream) -> dict[tuple[Role, str], Data]:
@@ -77,23 +77,23 @@ def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str])
     for part in one.parts:
         stream = part.stream.config.name
         for name in found.consumers.get(stream, {}) if stream not in reads else ():
-            what = f"is a durable on {'an' if part.role in {Role.ORIGIN, Role.ORDER} else 'a'} {part.role.value} stream"
+            text = f"is a durable on {'an' if part.role in {Role.ORIGIN, Role.ORDER} else 'a'} {part.role.value} stream"
             do = "the topology has consumers on streams that are read from in a region: it stays as it is"
-            yield Leftover(kind="consumer", name=f"{stream} > {name}", what=what, do=do)
+            yield Leftover(kind="consumer", name=f"{stream} > {name}", what=text, do=do)
 
 
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
     """*written*, with those streams below `kv` and `objects` that are buckets, as clients would make them."""
-    for one in seen.virtual:
-        where = settings.bucket_place(one)
-        stream = written["streams"][one.name]
+    for recognised in seen.virtual:
+        where = settings.bucket_place(recognised)
+        stream = written["streams"][recognised.name]
         if where is None or "consumers" in stream:
             continue
         part, name = where
-        bucket = settings.bucket_settings(one, stream)
-        others = {key: value for key, value in written["streams"].items() if key != one.name}
-        trial = {**written, "streams": others, part: {**written.get(part, {}), name: bucket}}
-        if _says_all(trial, one):
+        bucket = settings.bucket_settings(recognised, stream)
+        other_streams = {key: value for key, value in written["streams"].items() if key != recognised.name}
+        trial = {**written, "streams": other_streams, part: {**written.get(part, {}), name: bucket}}
+        if _says_all(trial, recognised):
             written = trial
     return written
 
@@ -110,11 +110,11 @@ def _says_all(trial: Data, one: RecognisedStream) -> bool:
 
 def _settle(written: Data, seen: RecognisedTopology, said: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
     """Say what physical streams have, and would not have yet. Whether that was anything."""
-    virtual = {one.name: one for one in _resolved(written).streams}
+    virtual = {recognised.name: recognised for recognised in _resolved(written).streams}
     more = False
-    for one in seen.virtual:
-        for role, place, new in _unsaid(virtual[one.name], one):
-            said[one.name].setdefault((role, place), {}).update(new)
+    for recognised in seen.virtual:
+        for role, place, new in _unsaid(virtual[recognised.name], recognised):
+            said[recognised.name].setdefault((role, place), {}).update(new)
             more = True
     return more
 
@@ -157,17 +157,20 @@ def _written(
         "regions": {region: _region(region, cluster, found) for region, cluster in seen.places.regions.items()},
         **({"stretch": _stretch(seen)} if seen.places.stretch else {}),
         **({"connect": _connect(found, seen)} if found.lab is None else {}),
-        "streams": {one.name: _stream(one, seen, said[one.name], durables[one.name]) for one in seen.virtual},
+        "streams": {
+            recognised.name: _stream(recognised, seen, said[recognised.name], durables[recognised.name])
+            for recognised in seen.virtual
+        },
     }
 
 
 def _region(region: str, cluster: str, found: Discovered) -> Data:
-    own = sorted((server for server in found.servers if server.cluster == cluster), key=lambda one: one.name)
+    own = sorted((server for server in found.servers if server.cluster == cluster), key=lambda server: server.name)
     asked, number = servers_in(cluster, found)
     # One entry for each server, or none: who was not asked may have others.
     tags = (
         [server.tags[0] if len(server.tags) == 1 else list(server.tags) for server in own]
-        if asked == number and any(one.tags for one in own)
+        if asked == number and any(server.tags for server in own)
         else []
     )
     return {
@@ -189,11 +192,11 @@ def _stretch(seen: RecognisedTopology) -> Data:
 def _connect(found: Discovered, seen: RecognisedTopology) -> Data:
     """How each region is reached, with the monitoring address of every server there."""
     connect = {}
-    for way in found.endpoints:
-        region = seen.places.region_at(way.cluster)
+    for endpoint in found.endpoints:
+        region = seen.places.region_at(endpoint.cluster)
         if region is not None:
-            monitors = [*_monitors(found, seen, way)]
-            connect[region] = {**_endpoint(way.endpoint), **({"monitor": monitors} if monitors else {})}
+            monitors = [*_monitors(found, seen, endpoint)]
+            connect[region] = {**_endpoint(endpoint.endpoint), **({"monitor": monitors} if monitors else {})}
     return connect
 
 
@@ -209,13 +212,13 @@ def _monitors(found: Discovered, seen: RecognisedTopology, way: ClusterEndpoint)
 def _endpoint(endpoint: Endpoint) -> Data:
     if endpoint.context:
         return {"context": endpoint.context}
-    said = {
+    stated = {
         "creds": endpoint.creds,
         "nkey": endpoint.nkey,
         "user": endpoint.user,
         "password_env": endpoint.password_env,
     }
-    return {"urls": list(endpoint.urls), **{key: value for key, value in said.items() if value}}
+    return {"urls": list(endpoint.urls), **{key: value for key, value in stated.items() if value}}
 
 
 def _stream(
@@ -308,9 +311,9 @@ def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Da
     told: Data = {}
     for name, by_region in sorted(durables.items()):
         if reason := _unlike_each_other(by_region, one.regions, is_marked=bool(marked[name])):
-            what = f"{reason}: {', '.join(by_region)}"
+            text = f"{reason}: {', '.join(by_region)}"
             do = f"declare it under `consumers` of `{one.name}` if it shall be the same everywhere"
-            leftovers.append(Leftover(kind="consumer", name=f"{one.name} > {name}", what=what, do=do))
+            leftovers.append(Leftover(kind="consumer", name=f"{one.name} > {name}", what=text, do=do))
             continue
         first = next(iter(by_region.values())) or {}
         regions = [region for region in one.regions if region in by_region]
@@ -326,9 +329,9 @@ def _read_in(one: RecognisedStream, region: str) -> str:
 
 def _unlike_each_other(by_region: Mapping[str, Data | None], regions: Iterable[str], *, is_marked: bool) -> str | None:
     """Why a durable cannot be said."""
-    said = list(by_region.values())
-    if any(one is None for one in said):
+    settings_by_region = list(by_region.values())
+    if any(consumer is None for consumer in settings_by_region):
         return "pushes, or begins at a message that is another in each region"
-    if any(one != said[0] for one in said):
+    if any(consumer != settings_by_region[0] for consumer in settings_by_region):
         return "is not the same in each region"
     return None if is_marked or set(by_region) == set(regions) else "is not in every region"

@@ -65,20 +65,29 @@ def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
         by_name.setdefault(part.virtual, []).append(with_region(part, where))
     kind = _naming(parts)
     led = _led(found)
-    virtual, taken = [], set[str]()
-    for name, some in sorted(by_name.items()):
-        one = _virtual(name, some, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
-        if one is None:
-            missing = "write streams or an origin" if all(part.role is Role.READ for part in some) else "read streams"
-            what = f"is part of a virtual stream `{name}` that has no {missing}"
+    virtual, used = [], set[str]()
+    for name, matched in sorted(by_name.items()):
+        recognised = _virtual(name, matched, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
+        if recognised is None:
+            missing = (
+                "write streams or an origin" if all(part.role is Role.READ for part in matched) else "read streams"
+            )
+            text = f"is part of a virtual stream `{name}` that has no {missing}"
             if not re.match(STREAM_PATTERN, name):
-                what = f"would be part of a virtual stream `{name}`, which is no name for one"
-            leftovers.extend(Leftover(kind="stream", name=part.stream.config.name, what=what) for part in some)
+                text = f"would be part of a virtual stream `{name}`, which is no name for one"
+            leftovers.extend(Leftover(kind="stream", name=part.stream.config.name, what=text) for part in matched)
         else:
-            virtual.append(one)
-        taken |= {part.stream.config.name for part in some}
+            virtual.append(recognised)
+        used |= {part.stream.config.name for part in matched}
     leftovers.extend([*unsure, *_dangling(virtual, found)])
-    leftovers.extend(_plain(found, taken, {one.takes_over for one in virtual}, {one.name for one in leftovers}))
+    leftovers.extend(
+        _plain(
+            found,
+            used,
+            {recognised.takes_over for recognised in virtual},
+            {recognised.name for recognised in leftovers},
+        )
+    )
     return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), leftovers=tuple(leftovers))
 
 
@@ -89,7 +98,9 @@ def _virtual(
     origin = next((part for part in parts if part.role is Role.ORIGIN), None)
     mirrored = {part.stream.config.mirror_name for part in parts if part.role is Role.READ}
     if Role.WRITE in roles and (Role.READ in roles or Role.ORDER in roles):
-        ordered = any(one and (one == name or one.startswith(f"{name}-{Role.ORDER.value}-")) for one in mirrored)
+        ordered = any(
+            mirror and (mirror == name or mirror.startswith(f"{name}-{Role.ORDER.value}-")) for mirror in mirrored
+        )
         model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
         subjects = _subjects(parts, where, kind, led) or _of_order(name, parts)
     elif origin is not None:
@@ -117,13 +128,13 @@ def _of_order(name: str, parts: Iterable[MatchedStream]) -> tuple[str, ...]:
 
 def _listed(part: MatchedStream) -> tuple[str, ...]:
     subjects = part.stream.config.fields.get("subjects")
-    return tuple(str(one) for one in subjects) if isinstance(subjects, list | tuple) else ()
+    return tuple(str(subject) for subject in subjects) if isinstance(subjects, list | tuple) else ()
 
 
 def _naming(parts: Iterable[MatchedStream]) -> Naming:
     """The naming that most write streams have."""
     blog = Counter(
-        all(one.split(".")[1:2] == [part.place] for one in _listed(part)) and not _is_isolated(part)
+        all(subject.split(".")[1:2] == [part.place] for subject in _listed(part)) and not _is_isolated(part)
         for part in parts
         if part.role is Role.WRITE
     )
@@ -140,11 +151,11 @@ def _subjects(
     """What clients publish on: with the blog's naming the write streams say it, else the loaded rules that lead to them."""
     writes = [part for part in parts if part.role is Role.WRITE]
     if kind is Naming.BLOG:
-        listed = [one for part in writes for one in _listed(part) if one.split(".")[1:2] == [part.place]]
-        laid_out = [one for one in _transformed(parts) if one in listed] + listed
-        return tuple(dict.fromkeys(naming.virtual_subject(kind, one) for one in laid_out))
-    wanted = {(where.regions.get(part.place), part.place) for part in writes}
-    return tuple(dict.fromkeys(source for source, lead in led if lead in wanted))
+        listed = [subject for part in writes for subject in _listed(part) if subject.split(".")[1:2] == [part.place]]
+        laid_out = [subject for subject in _transformed(parts) if subject in listed] + listed
+        return tuple(dict.fromkeys(naming.virtual_subject(kind, subject) for subject in laid_out))
+    destinations = {(where.regions.get(part.place), part.place) for part in writes}
+    return tuple(dict.fromkeys(source for source, lead in led if lead in destinations))
 
 
 def _led(found: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
@@ -153,8 +164,8 @@ def _led(found: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
     for rules in found.rules.values():
         for source, destinations in rules.items():
             pattern = _numbered(naming.with_placeholders(source))
-            for one in destinations:
-                cluster, _, subject = one.split(" ", 2)
+            for destination in destinations:
+                cluster, _, subject = destination.split(" ", 2)
                 prefix, _, rest = subject.partition(".")
                 stream, _, rest = rest.partition(".")
                 region, _, rest = rest.partition(".")
@@ -169,9 +180,9 @@ def _transformed(parts: Iterable[MatchedStream]) -> Iterable[str]:
         sources = part.stream.config.fields.get("sources")
         for source in sources if isinstance(sources, list) else []:
             transforms = source.get("subject_transforms") if isinstance(source, dict) else None
-            for one in transforms if isinstance(transforms, list) else []:
-                if isinstance(one, dict):
-                    yield str(one.get("src"))
+            for transform in transforms if isinstance(transforms, list) else []:
+                if isinstance(transform, dict):
+                    yield str(transform.get("src"))
 
 
 def _numbered(subject: str) -> str:
@@ -182,41 +193,41 @@ def _numbered(subject: str) -> str:
 def _taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
     """The plain stream that every read stream sources beside the write streams."""
     prefix = f"{name}-{Role.WRITE.value}-"
-    others = [
-        {one for one in part.stream.config.source_names if not one.startswith(prefix)}
+    other_sources = [
+        {source for source in part.stream.config.source_names if not source.startswith(prefix)}
         for part in parts
         if part.role is Role.READ and part.stream.config.source_names
     ]
-    common = set.intersection(*others) if others else set()
+    common = set.intersection(*other_sources) if other_sources else set()
     return min(common) if common else None
 
 
 def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterable[Leftover]:
     """Sources of streams that do not exist."""
-    for one in virtual:
-        for part in one.parts:
+    for recognised in virtual:
+        for part in recognised.parts:
             config = part.stream.config
             for source in (*config.source_names, config.mirror_name):
                 if source is not None and source not in found.streams:
-                    what = f"takes from `{source}`, which does not exist"
+                    text = f"takes from `{source}`, which does not exist"
                     do = "if that is of a region which is to come back, add the region to the stream's `regions`"
-                    yield Leftover(kind="field", name=config.name, what=what, do=do)
+                    yield Leftover(kind="field", name=config.name, what=text, do=do)
 
 
 def _plain(found: Discovered, taken: set[str], taken_over: set[str | None], said: set[str]) -> Iterable[Leftover]:
     """Streams that are no part of a virtual one."""
-    for name, one in sorted(found.streams.items()):
-        if name in taken or name in taken_over or name in said or one.config.owner is not None:
+    for name, observed in sorted(found.streams.items()):
+        if name in taken or name in taken_over or name in said or observed.config.owner is not None:
             continue
-        fields = one.config.fields
+        fields = observed.config.fields
         listed = fields.get("subjects")
         subjects = ", ".join(str(subject) for subject in listed) if isinstance(listed, list) else ""
-        where = f" in `{one.cluster}`" if one.cluster else ""
-        what = f"is no part of a virtual stream: {one.messages:,} messages{where}"
-        can_be = fields.get("retention", "limits") == "limits" and subjects and not one.config.source_names
+        where = f" in `{observed.cluster}`" if observed.cluster else ""
+        text = f"is no part of a virtual stream: {observed.messages:,} messages{where}"
+        can_be = fields.get("retention", "limits") == "limits" and subjects and not observed.config.source_names
         is_bucket = name.startswith(("KV_", "OBJ_"))
         do = f"a virtual stream with `subjects: [{subjects}]` can take it over: `takes_over: {name}`"
-        yield Leftover(kind="stream", name=name, what=what, do=do if can_be and not is_bucket else None)
+        yield Leftover(kind="stream", name=name, what=text, do=do if can_be and not is_bucket else None)
 
 
 _NAMED = (Role.WRITE, Role.READ, Role.ORDER)
@@ -234,22 +245,24 @@ def match_streams(
     """
     parts: list[MatchedStream] = []
     leftovers: list[Leftover] = []
-    others = Counter[str]()
-    for name, one in sorted(streams.items()):
-        if one.config.owner is None:
+    other_owners = Counter[str]()
+    for name, observed in sorted(streams.items()):
+        if observed.config.owner is None:
             continue
-        if one.config.owner != owner:
-            others[one.config.owner] += 1
-        elif part := _marked(one):
+        if observed.config.owner != owner:
+            other_owners[observed.config.owner] += 1
+        elif part := _marked(observed):
             parts.append(part)
         else:
-            what = "has vstream's marks, and is not called as they say"
-            leftovers.append(Leftover(kind="stream", name=name, what=what))
-    for other, number in sorted(others.items()):
-        do = f"`--name {other}` imports that one"
-        leftovers.append(Leftover(kind="topology", name=other, what=f"owns {number:,} streams", do=do))
-    taken = {part.stream.config.name for part in parts}
-    free = {name: one for name, one in streams.items() if one.config.owner is None and name not in taken}
+            text = "has vstream's marks, and is not called as they say"
+            leftovers.append(Leftover(kind="stream", name=name, what=text))
+    for other_owner, number in sorted(other_owners.items()):
+        do = f"`--name {other_owner}` imports that one"
+        leftovers.append(Leftover(kind="topology", name=other_owner, what=f"owns {number:,} streams", do=do))
+    matched = {part.stream.config.name for part in parts}
+    free = {
+        name: observed for name, observed in streams.items() if observed.config.owner is None and name not in matched
+    }
     parts.extend(_wired(free))
     return parts, leftovers
 
@@ -273,24 +286,24 @@ def _marked(one: ObservedStream) -> MatchedStream | None:
 
 def _wired(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedStream]:
     """What is called and wired as physical streams are: a name alone says nothing."""
-    readers = [part for name, one in sorted(streams.items()) if (part := _reader(name, one))]
+    readers = [part for name, observed in sorted(streams.items()) if (part := _reader(name, observed))]
     mirrored = {part.stream.config.mirror_name for part in readers}
     readers += [
-        MatchedStream(virtual=name, role=Role.ORDER, place=AT_ITS_CLUSTER, stream=one)
-        for name, one in sorted(streams.items())
+        MatchedStream(virtual=name, role=Role.ORDER, place=AT_ITS_CLUSTER, stream=observed)
+        for name, observed in sorted(streams.items())
         if name in mirrored
-        and any(source.startswith(f"{name}-{Role.WRITE.value}-") for source in one.config.source_names)
+        and any(source.startswith(f"{name}-{Role.WRITE.value}-") for source in observed.config.source_names)
     ]
     yield from readers
     sourced = {source for part in readers for source in part.stream.config.source_names}
-    for name, one in sorted(streams.items()):
-        if one.config.source_names or one.config.mirror_name:
+    for name, observed in sorted(streams.items()):
+        if observed.config.source_names or observed.config.mirror_name:
             continue
         split = _split(name, Role.WRITE)
         if split and name in sourced:
-            yield MatchedStream(virtual=split[0], role=Role.WRITE, place=split[1], stream=one)
+            yield MatchedStream(virtual=split[0], role=Role.WRITE, place=split[1], stream=observed)
         elif name in mirrored:
-            yield MatchedStream(virtual=name, role=Role.ORIGIN, place=AT_ITS_CLUSTER, stream=one)
+            yield MatchedStream(virtual=name, role=Role.ORIGIN, place=AT_ITS_CLUSTER, stream=observed)
 
 
 def _reader(name: str, one: ObservedStream) -> MatchedStream | None:

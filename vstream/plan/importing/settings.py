@@ -69,20 +69,20 @@ def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role:
 
     Words of the language, and `placement_tags`, `metadata` and `config`.
     """
-    found, default = _canonical(has, role), _canonical(would, role)
-    said: Data = {
-        word: spelled(found[field]) for field, (word, spelled) in _WORDS.items() if found[field] != default[field]
+    form, default = _canonical(has, role), _canonical(would, role)
+    stated: Data = {
+        word: spelled(form[field]) for field, (word, spelled) in _WORDS.items() if form[field] != default[field]
     }
-    tags, default_tags = _tags(found), _tags(default)
+    tags, default_tags = _tags(form), _tags(default)
     if tags != default_tags:
-        said["placement_tags"] = tags
-    marks, default_marks = labels(found["metadata"]), labels(default["metadata"])
+        stated["placement_tags"] = tags
+    marks, default_marks = labels(form["metadata"]), labels(default["metadata"])
     if marks != default_marks:
-        said["metadata"] = marks
-    config = {field: found[field] for field in _PASSED_ON if found[field] != default[field]}
+        stated["metadata"] = marks
+    config = {field: form[field] for field in _PASSED_ON if form[field] != default[field]}
     if config:
-        said["config"] = config
-    return said
+        stated["config"] = config
+    return stated
 
 
 def max_age(fields: Mapping[str, Json]) -> Data:
@@ -132,30 +132,30 @@ _UNSAYABLE = (
 
 def consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     """What to say of a durable with these *fields*, None if the language cannot say it."""
-    found, default = consumers.canonical(fields), consumers.canonical(_CONSUMER_DEFAULT)
+    form, default = consumers.canonical(fields), consumers.canonical(_CONSUMER_DEFAULT)
     written = fields.get("metadata")
     if isinstance(written, dict) and FAILOVER_KEY in written:
         # It was given another's position, which is no drift: where it began before that nobody knows.
-        found |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
-    if any(found[field] != default[field] for field in _UNSAYABLE):
+        form |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
+    if any(form[field] != default[field] for field in _UNSAYABLE):
         return None
-    dull = {"ack_wait", "max_ack_pending"} if found["ack_policy"] == "none" else set()
-    said: Data = {
-        word: spelled(found[field])
+    dull = {"ack_wait", "max_ack_pending"} if form["ack_policy"] == "none" else set()
+    stated: Data = {
+        word: spelled(form[field])
         for field, (word, spelled) in _CONSUMER.items()
-        if found[field] != default[field] and field not in dull
+        if form[field] != default[field] and field not in dull
     }
-    backoff = found["backoff"]
+    backoff = form["backoff"]
     if isinstance(backoff, list) and backoff:
-        said.pop("ack_wait", None)
-        said["backoff"] = [format_duration(int(one)) for one in backoff if isinstance(one, int)]
-    if marks := labels(found["metadata"]):
-        said["metadata"] = marks
-    known = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
-    config = {field: value for field, value in found.items() if field not in known and value != default.get(field)}
+        stated.pop("ack_wait", None)
+        stated["backoff"] = [format_duration(int(duration)) for duration in backoff if isinstance(duration, int)]
+    if marks := labels(form["metadata"]):
+        stated["metadata"] = marks
+    covered = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
+    config = {field: value for field, value in form.items() if field not in covered and value != default.get(field)}
     if config:
-        said["config"] = config
-    return said
+        stated["config"] = config
+    return stated
 
 
 _SAME_IN_BUCKETS = ("consistency", "home", "virtual_name", "regions", "storage", "replicas", "compression", "placement_tags", "description", "metadata")  # fmt: skip

@@ -40,7 +40,7 @@ def write_yaml(document: Mapping[str, Any], head: Iterable[str], beside: Mapping
 
 def _comment(line: str) -> str:
     # What servers say must not end the comment.
-    return f"# {''.join(one if one.isprintable() else ' ' for one in line)}".rstrip()
+    return f"# {''.join(character if character.isprintable() else ' ' for character in line)}".rstrip()
 
 
 def _block(key: str, value: Any, depth: int, beside: Mapping[str, str], above: str) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _block(key: str, value: Any, depth: int, beside: Mapping[str, str], above: s
 
 
 def _has_comment(path: str, beside: Mapping[str, str]) -> bool:
-    return any(one.startswith(f"{path}.") for one in beside)
+    return any(commented.startswith(f"{path}.") for commented in beside)
 
 
 def flow_value(value: Any) -> str:
@@ -80,7 +80,14 @@ def flow_value(value: Any) -> str:
 
 
 def _quoted(value: str) -> str:
-    return '"' + "".join(_ESCAPED.get(one) or (one if one.isprintable() else _code(one)) for one in value) + '"'
+    return (
+        '"'
+        + "".join(
+            _ESCAPED.get(character) or (character if character.isprintable() else _code(character))
+            for character in value
+        )
+        + '"'
+    )
 
 
 def _code(character: str) -> str:
@@ -92,11 +99,11 @@ def _code(character: str) -> str:
 
 def leftover_lines(leftovers: Iterable[Leftover]) -> Iterator[str]:
     """What runs and is not in the document, as lines."""
-    found = list(leftovers)
-    if not found:
+    listed = list(leftovers)
+    if not listed:
         return
     yield "What runs, and is not said above:"
-    for one in found:
-        yield f"- {one.kind} {one.name}: {one.what}"
-        if one.do:
-            yield f"    {one.do}"
+    for leftover in listed:
+        yield f"- {leftover.kind} {leftover.name}: {leftover.what}"
+        if leftover.do:
+            yield f"    {leftover.do}"

@@ -60,9 +60,10 @@ class ImportedTopology:
             "regions": list(self.regions),
             "streams": dict(self.streams),
             "adopts": self.adopts,
-            "leftovers": [one.as_dict() for one in self.leftovers],
+            "leftovers": [item.as_dict() for item in self.leftovers],
             "problems": [
-                {"code": one.code, "severity": one.severity.value, "message": one.message} for one in self.diagnostics
+                {"code": item.code, "severity": item.severity.value, "message": item.message}
+                for item in self.diagnostics
             ],
         }
 
@@ -113,15 +114,17 @@ def import_topology(found: Discovered, *, name: str | None, file: str) -> Import
 
 def check_routing(found: Discovered) -> None:
     """Raises RefusedError if what runs is laid out with another routing than `mapped`."""
-    marks = {one.config.metadata.get(ROUTING_KEY) for one in found.streams.values()}
+    marks = {destination.config.metadata.get(ROUTING_KEY) for destination in found.streams.values()}
     marked = [profile.routing for profile in _OTHERS if profile.routing.value in marks]
     if marked:
         raise unsupported_routing(*marked)
     for rules in found.rules.values():
         for destinations in rules.values():
-            for one in destinations:
+            for destination in destinations:
                 routings = [
-                    profile.routing for profile in _OTHERS if one.rpartition(" ")[2].startswith(profile.rules_lead_to)
+                    profile.routing
+                    for profile in _OTHERS
+                    if destination.rpartition(" ")[2].startswith(profile.rules_lead_to)
                 ]
                 if routings:
                     raise unsupported_routing(*routings)
@@ -129,7 +132,7 @@ def check_routing(found: Discovered) -> None:
 
 def unsupported_routing(*routings: Routing) -> RefusedError:
     """Why a layout of other *routings* is not imported."""
-    listed = " or ".join(f"`routing: {one.value}`" for one in routings)
+    listed = " or ".join(f"`routing: {routing.value}`" for routing in routings)
     return RefusedError(
         f"what runs is a topology with {listed}, which cannot be imported",
         hint="import reads the streams and mappings of one account. Such a layout only vstream makes: look for its topology",
@@ -137,7 +140,7 @@ def unsupported_routing(*routings: Routing) -> RefusedError:
 
 
 def _owner(found: Discovered) -> str:
-    owners = Counter(one.config.owner for one in found.streams.values() if one.config.owner)
+    owners = Counter(observed.config.owner for observed in found.streams.values() if observed.config.owner)
     if len(owners) > 1:
         listed = ", ".join(f"`{owner}` ({count} streams)" for owner, count in sorted(owners.items()))
         raise UnknownNameError(f"several topologies run there: {listed}", hint="say which one with `--name`")
@@ -159,17 +162,17 @@ def _unread(topology: Topology, found: Discovered) -> tuple[str, ...]:
 
 def _other_rules(wanted: Bundle, plan: Plan, found: Discovered) -> Iterator[Leftover]:
     """Loaded rules that the topology does not have: those that lead elsewhere stay, the others the plan removes."""
-    ours = {one.source for one in wanted.mappings} | {one.source for one in plan.rules}
-    others: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    ours = {rule.source for rule in wanted.mappings} | {rule.source for rule in plan.rules}
+    other_rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for server, rules in sorted(found.rules.items()):
         for source, destinations in rules.items():
             if source not in ours and kind_of(source) == RULE:
-                others.setdefault((source, destinations), []).append(server)
-    for (source, destinations), servers in sorted(others.items()):
+                other_rules.setdefault((source, destinations), []).append(server)
+    for (source, destinations), servers in sorted(other_rules.items()):
         where = "every server" if len(servers) == len(found.rules) else ", ".join(servers)
-        what = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
+        text = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
         do = "it is not in the rendered mappings.cfg: keep it in the account beside that"
-        yield Leftover(kind="mapping", name=source, what=what, do=do)
+        yield Leftover(kind="mapping", name=source, what=text, do=do)
 
 
 def _kept(plan: Plan) -> Iterator[Leftover]:
@@ -179,26 +182,26 @@ def _kept(plan: Plan) -> Iterator[Leftover]:
 
 def _unknown(found: Discovered, seen: RecognisedTopology) -> Iterator[Leftover]:
     """What the servers did not say, and a topology needs."""
-    for one in seen.virtual:
-        if not one.subjects:
-            what = "nobody says what clients publish on"
+    for recognised in seen.virtual:
+        if not recognised.subjects:
+            text = "nobody says what clients publish on"
             do = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
             if found.rules:
                 do = "no mapping rule leads to its write streams: fill it in by hand"
-            yield Leftover(kind="subjects", name=one.name, what=what, do=do)
+            yield Leftover(kind="subjects", name=recognised.name, what=text, do=do)
     if found.lab is None:
-        reached = {way.cluster for way in found.endpoints}
+        reached = {endpoint.cluster for endpoint in found.endpoints}
         for region, cluster in seen.places.regions.items():
             if cluster not in reached:
-                what = "no connection leads there"
+                text = "no connection leads there"
                 do = "name one of its servers, too: `--server`, or `--context`"
-                yield Leftover(kind="region", name=region, what=what, do=do)
+                yield Leftover(kind="region", name=region, what=text, do=do)
     for address in found.unread:
         yield Leftover(kind="server", name=address, what="does not answer: what it has loaded is not known")
     if seen.places.stretch and not seen.places.members:
-        what = "nothing says in which regions its servers stand"
+        text = "nothing says in which regions its servers stand"
         do = "list them under `stretch`: `members`"
-        yield Leftover(kind="region", name=seen.places.stretch, what=what, do=do)
+        yield Leftover(kind="region", name=seen.places.stretch, what=text, do=do)
 
 
 def _head(found: Discovered) -> Iterator[str]:
@@ -215,7 +218,7 @@ def _beside(found: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, 
         asked, number = servers_in(cluster, found)
         unsure = unsure or asked != number
         look = [f"are there {number}?"] if asked != number else []
-        if not any(region in one.regions for one in seen.virtual):
+        if not any(region in recognised.regions for recognised in seen.virtual):
             look.append("no virtual stream is here")
         if look:
             yield f"regions.{region}", f"LOOK: {', '.join(look)}"
@@ -223,12 +226,14 @@ def _beside(found: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, 
         yield "server_version", "LOOK: the oldest server that there is"
     if seen.places.stretch and not seen.places.members:
         yield "stretch", "LOOK: which regions have a member?"
-    for one in seen.virtual:
-        if not one.subjects:
-            yield f"streams.{one.name}.subjects", "FILL IN: what clients publish on"
-        replicated = [part.stream.config.fields.get("max_age") or 0 for part in one.parts if part.role is Role.WRITE]
+    for recognised in seen.virtual:
+        if not recognised.subjects:
+            yield f"streams.{recognised.name}.subjects", "FILL IN: what clients publish on"
+        replicated = [
+            part.stream.config.fields.get("max_age") or 0 for part in recognised.parts if part.role is Role.WRITE
+        ]
         if 0 in replicated:
-            yield f"streams.{one.name}.write", "LOOK: without max_age, write streams grow for ever"
+            yield f"streams.{recognised.name}.write", "LOOK: without max_age, write streams grow for ever"
 
 
 def _beside_buckets(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ async def discover(
     """
     async with AsyncExitStack() as stack:
         connections = await asyncio.gather(
-            *(stack.enter_async_context(connect(one, label, timeout=timeout)) for label, one in ways)
+            *(stack.enter_async_context(connect(endpoint, label, timeout=timeout)) for label, endpoint in ways)
         )
         account = await _account(connections)
         _check_domains(connections)
@@ -53,16 +53,20 @@ async def discover(
         streams = await _streams(admin)
         consumers = await _consumers(admin, streams)
     asked = {
-        url: connection.cluster for connection, (_, one) in zip(connections, ways, strict=True) for url in one.monitor
+        url: connection.cluster
+        for connection, (_, endpoint) in zip(connections, ways, strict=True)
+        for url in endpoint.monitor
     }
     addresses = {**dict.fromkeys(monitors), **asked}
     answers = await asyncio.gather(*(_server(url, beside, account, timeout) for url, beside in addresses.items()))
     read = [answer for answer in answers if answer is not None]
     monitored = {server.name for server, _, _ in read}
     connected = [
-        DiscoveredServer(name=one.server_name, cluster=one.cluster, version=_version(one.server_version))
-        for one in connections
-        if one.server_name not in monitored
+        DiscoveredServer(
+            name=connection.server_name, cluster=connection.cluster, version=_version(connection.server_version)
+        )
+        for connection in connections
+        if connection.server_name not in monitored
     ]
     return Discovered(
         streams=streams,
@@ -80,23 +84,27 @@ def _ways(
     connections: Sequence[Connection], ways: Sequence[tuple[str, Endpoint]], *, is_lab: bool
 ) -> Iterable[ClusterEndpoint]:
     """One way for each cluster. Two that lead to one cluster are one with more addresses, if they are alike."""
-    found: dict[str, ClusterEndpoint] = {}
+    by_cluster: dict[str, ClusterEndpoint] = {}
     for connection, (label, endpoint) in zip(connections, ways, strict=True):
         cluster = connection.cluster or connection.server_name
         servers = len(connection.known_addresses)
-        way = ClusterEndpoint(cluster=cluster, endpoint=endpoint, region=label if is_lab else None, servers=servers)
-        before = found.get(cluster)
+        candidate = ClusterEndpoint(
+            cluster=cluster, endpoint=endpoint, region=label if is_lab else None, servers=servers
+        )
+        before = by_cluster.get(cluster)
         if (
             before is not None
             and not endpoint.context
             and replace(before.endpoint, urls=()) == replace(endpoint, urls=())
         ):
             urls = tuple(dict.fromkeys((*before.endpoint.urls, *endpoint.urls)))
-            way = replace(way, endpoint=replace(before.endpoint, urls=urls), servers=max(before.servers, servers))
+            candidate = replace(
+                candidate, endpoint=replace(before.endpoint, urls=urls), servers=max(before.servers, servers)
+            )
         elif before is not None:
             continue
-        found[cluster] = way
-    return found.values()
+        by_cluster[cluster] = candidate
+    return by_cluster.values()
 
 
 async def _account(connections: Sequence[Connection]) -> str:
@@ -114,7 +122,7 @@ async def _account(connections: Sequence[Connection]) -> str:
 
 
 def _check_domains(connections: Iterable[Connection]) -> None:
-    if len({one.domain for one in connections}) > 1:
+    if len({connection.domain for connection in connections}) > 1:
         raise unsupported_routing(Routing.DOMAINS)
 
 
@@ -147,7 +155,7 @@ async def _consumers(
         async with slots:
             return await admin.consumers(name)
 
-    asked = sorted(name for name, one in streams.items() if one.consumers)
+    asked = sorted(name for name, stream in streams.items() if stream.consumers)
     answers = dict(zip(asked, await asyncio.gather(*map(listed, asked)), strict=True))
     for name, (_, missing) in answers.items():
         if missing:
@@ -155,7 +163,7 @@ async def _consumers(
                 f"these consumers exist, and no server answers for them: {name} > {', '.join(missing)}",
                 hint="import when all regions are up",
             )
-    return {name: found for name, (found, _) in answers.items()}
+    return {name: consumers for name, (consumers, _) in answers.items()}
 
 
 async def _server(
@@ -167,7 +175,7 @@ async def _server(
     None if it does not answer. Raises RefusedError if it has vstream's hidden accounts.
     """
     try:
-        said, loaded, gateways = await asyncio.gather(
+        varz, loaded, gateways = await asyncio.gather(
             monitoring.get(url, "/varz", timeout),
             read_loaded_rules(url, account, (), timeout),
             monitoring.outbound_gateways(url, timeout),
@@ -179,7 +187,7 @@ async def _server(
         raise VstreamError(f"what monitors at {url} has no account `{account}`: {error}") from error
     if leads_elsewhere(loaded) and await _has_hidden_accounts(url, timeout):
         raise unsupported_routing(Routing.ACCOUNTS)
-    tags = said.get("tags")
+    tags = varz.get("tags")
     server = DiscoveredServer(
         name=told.server_name,
         cluster=told.cluster,
@@ -195,7 +203,7 @@ async def _server(
 
 async def _has_hidden_accounts(url: str, timeout: float) -> bool:
     accounts = (await monitoring.get(url, "/accountz", timeout)).get("accounts") or ()
-    return {one[:2] for one in accounts if isinstance(one, str)} >= {"W_", "R_"}
+    return {account[:2] for account in accounts if isinstance(account, str)} >= {"W_", "R_"}
 
 
 def _version(text: str) -> ServerVersion:

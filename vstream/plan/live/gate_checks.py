@@ -90,13 +90,13 @@ class LiveGateChecker:
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """See Gauges. What came after that was written down is found in the reader itself, which is at rest."""
-        found = await self._stream(reader)
-        noted = seed_region.positions(found.config.metadata)
-        newest = {origin: await self._scanned(found, origin, _SCANNED_AT_REST) for origin in noted}
+        stream = await self._stream(reader)
+        noted = seed_region.positions(stream.config.metadata)
+        newest = {origin: await self._scanned(stream, origin, _SCANNED_AT_REST) for origin in noted}
         starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
-        mirrored = found.config.metadata.get(seed_region.COPY_KEY)
+        mirrored = stream.config.metadata.get(seed_region.COPY_KEY)
         # Of a stream that sources nothing, a mirror has the very sequences.
-        return {**starts, mirrored: found.last_seq + 1} if mirrored is not None and mirrored in noted else starts
+        return {**starts, mirrored: stream.last_seq + 1} if mirrored is not None and mirrored in noted else starts
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         """See Gauges. 1 where nothing of it is left in any of them: then they do not know any more where they were."""
@@ -109,15 +109,15 @@ class LiveGateChecker:
 
         And how many more messages of it the readers knew of when they last heard of it.
         """
-        found: dict[str, int | None] = {}
-        known = 0
+        cursors: dict[str, int | None] = {}
+        last_known = 0
         for name in readers:
             reader = await self._stream(name)
             newest = await self._scanned(reader, origin, _SCANNED_AT_REST)
             last = max(reader.taken.get(origin, 0), newest or 0)
-            found[name] = last or (None if reader.messages else 0)
-            known = max(known, last + reader.lags.get(origin, 0))
-        return found, max(0, known - max((seq or 0 for seq in found.values()), default=0))
+            cursors[name] = last or (None if reader.messages else 0)
+            last_known = max(last_known, last + reader.lags.get(origin, 0))
+        return cursors, max(0, last_known - max((seq or 0 for seq in cursors.values()), default=0))
 
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
         """
@@ -126,14 +126,14 @@ class LiveGateChecker:
         For a copy, its donor is asked, while the copy still takes from it: whatever the donor takes later is in the copy.
         Raises VstreamError where a source's position cannot be known.
         """
-        found = await self._stream(reader)
-        if found.config.mirror_name is not None:
-            at, found = found.last_seq, await self._stream(found.config.mirror_name)
-            if not found.config.source_names:
-                return {found.name: at + 1}
-        positions = {origin: await self._position(found, origin) for origin in found.config.source_names}
+        stream = await self._stream(reader)
+        if stream.config.mirror_name is not None:
+            at, stream = stream.last_seq, await self._stream(stream.config.mirror_name)
+            if not stream.config.source_names:
+                return {stream.name: at + 1}
+        positions = {origin: await self._position(stream, origin) for origin in stream.config.source_names}
         if unknown := [origin for origin, position in positions.items() if position is None]:
-            raise VstreamError(_unknown(found.name, unknown[0]), hint=_BEACON)
+            raise VstreamError(_unknown(stream.name, unknown[0]), hint=_BEACON)
         return {origin: position + 1 for origin, position in positions.items() if position is not None}
 
     async def _copied(self, gate: Gate) -> str | None:
@@ -234,9 +234,9 @@ class LiveGateChecker:
         last = await direct.leader_get_by_seq(self._connection, origin.name, origin.last_seq)
         subject = _as_read(reader, origin.name, last.subject) if last is not None else None
         if subject is not None and reader.config.fields.get("allow_direct"):
-            found = await direct.last_by_subject(self._connection, reader.name, subject)
+            copy = await direct.last_by_subject(self._connection, reader.name, subject)
             source, seq = (
-                origin_of(found.headers, [origin.name], taker=reader.name) if found is not None else (None, None)
+                origin_of(copy.headers, [origin.name], taker=reader.name) if copy is not None else (None, None)
             )
             if source == origin.name and seq == origin.last_seq:
                 return seq
@@ -249,11 +249,11 @@ class LiveGateChecker:
         The newest one, if much of what came before is from there; else perhaps an older one, or none.
         """
         get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
-        low, high, found = max(reader.first_seq, 1), reader.last_seq, None
+        low, high, newest = max(reader.first_seq, 1), reader.last_seq, None
         while low <= high:
             middle = (low + high) // 2
-            wanted = range(middle, min(middle + _AT_ONCE, reader.last_seq + 1))
-            messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
+            seqs = range(middle, min(middle + _AT_ONCE, reader.last_seq + 1))
+            messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
             seen = [
                 (message.seq, seq)
                 for message in messages
@@ -262,22 +262,22 @@ class LiveGateChecker:
                 if source == origin and seq is not None
             ]
             if seen:
-                at, found = max(seen)
+                at, newest = max(seen)
                 low = at + 1
             else:
                 high = middle - 1
-        return found
+        return newest
 
     async def _scanned(self, reader: _Stream, origin: str, limit: int = SCANNED) -> int | None:
         bottom = max(reader.first_seq, reader.last_seq - limit + 1, 1)
         # Where Direct Get is off, nobody answers it.
         get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
         for top in range(reader.last_seq, bottom - 1, -_AT_ONCE):
-            wanted = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
-            found = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
-            for message in found:
-                said = message.headers if message is not None else {}
-                source, seq = origin_of(said, [origin], taker=reader.name)
+            seqs = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
+            messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
+            for message in messages:
+                headers = message.headers if message is not None else {}
+                source, seq = origin_of(headers, [origin], taker=reader.name)
                 if source == origin and seq is not None:
                     return seq
         return None
@@ -295,7 +295,10 @@ class LiveGateChecker:
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
             taken=_taken(info.get("sources") or (), name),
-            lags={source_name(one, name): int(one.get("lag") or 0) for one in info.get("sources") or ()},
+            lags={
+                source_name(source_info, name): int(source_info.get("lag") or 0)
+                for source_info in info.get("sources") or ()
+            },
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
 
@@ -328,11 +331,11 @@ def _unknown(reader: str, origin: str) -> str:
 
 def _taken(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
     """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
-    found: dict[str, int] = {}
+    cursors: dict[str, int] = {}
     for source in sources:
         name, seq = source_name(source, taker), int(source.get("seq") or 0)
-        found[name] = min(seq, found.get(name, seq))
-    return {name: seq for name, seq in found.items() if seq}
+        cursors[name] = min(seq, cursors.get(name, seq))
+    return {name: seq for name, seq in cursors.items() if seq}
 
 
 def _as_read(reader: _Stream, origin: str, subject: str) -> str | None:

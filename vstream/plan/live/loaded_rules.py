@@ -41,8 +41,8 @@ def hidden_accounts(topology: Topology) -> tuple[str, ...]:
     if profile_of(topology).has_domains:
         return (physical.client_account(topology),)
     own = (physical.client_account(topology),) if profile_of(topology).has_physical_names else ()
-    found = (account for account in physical.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
-    return (*own, *(account for account in found if account is not None))
+    hidden = (account for account in physical.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
+    return (*own, *(account for account in hidden if account is not None))
 
 
 def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> bool:
@@ -63,65 +63,61 @@ def leads_elsewhere(loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
 def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> tuple[str, ...]:
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
     before = f"import {asking} {naming.ACCOUNT_API_PREFIX}."
-    found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
+    leaving = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
     former = {naming.FORMER_ACCOUNT} - {*physical.accounts_of(topology)}
     if profile_of(topology).has_hidden_accounts or leads_elsewhere(loaded):
-        found |= {one for one in former if is_reachable(one, loaded, asking)}
-    return tuple(sorted(found - {*hidden_accounts(topology)}))
+        leaving |= {account for account in former if is_reachable(account, loaded, asking)}
+    return tuple(sorted(leaving - {*hidden_accounts(topology)}))
 
 
 async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
     """
     What the server that monitors at *url* has loaded for *account*: its mapping rules.
 
-    Accounts of regions have the same, and are read all. If there are *hidden* accounts, also what all of them export and import; one that the server does not have
-    is left out, and so are services that it lists as imported without listening there (`idle`). Raises as
-    `monitoring.get`, each request after *timeout* seconds.
+    The accounts of regions have the same rules, and all of them are read. If there are *hidden* accounts, this is also
+    what all of them export and import. An account that the server does not have is left out, and so are services that it
+    lists as imported without listening there (`unserved_accounts`). Raises as `monitoring.get`, each request after
+    *timeout* seconds.
     """
     if PUBLIC_KEY.fullmatch(account):
-        return await _signed_on(url, account, timeout)
-    apart = [one for one in hidden if one != account]
-    detail, *others = await asyncio.gather(
-        monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, one, timeout) for one in apart)
+        return await _read_signed_rules(url, account, timeout)
+    names = [name for name in hidden if name != account]
+    detail, *hidden_details = await asyncio.gather(
+        monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, name, timeout) for name in names)
     )
-    ours = frozenset((account, *hidden))
-    details = ((account, detail), *zip(apart, others, strict=True)) if hidden else ()
-    loaded = [read_account(name, one, ours) for name, one in details if one is not None]
-    dead = await unserved_accounts(url, loaded, timeout)
-    return {
-        **_rules(
-            {
-                account: detail,
-                **{name: one for name, one in zip(apart, others, strict=True) if one and _is_regional(name)},
-            }
-        ),
-        **account_entries([_without_services(one) if one.name in dead else one for one in loaded]),
-    }
+    details = {name: found for name, found in zip(names, hidden_details, strict=True) if found is not None}
+    own_accounts = frozenset((account, *hidden))
+    shared = {account: detail, **details} if hidden else {}
+    loaded = [read_account(name, account_detail, own_accounts) for name, account_detail in shared.items()]
+    unserved = await unserved_accounts(url, loaded, timeout)
+    with_rules = {account: detail} | {name: details[name] for name in details if _is_regional(name)}
+    served = [_without_services(account) if account.name in unserved else account for account in loaded]
+    return {**_rules(with_rules), **account_entries(served)}
 
 
-async def _signed_on(url: str, account: str, timeout: float) -> Entries:
+async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
     """
     The same in operator mode, where *account* is a public key: of it and of all accounts that it imports from.
 
-    Those of regions import from each other. They are called as their claims say, and compared by all that these say (`render.claims.mark_of`).
+    The accounts of regions import from each other. They have the names in their claims, and are compared by everything
+    that these say (`render.claims.mark_of`).
     """
     await monitoring.load_account(url, account, timeout)
-    clients = await monitoring.account_detail(url, account, timeout)
-    others = sorted({str(one["account"]) for one in clients.get("imports") or ()} - {account})
-    found = await asyncio.gather(*(_detail_if_any(url, key, timeout) for key in others))
-    details = {account: clients} | {
-        key: one for key, one in zip(others, found, strict=True) if one is not None and not one.get("is_system")
-    }
-    names = {key: str(one.get("name_tag") or key) for key, one in details.items()}
+    client_detail = await monitoring.account_detail(url, account, timeout)
+    keys = sorted({str(imported["account"]) for imported in client_detail.get("imports") or ()} - {account})
+    imported_details = await asyncio.gather(*(_detail_if_any(url, key, timeout) for key in keys))
+    details = {account: client_detail}
+    existing = zip(keys, imported_details, strict=True)
+    details |= {key: detail for key, detail in existing if detail is not None and not detail.get("is_system")}
+    names = {key: str(detail.get("name_tag") or key) for key, detail in details.items()}
     if not _is_regional(names[account]):
         names[account] = naming.CLIENT_ACCOUNT
-    loaded = {key: read_signed_account(names[key], one, names) for key, one in details.items()}
-    dead = await unserved_accounts(url, [replace(one, name=key) for key, one in loaded.items()], timeout)
-    mapped = {names[key]: one for key, one in details.items() if key == account or _is_regional(names[key])}
-    return {
-        **_rules(mapped),
-        **account_entries([_without_services(one) if key in dead else one for key, one in loaded.items()]),
-    }
+    loaded = {key: read_signed_account(names[key], detail, names) for key, detail in details.items()}
+    by_key = [replace(signed, name=key) for key, signed in loaded.items()]
+    unserved = await unserved_accounts(url, by_key, timeout)
+    with_rules = {names[key]: details[key] for key in details if key == account or _is_regional(names[key])}
+    served = [_without_services(signed) if key in unserved else signed for key, signed in loaded.items()]
+    return {**_rules(with_rules), **account_entries(served)}
 
 
 def _is_regional(account: str) -> bool:
@@ -130,17 +126,21 @@ def _is_regional(account: str) -> bool:
 
 def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
     """The mapping rules of accounts that shall have the same; where they have not, each with its account before it."""
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    by_source: dict[str, dict[str, tuple[str, ...]]] = {}
     for account, detail in details.items():
         for source, to in (detail.get("mappings") or {}).items():
             # In a domain, servers themselves map the API of that name to the plain one.
             if not _OF_DOMAIN.match(source):
-                found.setdefault(source, {})[account] = _spelled(source, to)
+                by_source.setdefault(source, {})[account] = _spelled(source, to)
     return {
         source: next(iter(by_account.values()))
         if len(by_account) == len(details) and len(set(by_account.values())) == 1
-        else tuple(f"{account} {one}" for account, some in sorted(by_account.items()) for one in some)
-        for source, by_account in found.items()
+        else tuple(
+            f"{account} {destination}"
+            for account, destinations in sorted(by_account.items())
+            for destination in destinations
+        )
+        for source, by_account in by_source.items()
     }
 
 
@@ -152,17 +152,21 @@ async def unserved_accounts(url: str, accounts: Sequence[Account], timeout: floa
     (server/server.go, configureAccounts: not while reloading, and not for accounts that it did not have).
     """
     services = {
-        account.name: one.to or one.subject
+        account.name: service.to or service.subject
         for account in accounts
-        for one in account.imports
-        if one.kind is ShareKind.SERVICE
+        for service in account.imports
+        if service.kind is ShareKind.SERVICE
     }
-    served = await asyncio.gather(*(monitoring.has_subscription(url, *one, timeout) for one in services.items()))
+    served = await asyncio.gather(
+        *(monitoring.has_subscription(url, *service, timeout) for service in services.items())
+    )
     return frozenset(name for name, is_served in zip(services, served, strict=True) if not is_served)
 
 
 def _without_services(account: Account) -> Account:
-    return replace(account, imports=tuple(one for one in account.imports if one.kind is not ShareKind.SERVICE))
+    return replace(
+        account, imports=tuple(imported for imported in account.imports if imported.kind is not ShareKind.SERVICE)
+    )
 
 
 async def _detail_if_any(url: str, account: str, timeout: float) -> Mapping[str, Any] | None:
@@ -177,9 +181,9 @@ def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]
     identity = {source, _dollar(source), naming.with_placeholders(source)}
     return tuple(
         sorted(
-            spell(one.get("cluster"), int(one.get("weight", 0)), str(one.get("subject", "")))
-            for one in destinations
-            if one.get("cluster") or one.get("subject") not in identity
+            spell(destination.get("cluster"), int(destination.get("weight", 0)), str(destination.get("subject", "")))
+            for destination in destinations
+            if destination.get("cluster") or destination.get("subject") not in identity
         )
     )
 
@@ -193,67 +197,65 @@ def _dollar(source: str) -> str:
     return ".".join(tokens)
 
 
-def read_account(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -> Account:
+def read_account(name: str, detail: Mapping[str, Any], own_accounts: frozenset[str]) -> Account:
     """
     The account *name* as a server tells it in `account_detail` of `/accountz?acc=NAME` (server/monitor.go, AccountInfo).
 
-    Of what it imports, that from the accounts *ours*, and all under vstream's own prefix. Of what an account of
-    clients exports, the mark and what *ours* may import: the rest is its owner's.
+    Of its imports, this has those from *own_accounts*, and all under vstream's own prefix. Of the exports of an account
+    of clients, it has the mark and what *own_accounts* may import: the rest is its owner's.
     """
     is_clients = name.startswith(REGION_ACCOUNT_PREFIX) or not name.startswith(HIDDEN_PREFIXES)
+    exports = []
+    for export in detail.get("exports") or ():
+        importers = tuple(export.get("approved_accounts") or ())
+        is_mark = export["subject"].startswith(f"{DIGEST_PREFIX}.")
+        if not is_clients or is_mark or not own_accounts.isdisjoint(importers):
+            exports.append(_export(export, importers))
+    imports = []
+    for imported in detail.get("imports") or ():
+        is_own = str(imported.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
+        if is_own or imported.get("account") in own_accounts:
+            imports.append(_import(imported, imported["account"]))
     return Account(
         name=name,
         purpose="",
         has_jetstream=bool(detail.get("jetstream_enabled")),
-        exports=tuple(
-            Export(
-                kind=ShareKind(one["type"]),
-                subject=one["subject"],
-                accounts=tuple(one.get("approved_accounts") or ()),
-                threshold="" if one.get("response_type") == _STREAMED else None,
-            )
-            for one in detail.get("exports") or ()
-            if not is_clients
-            or one["subject"].startswith(f"{DIGEST_PREFIX}.")
-            or not ours.isdisjoint(one.get("approved_accounts") or ())
-        ),
-        imports=tuple(
-            Import(
-                kind=ShareKind(one["type"]), account=one["account"], subject=one["subject"], to=one.get("local_subject")
-            )
-            for one in detail.get("imports") or ()
-            if one.get("account") in ours or str(one.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
-        ),
+        exports=tuple(exports),
+        imports=tuple(imports),
     )
 
 
 def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
     """The account *name* as a server tells it in operator mode; *names* are those of the public keys of accounts."""
-    token = detail.get("jwt")
+    exports = [
+        _export(export, (WITH_TOKEN,) if export.get("token_req") else ()) for export in detail.get("exports") or ()
+    ]
+    if token := detail.get("jwt"):
+        exports.append(mark_of(jwt.decode(token)))
+    valid = [imported for imported in detail.get("imports") or () if not imported.get("invalid")]
+    imports = [_import(imported, names[imported["account"]]) for imported in valid if imported.get("account") in names]
     return Account(
         name=name,
         purpose="",
         has_jetstream=bool(detail.get("jetstream_enabled")),
-        exports=(
-            *(
-                Export(
-                    kind=ShareKind(one["type"]),
-                    subject=one["subject"],
-                    accounts=(WITH_TOKEN,) if one.get("token_req") else (),
-                    threshold="" if one.get("response_type") == _STREAMED else None,
-                )
-                for one in detail.get("exports") or ()
-            ),
-            *((mark_of(jwt.decode(token)),) if token else ()),
-        ),
-        imports=tuple(
-            Import(
-                kind=ShareKind(one["type"]),
-                account=names[one["account"]],
-                subject=one["subject"],
-                to=one.get("local_subject"),
-            )
-            for one in detail.get("imports") or ()
-            if one.get("account") in names and not one.get("invalid")
-        ),
+        exports=tuple(exports),
+        imports=tuple(imports),
+    )
+
+
+def _export(export: Mapping[str, Any], importers: tuple[str, ...]) -> Export:
+    return Export(
+        kind=ShareKind(export["type"]),
+        subject=export["subject"],
+        accounts=importers,
+        threshold="" if export.get("response_type") == _STREAMED else None,
+    )
+
+
+def _import(imported: Mapping[str, Any], account: str) -> Import:
+    return Import(
+        kind=ShareKind(imported["type"]),
+        account=account,
+        subject=imported["subject"],
+        to=imported.get("local_subject"),
     )

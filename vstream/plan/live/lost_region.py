@@ -57,7 +57,7 @@ async def measure_losses(
 ) -> tuple[RegionLoss, ...]:
     """What is lost of each write stream in *regions* that another stream sources, or that nobody answers for."""
     gauges = LiveGateChecker(connection)
-    found = []
+    losses = []
     for stream in topology.streams:
         for region in regions:
             name = physical.physical_name(stream, Role.WRITE, region)
@@ -66,12 +66,12 @@ async def measure_losses(
                 for part in stream.physical
                 if part.role in {Role.READ, Role.ORDER}
             )
-            seen = {one: observed.streams[one] for one in readers if one in observed.streams}
-            readers = [one for one, held in seen.items() if held.config.mirror_name is None]
-            if name in observed.missing or any(name in seen[one].config.source_names for one in readers):
+            seen = {reader: observed.streams[reader] for reader in readers if reader in observed.streams}
+            readers = [reader for reader, held in seen.items() if held.config.mirror_name is None]
+            if name in observed.missing or any(name in seen[reader].config.source_names for reader in readers):
                 cursors, waiting = await gauges.cursors(name, readers)
-                found.append(RegionLoss(stream=name, region=region, readers=cursors, waiting=waiting))
-    return tuple(found)
+                losses.append(RegionLoss(stream=name, region=region, readers=cursors, waiting=waiting))
+    return tuple(losses)
 
 
 async def _answers(url: str) -> str | None:

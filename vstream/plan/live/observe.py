@@ -62,7 +62,7 @@ async def connect_all(
     opened = await asyncio.gather(
         *(_open(region.name, endpoints.get(region.name), timeout, on_open) for region in topology.regions)
     )
-    connections = {region.name: one for region, one in zip(topology.regions, opened, strict=True)}
+    connections = {region.name: connection for region, connection in zip(topology.regions, opened, strict=True)}
     try:
         for region in topology.regions:
             connection = connections[region.name]
@@ -71,7 +71,7 @@ async def connect_all(
         await _check_accounts(topology, connections)
         yield connections
     finally:
-        await asyncio.gather(*(one.close() for one in opened if isinstance(one, Connection)))
+        await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
 
 
 def _check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
@@ -160,7 +160,7 @@ async def _check_accounts(topology: Topology, connections: Mapping[str, Connecti
     """Raises VstreamError where whoever connects to one region is in the account of another."""
     if not profile_of(topology).has_region_accounts:
         return
-    opened = [one for one in connections.values() if isinstance(one, Connection)]
+    opened = [connection for connection in connections.values() if isinstance(connection, Connection)]
     for connection, account in zip(opened, await asyncio.gather(*map(account_name, opened)), strict=True):
         expected = naming.region_account(connection.region)
         if account.startswith(REGION_ACCOUNT_PREFIX) and account != expected:
@@ -222,8 +222,8 @@ async def observe(
     """Everything that a plan compares with. Raises VstreamError if the streams cannot be listed."""
     connection = any_connection(connections)
     account = await account_name(connection)
-    known = {region.name for region in topology.regions}
-    leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
+    known_regions = {region.name for region in topology.regions}
+    leaving = [endpoint for region, endpoint in endpoints.items() if region not in known_regions]
     accounts = physical.accounts_of(topology)
     is_signed = topology.security is Security.OPERATOR
     check_mode(topology, account)
@@ -247,17 +247,17 @@ async def observe(
     # Its API is still its own: perhaps the topology runs there in one account.
     if profile_of(topology).has_hidden_accounts and here is not None and not (leads_elsewhere(here) or is_joined):
         own = await _own(connection)
-        if any(one.config.owner == topology.name for one in own.values()):
+        if any(stream.config.owner == topology.name for stream in own.values()):
             return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
     asked = (
         # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found there.
         *(
-            one
-            for one in accounts
+            hidden_account
+            for hidden_account in accounts
             if (
                 not (topology.has_accounts and leads_elsewhere(here))
-                if one is None
-                else is_reachable(one, here, asking)
+                if hidden_account is None
+                else is_reachable(hidden_account, here, asking)
             )
         ),
         *(leaving_accounts(topology, here, asking) if topology.has_accounts else ()),
@@ -279,7 +279,7 @@ async def _consumers(
     topology: Topology, streams: Mapping[str, ObservedStream], admin: JetStreamAdmin
 ) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
     """The durables of the streams that are read from, where there are any, and those that did not answer."""
-    wanted = {
+    read_streams = {
         physical.read_stream_in(stream, region)
         for stream in topology.streams
         if stream.consumers
@@ -287,9 +287,12 @@ async def _consumers(
     }
     asked = sorted(
         name
-        for name, one in streams.items()
-        if one.consumers
-        and (name in wanted or (one.config.owner == topology.name and one.config.metadata.get(ROLE_KEY) in _READ_FROM))
+        for name, stream in streams.items()
+        if stream.consumers
+        and (
+            name in read_streams
+            or (stream.config.owner == topology.name and stream.config.metadata.get(ROLE_KEY) in _READ_FROM)
+        )
     )
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
@@ -299,21 +302,21 @@ async def _consumers(
 
     answers = dict(zip(asked, await asyncio.gather(*map(listed, asked)), strict=True))
     silent = [f"{name} > {durable}" for name, (_, missing) in answers.items() for durable in missing]
-    return {name: found for name, (found, _) in answers.items()}, tuple(silent)
+    return {name: consumers for name, (consumers, _) in answers.items()}, tuple(silent)
 
 
 def _unknown_regions(
     topology: Topology, streams: Iterable[ObservedStream], endpoints: Mapping[str, Endpoint]
 ) -> frozenset[str]:
     """Regions where streams of *topology* live, and of whose servers nothing is known."""
-    known = {region.name for region in topology.regions} | endpoints.keys() | {*topology.clusters}
+    known_regions = {region.name for region in topology.regions} | endpoints.keys() | {*topology.clusters}
     regions = {
-        one.config.metadata[REGION_KEY]
-        for one in streams
-        if one.config.owner == topology.name and REGION_KEY in one.config.metadata
+        stream.config.metadata[REGION_KEY]
+        for stream in streams
+        if stream.config.owner == topology.name and REGION_KEY in stream.config.metadata
     }
     return frozenset(
-        f"the servers of region `{region}`, which the topology does not have" for region in regions - known
+        f"the servers of region `{region}`, which the topology does not have" for region in regions - known_regions
     )
 
 
@@ -336,7 +339,7 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     Raises VstreamError if it does not, or if the topology says another account.
     """
     streams, missing = await JetStreamAdmin(connection).streams()
-    is_here = any(one.config.owner == topology.name for one in streams.values())
+    is_here = any(stream.config.owner == topology.name for stream in streams.values())
     if profile_of(topology).has_physical_names and is_here:
         raise VstreamError(
             f"the streams of `{topology.name}` are in account `{account}`, not in `{physical.client_account(topology)}`",
@@ -378,7 +381,7 @@ async def _listed(
     }
     # Who is in another domain knows nothing of this one's streams: they are as those that do not answer.
     in_domains = profile_of(topology).has_domains
-    asked = [one for one in accounts if not in_domains or one in reached]
+    asked = [account for account in accounts if not in_domains or account in reached]
     away = [
         part.name
         for stream in topology.streams

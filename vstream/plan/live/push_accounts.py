@@ -55,7 +55,7 @@ class SignedAccounts:
         servers: Collection[str],
         monitors: Sequence[str],
     ) -> None:
-        self._claims = [one for one in claims if one["name"] != SYSTEM_ACCOUNT]
+        self._claims = [claim for claim in claims if claim["name"] != SYSTEM_ACCOUNT]
         self._signer = signer
         self._system = system
         self._servers = frozenset(servers)
@@ -66,9 +66,9 @@ class SignedAccounts:
         """See MappingAdmin."""
         connection = await _connected(self._system)
         try:
-            accounts = [one["sub"] for one in self._claims]
-            found = await asyncio.gather(*(self._stored(connection, one) for one in accounts))
-            stored = dict(zip(accounts, found, strict=True))
+            accounts = [account["sub"] for account in self._claims]
+            stored_claims = await asyncio.gather(*(self._stored(connection, account) for account in accounts))
+            stored = dict(zip(accounts, stored_claims, strict=True))
             for stage in push_stages(self._claims, stored, len(self._servers)):
                 for claims in stage:
                     await self._push(connection, claims)
@@ -81,9 +81,9 @@ class SignedAccounts:
         answers = await _answers(
             connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"", lambda some: len(some) >= len(self._servers)
         )
-        found = [jwt.decode(one.decode()) for one in answers if one]
-        self._issued = max([self._issued, *(int(one.get("iat", 0)) for one in found)])
-        return found
+        claims = [jwt.decode(token.decode()) for token in answers if token]
+        self._issued = max([self._issued, *(int(token.get("iat", 0)) for token in claims)])
+        return claims
 
     async def _push(self, connection: Connection, claims: Claims) -> None:
         """Raises VstreamError unless every server has confirmed. Servers keep the token that was issued last."""
@@ -91,23 +91,23 @@ class SignedAccounts:
         fresh = {key: value for key, value in claims.items() if key not in {"iss", "jti"}} | {"iat": self._issued}
         token = self._signer.sign(fresh, SIGNER)
         answers = [
-            json.loads(one)
-            for one in await _answers(
+            json.loads(answer)
+            for answer in await _answers(
                 connection,
                 _UPDATE,
                 token.encode(),
-                lambda some: self._servers <= {json.loads(one)["server"]["name"] for one in some},
+                lambda some: self._servers <= {json.loads(answer)["server"]["name"] for answer in some},
             )
         ]
         account = claims["name"]
-        for one in answers:
-            if one.get("data", {}).get("code") != _OK:
-                reason = (one.get("error") or {}).get("description", "no reason given")
+        for answer in answers:
+            if answer.get("data", {}).get("code") != _OK:
+                reason = (answer.get("error") or {}).get("description", "no reason given")
                 raise VstreamError(
-                    f"server `{one['server']['name']}` refuses account `{account}`: {reason}",
+                    f"server `{answer['server']['name']}` refuses account `{account}`: {reason}",
                     hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`)",
                 )
-        if silent := sorted(self._servers - {one["server"]["name"] for one in answers}):
+        if silent := sorted(self._servers - {answer["server"]["name"] for answer in answers}):
             raise VstreamError(
                 f"account `{account}` was not confirmed by {', '.join(silent)}",
                 hint="start them, or give up their region (`--lost`), and apply again: nothing is half done",
@@ -139,8 +139,8 @@ class SequentialPush:
 
     async def load(self) -> None:
         """See MappingAdmin."""
-        for one in self._admins:
-            await one.load()
+        for admin in self._admins:
+            await admin.load()
 
 
 def account_admin(
@@ -163,9 +163,9 @@ def account_admin(
         SignedAccounts(
             claims,
             signer,
-            system={one: endpoint for one, endpoint in system.items() if one in regions},
+            system={region: endpoint for region, endpoint in system.items() if region in regions},
             servers={name for region, name in servers if region in regions or not in_domains},
-            monitors=[url for one, urls in monitors.items() if one in regions for url in urls],
+            monitors=[url for region, urls in monitors.items() if region in regions for url in urls],
         )
         for regions in groups
     ]
@@ -177,12 +177,14 @@ def push_stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]
     first: list[Claims] = []
     second: list[Claims] = []
     third: list[Claims] = []
-    for claims in sorted(desired, key=lambda one: bool(one["nats"].get("mappings"))):  # that of clients last
-        found = stored.get(claims["sub"], ())
-        if len(found) >= servers and all(mark_of(one) == mark_of(claims) for one in found):
+    for claims in sorted(
+        desired, key=lambda held_claims: bool(held_claims["nats"].get("mappings"))
+    ):  # that of clients last
+        held = stored.get(claims["sub"], ())
+        if len(held) >= servers and all(mark_of(held_claims) == mark_of(claims) for held_claims in held):
             continue
-        ours = [one for one in found if one.get("iss") == claims.get("iss")]
-        newest = max(ours, key=lambda one: int(one.get("iat", 0)), default=None)
+        ours = [held_claims for held_claims in held if held_claims.get("iss") == claims.get("iss")]
+        newest = max(ours, key=lambda held_claims: int(held_claims.get("iat", 0)), default=None)
         if newest is None:
             first.append({**claims, "nats": {**claims["nats"], "imports": [], "mappings": {}}})
             second.append(claims)
@@ -208,9 +210,9 @@ async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None
 
 def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
     """*endpoint*, logging in to the system account with the file *credentials*."""
-    known = resolve_context(endpoint) if endpoint.context else endpoint
+    resolved = resolve_context(endpoint) if endpoint.context else endpoint
     return replace(
-        known, creds=credentials, nkey=None, user=None, password=None, password_env=None, token=None, token_env=None
+        resolved, creds=credentials, nkey=None, user=None, password=None, password_env=None, token=None, token_env=None
     )
 
 
@@ -229,18 +231,18 @@ async def _answers(
     connection: Connection, subject: str, payload: bytes, is_enough: Callable[[list[bytes]], bool]
 ) -> list[bytes]:
     """What all servers answer, up to that with which there is enough, or until time is up."""
-    client, found = connection.client, list[bytes]()
+    client, answers = connection.client, list[bytes]()
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     try:
         await client.publish(subject, payload, reply=inbox)
         try:
             async with asyncio.timeout(_ANSWERS):
-                while not found or not is_enough(found):
-                    found.append((await subscription.next_msg(timeout=_ANSWERS)).data)
+                while not answers or not is_enough(answers):
+                    answers.append((await subscription.next_msg(timeout=_ANSWERS)).data)
         except TimeoutError:
             pass
     finally:
         if client.is_connected:
             await subscription.unsubscribe()
-    return found
+    return answers

@@ -56,12 +56,12 @@ def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffCo
         if before is None or after is None:
             continue
         origin = context.streams.get(before.stream)
-        wanted = _subjects_taken(after)
+        subjects_after = _subjects_taken(after)
         for subject in _subjects_taken(before):
             is_stored = True
             if origin is not None and "subjects" in origin.config.fields:
                 is_stored = any(overlaps(subject, listed) for listed in origin.config.subjects)
-            if is_stored and not any(is_subset(subject, other) for other in wanted):
+            if is_stored and not any(is_subset(subject, pattern) for pattern in subjects_after):
                 return before.stream, subject
     return None
 

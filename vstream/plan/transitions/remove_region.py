@@ -95,14 +95,14 @@ class RegionLoss:
 
     def __str__(self) -> str:
         """What is lost, as a sentence."""
-        known = {name: seq for name, seq in self.readers.items() if seq is not None}
-        most = max(known.values(), default=0)
+        positions = {name: seq for name, seq in self.readers.items() if seq is not None}
+        most = max(positions.values(), default=0)
         held = ", ".join(f"`{name}` has {_share(seq, most)}" for name, seq in sorted(self.readers.items()))
         text = f"what was acknowledged in `{self.region}` after sequence {most:,} of `{self.stream}`"
         if self.waiting:
             text += f", {self.waiting:,} messages at least,"
         text += f" is lost; up to there {held}"
-        if behind := [name for name, seq in known.items() if seq < most]:
+        if behind := [name for name, seq in positions.items() if seq < most]:
             text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will never get the rest"
         return text
 

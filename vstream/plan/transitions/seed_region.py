@@ -118,9 +118,9 @@ def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> Str
 
 
 def _copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
-    kept = {key: value for key, value in stream.config.fields.items() if key not in _NOT_FOR_COPIES}
+    fields = {key: value for key, value in stream.config.fields.items() if key not in _NOT_FOR_COPIES}
     metadata: dict[str, Json] = {**stream.config.metadata, COPY_KEY: donor}
-    return StreamConfig(name=stream.config.name, fields={**kept, "mirror": {"name": donor}, "metadata": metadata})
+    return StreamConfig(name=stream.config.name, fields={**fields, "mirror": {"name": donor}, "metadata": metadata})
 
 
 def _stop(stream: RenderedStream, donor: str) -> Update:
