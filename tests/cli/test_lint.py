@@ -161,7 +161,7 @@ def test_pipes_are_read_and_one_that_stays_silent_is_given_up(here: Path) -> Non
     os.mkfifo("silent.cfg")
     ran = vstream("lint", "silent.cfg", "--format", "concise", timeout=120)
     assert ran.code == 3
-    assert "nothing more came within 10 seconds" in ran.out
+    assert "no more data within 10 seconds" in ran.out
     piped = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m vstream lint <(cat {BLOG}) --format json"],
         capture_output=True,

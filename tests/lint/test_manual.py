@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from typing import Any
 
 import pytest
 
 from tests.support.paths import ROOT
-from vstream.lint import manual, rules
+from vstream.lint import manual, rules, selection
 from vstream.lint.registry import Rule
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
@@ -62,3 +63,18 @@ def test_the_documentation_is_up_to_date() -> None:
 
 def test_every_page_has_a_summary_of_one_sentence() -> None:
     assert [page.code for page in manual.PAGES.values() if not page.summary.endswith(".")] == []
+
+
+def test_the_codes_that_can_be_selected_are_those_of_the_manual() -> None:
+    assert selection.known_codes() == manual.CODES
+
+
+def test_retired_codes_are_never_used_again_and_name_what_replaced_them() -> None:
+    for code, note in selection.RETIRED.items():
+        assert code not in manual.CODES
+        (replacement,) = re.findall(r"VS\d{3}", note)
+        assert replacement in manual.CODES
+
+
+def test_every_code_belongs_to_a_group() -> None:
+    assert {selection.group_of(code) for code in manual.CODES} == set(selection.GROUPS)

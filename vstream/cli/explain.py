@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
+
+from vstream.audit.codes import CHAPTER as AUDIT
+from vstream.health.doctor.examine import CHAPTER as DOCTOR
+from vstream.lint.manual import CHAPTERS
+from vstream.lint.selection import RETIRED
 
 
 def command(
@@ -17,13 +23,7 @@ def command(
 
     Examples: `vstream explain`, `vstream explain VS303`
     """
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    from vstream.audit.codes import CHAPTER  # noqa: PLC0415
-    from vstream.health.doctor.examine import CHAPTER as DOCTOR  # noqa: PLC0415
-    from vstream.lint.manual import CHAPTERS  # noqa: PLC0415 - all rules
-
-    chapters = (*CHAPTERS, CHAPTER, DOCTOR)
+    chapters = (*CHAPTERS, AUDIT, DOCTOR)
     pages = {page.code: page for chapter in chapters for page in chapter.pages}
     if code is None:
         for chapter in chapters:
@@ -31,15 +31,17 @@ def command(
             for page in chapter.pages:
                 typer.echo(f"  {page.code}  {page.severity.value:<7}  {page.name}")
         return
-    wanted = code.strip().lower()
-    found = [page for page in pages.values() if wanted in {page.code.lower(), page.name}]
-    if not found:
-        close = get_close_matches(
-            wanted, [one for page in pages.values() for one in (page.code.lower(), page.name)], n=1
-        )
-        hint = f"did you mean `{close[0].upper() if close[0].upper() in pages else close[0]}`?" if close else ""
+    word = code.strip().lower()
+    if word.upper() in RETIRED:
+        typer.echo(f"{word.upper()} is retired: {RETIRED[word.upper()]}")
+        return
+    chosen = [page for page in pages.values() if word in {page.code.lower(), page.name}]
+    if not chosen:
+        names = [name for page in pages.values() for name in (page.code.lower(), page.name)]
+        close = next(iter(get_close_matches(word, names, n=1)), None)
+        hint = f"did you mean `{close.upper() if close.upper() in pages else close}`?" if close else None
         raise typer.BadParameter(
             f"there is no `{code}`; {hint or '`vstream explain` lists all codes'}", param_hint="CODE"
         )
-    texts = (f"{page.code} {page.name} ({page.severity.value})\n\n{page.text}" for page in found)
+    texts = (f"{page.code} {page.name} ({page.severity.value})\n\n{page.text}" for page in chosen)
     typer.echo("\n\n".join(texts))

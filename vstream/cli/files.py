@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 
 from vstream.lint import detect
 from vstream.lint.read import Source
+from vstream.lint.selection import matches_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 STDIN = "<stdin>"
+BUNDLE_MARKER = ".vstream-bundle"
+"""The file that `vstream render` leaves in a directory of its own."""
 PATIENCE = 10.0
 """Seconds that a pipe may take; standard input may take any time."""
 
@@ -25,17 +28,19 @@ _SUFFIXES = frozenset({".conf", ".cfg", ".json", ".jwt", ".yaml", ".yml"})
 _CHUNK = 1 << 20
 
 
-def read_sources(names: Iterable[str]) -> Iterator[Source]:
+def read_sources(names: Iterable[str], *, roots: Roots | None = None, exclude: Sequence[str] = ()) -> Iterator[Source]:
     """
     Read *names*: files, directories with everything in them, patterns that no shell expanded, `-`.
 
-    Reads each file once. Never raises: a file that cannot be read is a source with a problem.
+    Each file once. Links in directories that lead out of *roots* are passed over, and so is what matches *exclude*.
+    Never raises: what cannot be read is a source with a problem.
     """
     seen: set[str] = set()
-    for name, is_named in _expand(names):
+    for name, is_named in _expand(names, exclude):
         if name not in seen:
             seen.add(name)
-            yield _source(name, is_named=is_named)
+            if is_named or roots is None or roots.hold(name):
+                yield _source(name, is_named=is_named)
 
 
 def read_included(name: str) -> bytes:
@@ -43,28 +48,69 @@ def read_included(name: str) -> bytes:
     return _read_bounded(Path(name), monotonic() + PATIENCE)
 
 
-def _expand(names: Iterable[str]) -> Iterator[tuple[str, bool]]:
+class Roots:
+    """The directories that files may lie in: the repositories of the given names, or else their directories."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._roots = {_root_of(Path("." if name in {"-", STDIN} else name)) for name in names}
+
+    def hold(self, name: str) -> bool:
+        """Whether *name*, with every link on the way resolved, is in one of them."""
+        path = Path(name).resolve()
+        return any(path.is_relative_to(root) for root in self._roots)
+
+    def read(self, name: str) -> bytes:
+        """As `read_included`, of what is in one of them. Raises ValueError for anything else."""
+        if not self.hold(name):
+            raise ValueError("it is outside of the repository, or of the directory of the given files")
+        return read_included(name)
+
+
+def _root_of(path: Path) -> Path:
+    directory = path
+    # A pattern, or a file: what is around it.
+    while not directory.is_dir():
+        directory = directory.parent
+    whole = directory.resolve()
+    return next((parent for parent in (whole, *whole.parents) if (parent / ".git").exists()), whole)
+
+
+def _expand(names: Iterable[str], exclude: Sequence[str]) -> Iterator[tuple[str, bool]]:
     for name in names:
         if name == "-":
             yield STDIN, True
             continue
         path = os.path.normpath(name)
         if Path(path).is_dir():
-            yield from ((file, False) for file in _walk(path))
+            yield from ((file, False) for file in _walk(path, exclude))
         elif not Path(path).exists() and glob.has_magic(name):
             matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
-            yield from _expand(matches) if matches else [(path, True)]
+            yield from _expand(matches, exclude) if matches else [(path, True)]
         else:
             yield path, True
 
 
-def _walk(directory: str) -> Iterator[str]:
-    """The files in *directory* that may be ours, sorted. Skips hidden directories and links to directories."""
-    for parent, directories, files in os.walk(directory):
-        directories[:] = sorted(name for name in directories if not name.startswith("."))
+def _walk(directory: str, exclude: Sequence[str]) -> Iterator[str]:
+    """
+    The files in *directory* that may be ours, sorted.
+
+    Not those in hidden directories or in what `vstream render` has written, and no links to directories.
+    """
+    for place, directories, files in os.walk(directory):
+        if place != directory and BUNDLE_MARKER in files:
+            directories.clear()
+            continue
+        directories[:] = sorted(
+            name for name in directories if not name.startswith(".") and not _is_excluded(Path(place, name), exclude)
+        )
         for file in sorted(files):
-            if Path(file).suffix.lower() in _SUFFIXES and not file.startswith("."):
-                yield os.path.normpath(Path(parent, file))
+            path = Path(place, file)
+            if path.suffix.lower() in _SUFFIXES and not file.startswith(".") and not _is_excluded(path, exclude):
+                yield os.path.normpath(path)
+
+
+def _is_excluded(path: Path, exclude: Sequence[str]) -> bool:
+    return any(matches_file(os.path.normpath(path), pattern) for pattern in exclude)
 
 
 def _source(name: str, *, is_named: bool) -> Source:

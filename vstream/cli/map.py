@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vstream.cli import files as input_files
 from vstream.cli.exit_codes import NO
+from vstream.cli.views import console, mapping
+from vstream.cli.views.cleaning import clean
+from vstream.cli.views.diagnostics import place
 from vstream.cli.views.json_output import print_json
+from vstream.errors import InvalidInputError, VstreamError
+from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.read import Source, gather
+from vstream.lint.simulate import simulate
+from vstream.subjects.algebra import is_literal
+from vstream.topology.bundle import loaded_path, placeholder_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,13 +56,6 @@ def command(
 
     Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`
     """
-    from vstream.cli.views import (  # noqa: PLC0415
-        console,
-        mapping,
-    )
-    from vstream.lint.simulate import simulate  # noqa: PLC0415 - the whole core
-    from vstream.subjects.algebra import is_literal  # noqa: PLC0415
-
     if not is_literal(subject):
         message = f"`{subject}` is not a subject that one can publish to: no wildcards, spaces or empty tokens"
         raise typer.BadParameter(message, param_hint="SUBJECT")
@@ -70,16 +73,8 @@ def command(
 
 
 def _workspace(names: Sequence[str]) -> Workspace:
-    from vstream.cli import files  # noqa: PLC0415
-    from vstream.cli.lint import surroundings  # noqa: PLC0415
-    from vstream.cli.views.cleaning import clean  # noqa: PLC0415
-    from vstream.errors import InvalidInputError, VstreamError  # noqa: PLC0415
-    from vstream.lint.load_topology import load, render_bundle  # noqa: PLC0415
-    from vstream.lint.read import Source, gather  # noqa: PLC0415
-    from vstream.topology.bundle import loaded_path, placeholder_for  # noqa: PLC0415
 
-    around = surroundings()
-    gathered = gather(files.read_sources(names), read=around.read, env=around.env)
+    gathered = gather(input_files.read_sources(names), read=input_files.read_included)
     topology = None
     for source in gathered.topologies:
         if topology is not None:
@@ -94,42 +89,39 @@ def _workspace(names: Sequence[str]) -> Workspace:
         )
         gathered.servers += more.servers
         gathered.claims += more.claims
-    unreadable = next((one for one in gathered.diagnostics if one.code == "VS004" and one.span), None)
+    unreadable = next((finding for finding in gathered.diagnostics if finding.code == "VS004"), None)
     if unreadable is not None and unreadable.span:
         raise VstreamError(f"{clean(unreadable.span.file)}: {unreadable.message}", hint=unreadable.hint)
-    if any(one.is_error for one in gathered.diagnostics):
+    if any(finding.is_error for finding in gathered.diagnostics):
         raise InvalidInputError(gathered.diagnostics)
     return gathered.workspace(topology)
 
 
 def _block(workspace: Workspace, account: str | None) -> MappingsBlock:
     """The mappings that are meant. Raises VstreamError where that is not clear."""
-    from vstream.cli.views.diagnostics import place  # noqa: PLC0415
-    from vstream.errors import VstreamError  # noqa: PLC0415
-
-    found = [one for one in workspace.blocks if account is None or one.account == account]
-    if len(found) == 1:
-        return found[0]
-    accounts = sorted({one.account for one in workspace.blocks if one.account})
-    if not found:
-        known = f"the accounts with mappings are {', '.join(accounts)}" if accounts else "name a file with `mappings`"
-        raise VstreamError("the files have no mappings" + (f" of account `{account}`" if account else ""), hint=known)
-    places = ", ".join(place(one.key_span) for one in found[:5])
+    blocks = [block for block in workspace.blocks if account is None or block.account == account]
+    if len(blocks) == 1:
+        return blocks[0]
+    accounts = sorted({block.account for block in workspace.blocks if block.account})
+    if not blocks:
+        hint = f"the accounts with mappings are {', '.join(accounts)}" if accounts else "name a file with `mappings`"
+        raise VstreamError("the files have no mappings" + (f" of account `{account}`" if account else ""), hint=hint)
+    places = ", ".join(place(block.key_span) for block in blocks[:5])
     hint = f"choose one with --account: {', '.join(accounts)}" if len(accounts) > 1 else "name one file"
-    raise VstreamError(f"the files have {len(found)} blocks of mappings: {places}", hint=hint)
+    raise VstreamError(f"the files have {len(blocks)} blocks of mappings: {places}", hint=hint)
 
 
 def _cluster(workspace: Workspace, block: MappingsBlock, region: str | None) -> str | None:
     """The cluster of *region*; without one, that of the only server."""
-    from vstream.cli.views import console  # noqa: PLC0415
-
     if region is None:
-        names = {one.cluster_name.text for one in workspace.servers if one.cluster_name and one.cluster_name.text}
+        names = {server.cluster_name.text for server in workspace.servers if server.cluster_name}
+        names.discard(None)
         return names.pop() if len(names) == 1 else None
-    by_region = {one.name: one.cluster for one in workspace.topology.regions} if workspace.topology else {}
+    regions = workspace.topology.regions if workspace.topology else ()
+    by_region = {known.name: known.cluster for known in regions}
     cluster = by_region.get(region, region)
-    known = workspace.cluster_names or sorted({name for one in block.entries for name in one.clusters})
-    if known and cluster not in known:
+    clusters = workspace.cluster_names or sorted({name for entry in block.entries for name in entry.clusters})
+    if clusters and cluster not in clusters:
         named = "no cluster is called" if workspace.cluster_names else "no rule names the cluster"
-        console.print_note(f"note: {named} `{cluster}`; there are {', '.join(known)}", style="yellow")
+        console.print_note(f"note: {named} `{cluster}`; there are {', '.join(clusters)}", style="yellow")
     return cluster

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli import options
+from vstream.cli.files import BUNDLE_MARKER
 from vstream.cli.servers import find_signer
 from vstream.cli.views.console import print_note
 from vstream.errors import VstreamError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import Artifact, Bundle
     from vstream.topology.model import Topology
 
-_MARKER = ".vstream-bundle"
 _PRIVATE = 0o600
 
 
@@ -69,11 +69,11 @@ def write_bundle(bundle: Bundle, directory: Path) -> int:
     Nothing outside of *directory* is touched, whatever links and lists of files lie in it. Raises VstreamError for a
     directory that has other things in it.
     """
-    marker = directory / _MARKER
+    marker = directory / BUNDLE_MARKER
     paths = {artifact.path for artifact in bundle.artifacts}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _check_no_links(directory, PurePosixPath(_MARKER))
+        _check_no_links(directory, PurePosixPath(BUNDLE_MARKER))
         if any(directory.iterdir()) and not marker.is_file():
             raise VstreamError(
                 f"{directory} has files that vstream did not write", hint="name an empty or new directory with -o"
@@ -100,7 +100,7 @@ def _check_no_links(directory: Path, path: PurePosixPath) -> None:
     """Raises VstreamError if *path* leads out of *directory*, or may lead out of it."""
     if path.is_absolute() or ".." in path.parts:
         raise VstreamError(
-            f"{directory / _MARKER} lists a file outside of {directory}: {path}", hint=f"remove {directory}"
+            f"{directory / BUNDLE_MARKER} lists a file outside of {directory}: {path}", hint=f"remove {directory}"
         )
     for part in (path, *path.parents):
         if part.parts and (directory / part).is_symlink():

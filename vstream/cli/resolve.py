@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vstream.cli import options
+from vstream.cli.views import resolve as view
+from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
+from vstream.errors import UnknownNameError
+from vstream.topology import physical
 
 if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
@@ -29,18 +33,14 @@ def command(
 
     Examples: `vstream resolve foo`, `nats consumer add $(vstream resolve foo --region west) worker`
     """
-    from vstream.cli.views import resolve as view  # noqa: PLC0415
-    from vstream.cli.views.console import stdout  # noqa: PLC0415
-    from vstream.errors import UnknownNameError  # noqa: PLC0415
-
-    wanted = options.load_topology(topology).require()
-    found = next((one for one in wanted.streams if one.name == stream), None)
-    if found is None:
-        names = ", ".join(one.name for one in wanted.streams)
+    declared = options.load_topology(topology).require()
+    virtual = next((candidate for candidate in declared.streams if candidate.name == stream), None)
+    if virtual is None:
+        names = ", ".join(candidate.name for candidate in declared.streams)
         raise UnknownNameError(f"there is no virtual stream `{stream}`", hint=f"there are {names}" if names else None)
-    if region is not None and region not in found.regions:
-        raise UnknownNameError(f"`{stream}` is not in region `{region}`", hint=f"it is in {', '.join(found.regions)}")
-    places = [_place(wanted, found, one) for one in found.regions if region in {None, one}]
+    if region is not None and region not in virtual.regions:
+        raise UnknownNameError(f"`{stream}` is not in region `{region}`", hint=f"it is in {', '.join(virtual.regions)}")
+    places = [_describe_place(declared, virtual, name) for name in virtual.regions if region in {None, name}]
     if output == "json":
         print_json("resolve", {"regions": places})
     elif region is not None:
@@ -49,9 +49,7 @@ def command(
         stdout().print(view.table(places))
 
 
-def _place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
-    from vstream.topology import physical  # noqa: PLC0415
-
+def _describe_place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
     origin = next(iter(stream.origin), None)
     into = physical.write_stream_in(stream, region)
     # The home of a homed stream has no mirror of it: there it is read itself.

@@ -2,89 +2,75 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import options
+from vstream.cli import files, options
 from vstream.cli.exit_codes import NO
-from vstream.cli.views.json_output import print_json
+from vstream.cli.lint import LintFormat, find_config, print_report, surroundings
+from vstream.cli.views import console
+from vstream.cli.views import scenario as view
+from vstream.diagnostics import Severity
+from vstream.lint import detect
+from vstream.lint.engine import LintReport, lint
+from vstream.lint.load_scenario import load as load_scenario
+from vstream.lint.read import Source
+from vstream.lint.rules.wording import count
+from vstream.syntax.yaml import MAX_BYTES
 
 if TYPE_CHECKING:
-    from vstream.diagnostics import Finding
+    from vstream.topology.bundle import Bundle
 
-Format = Annotated[str, typer.Option("--format", help="full, concise or json.")]
+Format = Annotated[LintFormat, typer.Option("--format", help="How findings are written.")]
 
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     templates: options.TemplatesDirectory = None,
-    output: Format = "full",
+    output: Format = LintFormat.FULL,
 ) -> None:
     """
     Check a topology file, and everything that it renders to; or a scenario file. Exits with 1 if there are errors.
 
+    It is `vstream lint` of one file: the same rules and settings.
+
     Examples: `vstream validate`, `vstream validate acme.yaml --format json`
     """
-    from vstream.cli import files  # noqa: PLC0415
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.errors import InvalidInputError  # noqa: PLC0415
-    from vstream.lint import detect  # noqa: PLC0415
-    from vstream.lint.load_topology import load, render_bundle  # noqa: PLC0415
-    from vstream.lint.rules.wording import count  # noqa: PLC0415
-    from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
-
     content = options.read_bytes(topology, limit=MAX_BYTES + 1)
-    file = files.STDIN if str(topology) == "-" else str(topology)
-    if detect.detect(content.decode("utf-8", errors="replace"), f"{file}.yaml") is detect.Kind.SCENARIO:
-        _scenario(content, file, output)
-        return
-    loaded = load(content, file)
-    found = loaded.diagnostics
-    rendered = None
-    if loaded.topology is not None and not any(one.is_error for one in found):
-        try:
-            rendered = render_bundle(loaded.topology, templates=templates)
-        except InvalidInputError as error:
-            found = (*found, *error.diagnostics)
-    if show(found, {file: loaded.text}, output):
+    name = files.STDIN if str(topology) == "-" else str(topology)
+    bundles: list[Bundle] = []
+    report = check_file(content, name, templates=templates, bundles=bundles)
+    print_report(report, output)
+    print_error_count(report)
+    if report.has_any(Severity.ERROR):
         raise typer.Exit(NO)
-    if rendered is not None:
+    if bundles:
+        bundle = bundles[0]
         console.print_note(
-            f"{topology} is valid: {count(len(rendered.servers), 'server')}, "
-            f"{count(len(rendered.streams), 'physical stream')}, {count(len(rendered.mappings), 'mapping rule')}"
+            f"{topology} is valid: {count(len(bundle.servers), 'server')}, "
+            f"{count(len(bundle.streams), 'physical stream')}, {count(len(bundle.mappings), 'mapping rule')}"
         )
-
-
-def _scenario(content: bytes, file: str, output: str) -> None:
-    from vstream.cli import files  # noqa: PLC0415
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import scenario as view  # noqa: PLC0415
-    from vstream.lint.load_scenario import load  # noqa: PLC0415
-
-    loaded = load(content, file, files.read_included, os.path.isdir)
-    if show(loaded.diagnostics, loaded.texts, output):
-        raise typer.Exit(NO)
-    console.print_note(f"{file} is valid: {view.outline(loaded.require())}")
-
-
-def show(found: Sequence[Finding], texts: Mapping[str, str], output: str) -> bool:
-    """Print what was found, and how many errors are among it; whether there are any."""
-    from vstream.cli.views import (  # noqa: PLC0415
-        console,
-        diagnostics,
-    )
-
-    if output not in set(diagnostics.FindingFormat):
-        raise typer.BadParameter(f"`{output}` is none of full, concise, json", param_hint="--format")
-    if output == "json":
-        print_json("findings", {"findings": diagnostics.as_json(found)})
     else:
-        for line in diagnostics.full(found, texts) if output == "full" else diagnostics.concise(found):
-            console.stdout().print(line)
-    errors = sum(one.is_error for one in found)
+        loaded = load_scenario(content, name, files.read_included)
+        console.print_note(f"{name} is valid: {view.outline(loaded.require())}")
+
+
+def check_file(
+    content: bytes, name: str, *, templates: Path | None = None, bundles: list[Bundle] | None = None
+) -> LintReport:
+    """What lint says of one topology or scenario. What it renders to is added to *bundles*."""
+    kind = detect.detect(content.decode("utf-8", errors="replace"), f"{name}.yaml")
+    source = Source(
+        name=name, content=content, kind=detect.Kind.SCENARIO if kind is detect.Kind.SCENARIO else detect.Kind.TOPOLOGY
+    )
+    around = surroundings(None, None, templates=templates, rendered=bundles)
+    return lint([source], around, selection=find_config(Path.cwd()).selection)
+
+
+def print_error_count(report: LintReport) -> None:
+    """Say how many errors there are, if there are any."""
+    errors = sum(finding.is_error for finding in report.diagnostics)
     if errors:
         console.print_note(f"{errors} error{'' if errors == 1 else 's'} found")
-    return errors > 0

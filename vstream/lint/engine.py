@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Finding, Related, Severity
 from vstream.errors import InvalidInputError
-from vstream.lint import registry, suppress
+from vstream.lint import registry, secrets, suppress
 from vstream.lint.read import Shown, Source, gather
 from vstream.lint.rules import WORKSPACE_RULES
+from vstream.lint.selection import Selection, known_codes
 from vstream.syntax import yaml
 from vstream.syntax.natsconf import Comment
 from vstream.topology.bundle import placeholder_for
@@ -38,7 +39,8 @@ class Surroundings:
     """What lies outside of the files that were given: other files, the environment, how topologies are read."""
 
     read: Read
-    env: Mapping[str, str]
+    env: Mapping[str, str] | None
+    """The variables of the server's environment; None if nobody said which there are."""
     load: Load
     load_scenario: LoadScenario
     render: Render
@@ -53,10 +55,10 @@ class LintReport:
     files: tuple[str, ...]
     """Those that were checked, sorted: not what they include, not what is none of ours."""
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether there is neither an error nor a warning."""
-        return all(one.severity is Severity.NOTE for one in self.diagnostics)
+    def has_any(self, least: Severity) -> bool:
+        """Whether there is a finding that weighs *least* or more."""
+        weights = list(Severity)
+        return any(weights.index(finding.severity) <= weights.index(least) for finding in self.diagnostics)
 
     @property
     def is_complete(self) -> bool:
@@ -70,15 +72,20 @@ def lint(
     *,
     topology: Topology | None = None,
     server_version: ServerVersion | None = None,
+    selection: Selection | None = None,
 ) -> LintReport:
     """
     Check *sources*, and everything that the topologies among them render to.
 
     *topology* is what the other files are checked against. *server_version* is the oldest server that has
     to understand them; without it, the topology says, or it is 2.10.
+    *selection* says what is reported; by default everything but policy.
     """
     gathered = gather(sources, read=around.read, env=around.env)
-    found = [*gathered.diagnostics, *_judge(gathered.workspace(topology, server_version))]
+    unknown = secrets.unknown_places(gathered.references, around.env or {})
+    judged = _judge(gathered.workspace(topology, server_version))
+    # What a rule says about a value that nobody knows is a guess.
+    found = [*gathered.diagnostics, *(finding for finding in judged if finding.span not in unknown)]
     shown = dict(gathered.shown)
     texts = dict(gathered.texts)
     comments = list(gathered.comments)
@@ -96,20 +103,14 @@ def lint(
         comments += _comments(yaml.parse(source.content, source.name), source.name)
     declared = (*gathered.topologies, *gathered.scenarios)
     placed = {_placed(one, shown): None for one in found}
-    suppressions = suppress.collect(comments, texts, streams, _exists)
-    kept = suppress.apply(placed, suppressions)
+    suppressions = suppress.collect(comments, texts, streams, known_codes())
+    kept = suppress.apply(_merge_places(placed), suppressions)
+    reported = (selection or Selection()).apply(secrets.mask(finding, around.env or {}) for finding in kept)
     return LintReport(
-        diagnostics=tuple(sorted(kept, key=Finding.sort_key)),
+        diagnostics=tuple(sorted(reported, key=Finding.sort_key)),
         texts=texts,
         files=tuple(sorted({*gathered.checked, *(source.name for source in declared)})),
     )
-
-
-def _exists(code: str) -> bool:
-    """Whether there is a rule of that code."""
-    from vstream.lint.manual import CODES  # noqa: PLC0415 - the rules of topologies too, which few runs need
-
-    return code in CODES
 
 
 def _comments(document: Document, file: str) -> list[Comment]:
@@ -161,6 +162,17 @@ class _Declared:
 def _included(name: str) -> bytes:
     """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
     return (placeholder_for(name) or "").encode()
+
+
+def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """*findings* with one for each cause: what nine rendered servers have from one line of a topology is said once."""
+    merged: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key = (finding.code, finding.severity, finding.where, finding.message, finding.hint)
+        earlier = merged.get(key)
+        related = finding.related if earlier is None else tuple(dict.fromkeys((*earlier.related, *finding.related)))
+        merged[key] = replace(finding if earlier is None else earlier, related=related)
+    yield from merged.values()
 
 
 def _placed(diagnostic: Finding, shown: Mapping[str, Shown]) -> Finding:

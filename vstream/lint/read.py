@@ -18,6 +18,7 @@ from vstream.lint.detect import Kind, nearest_option
 from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
 from vstream.lint.reading.nodes import table
+from vstream.lint.secrets import as_given_later
 from vstream.lint.workspace import DEFAULT_SERVER_VERSION, ConsumerFile, StreamFile, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from vstream.lint.workspace import MappingsBlock, ServerConf
     from vstream.syntax.json_types import Json
-    from vstream.syntax.natsconf import Comment
+    from vstream.syntax.natsconf import Comment, Reference
     from vstream.syntax.yaml import Document
     from vstream.topology.model import ServerVersion, Topology
 
@@ -50,6 +51,8 @@ class Source:
     content: bytes = b""
     problem: Finding | None = None
     is_named: bool = True
+    kind: Kind | None = None
+    """What it is, where whoever gives it knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,7 @@ class Gathered:
     texts: dict[str, str] = field(default_factory=dict)
     """The text of every file, for what is shown of it."""
     comments: list[Comment] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
     shown: dict[str, Shown] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
     """The files that had something to check, but for the topologies and scenarios."""
@@ -99,14 +103,14 @@ def gather(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | No
 
     *read* is called for the files they include, with names relative to where the sources' names are.
     """
-    gatherer = _Gatherer(read, env or {})
+    gatherer = _Gatherer(read, env)
     for source in sources:
         gatherer.add(source)
     return gatherer.gathered
 
 
 class _Gatherer:
-    def __init__(self, read: Read, env: Mapping[str, str]) -> None:
+    def __init__(self, read: Read, env: Mapping[str, str] | None) -> None:
         self.gathered = Gathered()
         self._read = read
         self._env = env
@@ -118,7 +122,7 @@ class _Gatherer:
         if isinstance(text, Finding):
             self.gathered.diagnostics.append(text)
             return
-        kind = detect.detect(text, source.name, is_named=source.is_named)
+        kind = source.kind or detect.detect(text, source.name, is_named=source.is_named)
         self.gathered.texts[source.name] = text
         match kind:
             case Kind.TOPOLOGY:
@@ -236,7 +240,9 @@ class _Gatherer:
         including = _Including(self._read, self._included, self.gathered.texts, len(text), marks)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
         self.gathered.checked.append(source.name)
-        self.gathered.diagnostics += document.diagnostics
+        is_given = self._env is not None
+        self.gathered.diagnostics += document.diagnostics if is_given else as_given_later(document.diagnostics)
+        self.gathered.references += document.references
         self.gathered.comments += document.comments
         conf = servers.server_conf(document, source.name, including.names, self._blocks)
         self.gathered.servers.append(conf)

@@ -1,6 +1,8 @@
 """
 Suppressions: `# vstream: ignore[VS303] reason`, on the line of a finding or alone on the line above it.
 
+`# vstream: ignore-file[VS303] reason` counts for the whole file, wherever it is.
+
 JSON has no comments. A stream configuration has metadata instead: `"vstream.ignore": "VS210 reason"`, several
 of them separated by `;`, for findings anywhere in that configuration. Claims and tokens cannot be annotated.
 
@@ -15,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Finding, Severity, Span
+from vstream.lint.selection import RETIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from vstream.lint.workspace import StreamFile
     from vstream.syntax.natsconf import Comment
@@ -26,7 +29,8 @@ KEY: Final = "vstream.ignore"
 CODE: Final = "VS009"
 
 _MARK: Final = re.compile(r"vstream\s*:\s*ignore\b")
-_DIRECTIVE: Final = re.compile(r"\s*vstream\s*:\s*ignore\s*\[([^\]]*)\]\s*(.*)", re.DOTALL)
+_DIRECTIVE: Final = re.compile(r"\s*vstream\s*:\s*ignore(-file)?\s*\[([^\]]*)\]\s*(.*)", re.DOTALL)
+_LAST_LINE: Final = 1 << 40
 _IN_METADATA: Final = re.compile(r"\s*((?:VS\w{3}[\s,]*)+)(.*)", re.DOTALL)
 _CODE: Final = re.compile(r"VS[1-9]\d\d")
 _SYNTAX: Final = "VS0"
@@ -54,9 +58,9 @@ class Suppressions:
 
 
 def collect(
-    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], exists: Callable[[str], bool]
+    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], known: Collection[str]
 ) -> Suppressions:
-    """What *comments* and the metadata of *streams* suppress; *exists* knows the codes."""
+    """What *comments* and the metadata of *streams* suppress; *known* are the codes that exist."""
     entries: list[Suppression] = []
     problems: list[Finding] = []
     lines: dict[str, list[str]] = {}
@@ -71,8 +75,9 @@ def collect(
         if found is None:
             problems.append(_problem("this suppression names no code", comment.span, _EXAMPLE))
             continue
-        codes = found[1].replace(",", " ").split()
-        entries += _entries(codes, found[2], comment.span, (line, line), exists, problems)
+        codes = found[2].replace(",", " ").split()
+        lines_meant = (0, _LAST_LINE) if found[1] else (line, line)
+        entries += _entries(codes, found[3], comment.span, lines_meant, known, problems)
     for stream in streams:
         text = stream.config.metadata.get(KEY)
         if text is not None:
@@ -81,7 +86,7 @@ def collect(
                 found = _IN_METADATA.fullmatch(part)
                 codes = found[1].replace(",", " ").split() if found else [part]
                 area = (whole.line, whole.end_line)
-                entries += _entries(codes, found[2] if found else "", span, area, exists, problems)
+                entries += _entries(codes, found[2] if found else "", span, area, known, problems)
     return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
 
 
@@ -144,7 +149,7 @@ def _entries(
     reason: str,
     span: Span,
     area: tuple[int, int],
-    exists: Callable[[str], bool],
+    known: Collection[str],
     problems: list[Finding],
 ) -> Iterator[Suppression]:
     if not codes:
@@ -154,7 +159,11 @@ def _entries(
     for code in dict.fromkeys(codes):
         if code.startswith(_SYNTAX):
             problems.append(_problem(f"{code} cannot be ignored", span, "correct what it reports"))
-        elif not _CODE.fullmatch(code) or not exists(code):
+        elif code in RETIRED:
+            problems.append(
+                _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or name what replaced it")
+            )
+        elif not _CODE.fullmatch(code) or code not in known:
             problems.append(_problem(f"there is no rule {code[:20]}", span, "`vstream explain` lists all rules"))
         else:
             yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)

@@ -23,10 +23,8 @@ BAD, GOOD = workspaces.fixtures(CODES, ".cfg")
 BAD_CLAIMS, _ = workspaces.fixtures(CODES, ".json")
 BAD = sorted({*BAD, *BAD_CLAIMS})
 TOPOLOGIES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "tests" / "golden").glob("*.yaml")])
-MANY = {"VS360": 200, "VS361": 11_000}
+MANY = {"VS360": 200}
 """How many rules stand for the one in a manual page that has `<N>` in it."""
-WITHOUT_FIXTURES = {"VS361"}
-"""More rules than anybody wants to see in a repository."""
 BLOG = """\
 mappings = {
 "foo.>":[
@@ -136,8 +134,14 @@ def test_what_is_right_is_not_reported(path: Path) -> None:
     assert path.parent.name not in {one.code for one in diagnostics}, workspaces.concise(diagnostics)
 
 
+def test_more_rules_than_a_server_can_search_in_a_millisecond_are_an_error() -> None:
+    rules = "".join(f'"foo.{number}.>": "_vs.foo.{number}.>"\n' for number in range(11_000))
+    diagnostics = found({"m.cfg": f"mappings {{\n{rules}}}\n"})
+    assert {(one.code, one.severity) for one in diagnostics} == {("VS360", Severity.ERROR)}
+
+
 def test_every_rule_has_fixtures() -> None:
-    assert {path.parent.name for path in BAD} | WITHOUT_FIXTURES == set(CODES)
+    assert {path.parent.name for path in BAD} == set(CODES)
     assert {path.parent.name for path in GOOD} == set(CODES)
 
 

@@ -97,6 +97,6 @@ def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> 
 
 
 def test_warnings_leave_a_topology_usable_and_errors_do_not() -> None:
-    loaded = load((FIXTURES / "VS126" / "bad.yaml").read_bytes(), "t.yaml")
+    loaded = load((FIXTURES / "VS120" / "bad.yaml").read_bytes(), "t.yaml")
     assert {one.severity for one in loaded.diagnostics} == {Severity.WARNING}
     assert loaded.require().name == "acme"

@@ -14,12 +14,15 @@ from vstream.capture.verdict.check import check
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO
+from vstream.cli.lint import LintFormat, print_report
 from vstream.cli.scenario import explore, find
 from vstream.cli.scenario import verdict as verdicts
-from vstream.cli.validate import Format, show
+from vstream.cli.validate import Format, print_error_count
 from vstream.cli.views import console, rehearsal
 from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
+from vstream.diagnostics import Severity
+from vstream.lint.engine import LintReport
 from vstream.runner import runner
 
 if TYPE_CHECKING:
@@ -90,7 +93,7 @@ def validate(
     scenarios: Annotated[
         list[str], typer.Argument(help="Scenario files, or names of shipped ones.", metavar="FILE|NAME...")
     ],
-    output: Format = "full",
+    output: Format = LintFormat.FULL,
 ) -> None:
     """
     Check scenario files, and the topologies that they name. Exits with 1 if there are errors.
@@ -100,11 +103,13 @@ def validate(
     loaded = [find.load(name) for name in scenarios]
     diagnostics = list(dict.fromkeys(diagnostic for scenario in loaded for diagnostic in scenario.diagnostics))
     texts = {file: text for scenario in loaded for file, text in scenario.texts.items()}
-    errors = show(diagnostics, texts, output)
+    report = LintReport(diagnostics=tuple(diagnostics), texts=texts, files=tuple(texts))
+    print_report(report, output)
+    print_error_count(report)
     for name, result in zip(scenarios, loaded, strict=True):
         if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
             console.print_note(f"{name} is valid: {view.outline(result.scenario)}")
-    if errors:
+    if report.has_any(Severity.ERROR):
         raise typer.Exit(NO)
 
 

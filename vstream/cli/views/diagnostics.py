@@ -40,11 +40,28 @@ def headline(finding: Finding) -> Text:
 
 
 def full(findings: Sequence[Finding], sources: Mapping[str, str]) -> Iterator[Text]:
-    """Each finding with the line that caused it and a caret. *sources* are the texts of the files."""
+    """Each finding with the line that caused it and a caret; one that several files have once. *sources* are their texts."""
     snippets = _Snippets(sources)
-    for finding in findings:
+    for finding, elsewhere in _group_alike(findings):
         yield from finding_lines(finding, snippets)
+        if elsewhere:
+            places = ", ".join(clean(other.about) for other in elsewhere[:_RELATED])
+            more = f" and {len(elsewhere) - _RELATED:,} more" if len(elsewhere) > _RELATED else ""
+            yield Text.assemble(("  = ", "bold cyan"), f"the same at {places}{more}")
         yield Text("")
+
+
+def _group_alike(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[Finding]]]:
+    """Each finding, with those of other files that say the same: a mistake that was copied is shown once."""
+    first: dict[tuple[str, str, str | None], Finding] = {}
+    groups: dict[int, tuple[Finding, list[Finding]]] = {}
+    for finding in findings:
+        same = first.setdefault((finding.code, finding.message, finding.hint), finding)
+        if same.span and finding.span and same.span.file != finding.span.file:
+            groups[id(same)][1].append(finding)
+        else:
+            groups[id(finding)] = (finding, [])
+    yield from groups.values()
 
 
 def finding_lines(finding: Finding, snippets: _Snippets | None = None) -> Iterator[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import PurePath
@@ -28,24 +29,22 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 def sarif(findings: Sequence[Finding], pages: Mapping[str, Page]) -> str:
     """One SARIF 2.1.0 log with one run; *pages* describe the rules."""
     codes = sorted({finding.code for finding in findings})
-    log = {
-        "$schema": _SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "vstream",
-                        "version": __version__,
-                        "rules": [_sarif_rule(code, pages.get(code)) for code in codes],
-                    }
-                },
-                "columnKind": "unicodeCodePoints",
-                "results": [_sarif_result(finding, codes.index(finding.code)) for finding in findings],
-            }
-        ],
+    rules = [_sarif_rule(code, pages.get(code)) for code in codes]
+    seen: Counter[str] = Counter()
+    results = []
+    for finding in findings:
+        key = f"{finding.code}\n{finding.span.file if finding.span else ''}\n{finding.message}"
+        seen[key] += 1
+        result = _sarif_result(finding, codes.index(finding.code))
+        # Lines move; what is wrong in a file, and how often, does not.
+        digest = hashlib.sha256(f"{key}\n{seen[key]}".encode(errors="replace")).hexdigest()
+        results.append({**result, "partialFingerprints": {"vstream/v1": digest}})
+    run = {
+        "tool": {"driver": {"name": "vstream", "version": __version__, "rules": rules}},
+        "columnKind": "unicodeCodePoints",
+        "results": results,
     }
-    return json.dumps(log, indent=2)
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
 def _sarif_rule(code: str, page: Page | None) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
         result["locations"] = [{"physicalLocation": _physical(finding.span)}]
     if finding.related:
         result["relatedLocations"] = [
-            _related_location(number, part) for number, part in enumerate(finding.related, start=1)
+            _related_location(number, related) for number, related in enumerate(finding.related, start=1)
         ]
     if finding.fix:
         result["fixes"] = [
@@ -92,9 +91,9 @@ def _changes(edits: Iterable[Edit]) -> Iterator[dict[str, Any]]:
     by_file: dict[str, list[Edit]] = {}
     for edit in edits:
         by_file.setdefault(edit.span.file, []).append(edit)
-    for file, changes in by_file.items():
+    for file, inside in by_file.items():
         replacements = [
-            {"deletedRegion": _region(edit.span), "insertedContent": {"text": edit.text}} for edit in changes
+            {"deletedRegion": _region(edit.span), "insertedContent": {"text": edit.text}} for edit in inside
         ]
         yield {"artifactLocation": {"uri": _uri(file)}, "replacements": replacements}
 
@@ -148,10 +147,10 @@ def junit(findings: Sequence[Finding], files: Iterable[str]) -> str:
 
     Files without findings, among *files*, have one test case that passed. Notes are in the output of it.
     """
-    by_file: dict[str, list[Finding]] = {file: [] for file in files}
+    by_file: dict[str, list[Finding]] = {clean(file): [] for file in files}
     for finding in findings:
-        by_file.setdefault(finding.span.file if finding.span else "", []).append(finding)
-    return to_xml("vstream lint", {file: _cases(file, in_file) for file, in_file in sorted(by_file.items())})
+        by_file.setdefault(clean(finding.span.file) if finding.span else "", []).append(finding)
+    return to_xml("vstream lint", {file: _cases(file, listed) for file, listed in sorted(by_file.items())})
 
 
 def _cases(file: str, findings: Sequence[Finding]) -> list[TestCase]:
@@ -162,17 +161,18 @@ def _cases(file: str, findings: Sequence[Finding]) -> list[TestCase]:
     cases = []
     seen: Counter[str] = Counter()
     for finding in failures:
-        name = f"{finding.code}:{finding.span.line}:{finding.span.column}" if finding.span else finding.code
+        span, message = finding.span, clean(finding.message)
+        name = f"{finding.code}:{span.line}:{span.column}" if span else finding.code
         seen[name] += 1
-        details = (f"{clean(finding.about)}: {clean(finding.message)}", clean(finding.hint or ""))
+        lines = [f"{place(span)}: {message}" if span else message, *([clean(finding.hint)] if finding.hint else [])]
         cases.append(
             TestCase(
                 classname=file,
                 name=f"{name} ({seen[name]})" if seen[name] > 1 else name,
                 result=Result.FAILURE,
                 type=finding.severity.value,
-                message=finding.message,
-                text="\n".join(filter(None, details)),
+                message=message,
+                text="\n".join(lines),
             )
         )
     return cases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -11,13 +12,15 @@ from vstream.cli.views.diagnostics import place
 from vstream.subjects.resolve import OutcomeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from vstream.lint.simulate import Simulation
     from vstream.subjects.resolve import Candidate, Outcome, Resolution
 
 _KEPT = "unchanged"
 _ALL = 100
+_ESCAPED = 0xDC00
+"""Where Python puts bytes that are not UTF-8."""
 
 
 def text(answer: Simulation) -> Iterator[Text]:
@@ -32,7 +35,7 @@ def text(answer: Simulation) -> Iterator[Text]:
         yield Text("other clusters", style="bold")
     else:
         yield from _rules(answer, answer.elsewhere[-1])
-    names = [clean(one.cluster or "any other") for one in answer.elsewhere]
+    names = [clean(resolution.cluster or "any other") for resolution in answer.elsewhere]
     widest = max(map(len, names))
     for name, resolution in zip(names, answer.elsewhere, strict=True):
         yield Text(f"  {name:<{widest}}  {_summary(resolution)}")
@@ -53,16 +56,19 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "accepted": not answer.refusals,
         "refusals": [
             {
-                "message": one.message,
-                "file": one.span.file,
-                "line": one.span.line,
-                "column": one.span.column,
+                "message": refusal.message,
+                "file": refusal.span.file,
+                "line": refusal.span.line,
+                "column": refusal.span.column,
             }
-            for one in answer.refusals
+            for refusal in answer.refusals
         ],
-        "ambiguous": any(one.ambiguous for one in _all(answer)),
+        "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
         "candidates": _candidates(answer, answer.here) if answer.here is not None else None,
-        "elsewhere": [{"cluster": one.cluster, "candidates": _candidates(answer, one)} for one in answer.elsewhere],
+        "elsewhere": [
+            {"cluster": resolution.cluster, "candidates": _candidates(answer, resolution)}
+            for resolution in answer.elsewhere
+        ],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
     }
@@ -73,31 +79,48 @@ def _all(answer: Simulation) -> tuple[Resolution, ...]:
 
 
 def _candidates(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]]:
-    found = []
+    candidates = []
     for candidate in resolution.candidates:
         span = answer.place(candidate)
-        found.append(
+        candidates.append(
             {
                 "source": candidate.mapping.source if candidate.mapping else None,
                 "file": span.file if span else None,
                 "line": span.line if span else None,
                 "column": span.column if span else None,
                 "only_if_first": candidate.is_first,
-                "overrides_lines": [one.key_span.line for one in answer.overridden(candidate)],
-                "outcomes": [_outcome_json(outcome) for outcome in candidate.outcomes],
+                "overrides_lines": [entry.key_span.line for entry in answer.overridden(candidate)],
+                "outcomes": _outcomes_json(candidate.outcomes),
             }
         )
-    return found
+    return candidates
+
+
+def _outcomes_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Each outcome once: shares that come to the same are added up."""
+    merged: dict[str, dict[str, Any]] = {}
+    for outcome in outcomes:
+        fields = _outcome_json(outcome)
+        # What a message keeps its subject by does not matter.
+        key = outcome.kind.value if outcome.kind is OutcomeKind.IDENTITY else f"{outcome.kind}{outcome.destination}"
+        earlier = merged.setdefault(key, {**fields, "percent": 0})
+        earlier["percent"] += fields["percent"]
+    return list(merged.values())
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "percent": outcome.probability_percent,
         "kind": outcome.kind.value,
-        "subject": outcome.subject or None,
+        "subject": show_bytes(outcome.subject) or None,
         "destination": outcome.destination.subject if outcome.destination else None,
         "random_tokens": [{"position": position, "below": bound} for position, bound in outcome.expansion.draws],
     }
+
+
+def show_bytes(subject: str) -> str:
+    r"""*subject* with bytes that are not UTF-8 as `\xff`."""
+    return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - _ESCAPED:02x}", subject)
 
 
 def _rules(answer: Simulation, resolution: Resolution, *, with_outcomes: bool = False) -> Iterator[Text]:
@@ -111,8 +134,8 @@ def _rules(answer: Simulation, resolution: Resolution, *, with_outcomes: bool = 
         condition = "" if candidate.is_first is None else _ORDER[candidate.is_first]
         source = clean(candidate.mapping.source)
         yield Text.assemble(f"  {joint} the rule ", (f"`{source}`", "bold"), f" at {place(span)}{condition}")
-        for one in answer.overridden(candidate):
-            yield Text(f"    (the rule with the same source at {place(one.key_span)} is forgotten)")
+        for entry in answer.overridden(candidate):
+            yield Text(f"    (the rule with the same source at {place(entry.key_span)} is forgotten)")
         for outcome in candidate.outcomes if with_outcomes else ():
             yield Text.assemble(f"    {outcome.probability_percent:>3} %  ", (_becomes(outcome), _STYLE[outcome.kind]))
 
@@ -136,14 +159,14 @@ def _becomes(outcome: Outcome) -> str:
             return _KEPT
         case OutcomeKind.MAPPED:
             drawn = " and ".join(f"0 to {bound - 1}" for _, bound in outcome.expansion.draws)
-            return f"→ {clean(outcome.subject)}" + (f"  (`*` is drawn from {drawn})" if drawn else "")
+            return f"→ {clean(show_bytes(outcome.subject))}" + (f"  (`*` is drawn from {drawn})" if drawn else "")
 
 
 def _summary(resolution: Resolution) -> str:
-    return "  or  ".join(dict.fromkeys(_weighed(candidate) for candidate in resolution.candidates))
+    return "  or  ".join(dict.fromkeys(_describe_shares(candidate) for candidate in resolution.candidates))
 
 
-def _weighed(candidate: Candidate) -> str:
+def _describe_shares(candidate: Candidate) -> str:
     if len(candidate.outcomes) == 1:
         return _becomes(candidate.outcomes[0])
     return ", ".join(f"{outcome.probability_percent} % {_becomes(outcome)}" for outcome in candidate.outcomes)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def table(places: Sequence[Mapping[str, Any]]) -> Table:
     """One row for each region."""
-    found = Table(box=box.SIMPLE_HEAD)
+    rows = Table(box=box.SIMPLE_HEAD)
     for column in ("region", "published into", "as", "read from"):
-        found.add_column(column, overflow="fold")
+        rows.add_column(column, overflow="fold")
     for place in places:
-        found.add_row(place["region"], place["published_into"], "\n".join(place["subjects"]), place["read"])
-    return found
+        rows.add_row(place["region"], place["published_into"], "\n".join(place["subjects"]), place["read"])
+    return rows

@@ -11,7 +11,7 @@ from vstream.lint.rules.mappings.clusters import (
     stream_not_mapped,
     unknown_cluster,
 )
-from vstream.lint.rules.mappings.cost import many_rules, too_many_rules
+from vstream.lint.rules.mappings.cost import many_rules
 from vstream.lint.rules.mappings.coverage import (
     consumer_creation_not_mapped,
     creation_by_virtual_name,
@@ -25,7 +25,7 @@ from vstream.lint.rules.mappings.destinations import (
     literal_function,
     missing_destination,
 )
-from vstream.lint.rules.mappings.double_mapping import mapped_twice, mapped_twice_over_leaf_nodes
+from vstream.lint.rules.mappings.double_mapping import mapped_twice
 from vstream.lint.rules.mappings.permissions import permission_misses_mapped_subject
 from vstream.lint.rules.mappings.requests import (
     catches_other_streams,
@@ -89,12 +89,10 @@ RULES: tuple[Rule[Workspace], ...] = (
     request_not_mapped,
     creation_by_virtual_name,
     mapped_twice,
-    mapped_twice_over_leaf_nodes,
     permission_misses_mapped_subject,
     mappings_block_missing,
     mappings_of_nobody,
     second_mappings_block,
     many_rules,
-    too_many_rules,
 )
 """Every rule about mappings, in the order of their codes."""

@@ -32,52 +32,29 @@ def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
     A server maps what a client publishes once. But whoever publishes to the mapped
     subject itself, to repair or to replay, is mapped again: `foo.west.x` published
     in the east becomes `foo.east.west.x` and shows up as a message of its own
-    (server/client.go, selectMappedSubject; all versions). Over leaf nodes it happens
-    to every message: see VS351.
+    (server/client.go, selectMappedSubject; all versions). Over leaf nodes it happens to every message: the
+    hub maps what the leaf has mapped (server/parser.go, processInboundMsg for LEAF; server/leafnode.go,
+    forceAddToSmap). That is an error where the files show both sides with such a rule.
 
     A topology that asks for `naming: blog` has chosen this, and is not warned.
     """
-    if workspace.topology is not None and workspace.topology.naming is Naming.BLOG:
-        return
-    over_leaves = _over_leaves(workspace)
-    for block in workspace.blocks:
-        if block.key_span not in over_leaves:
-            for entry, one, other in _inside(block):
-                yield Violation(
-                    at=place(one),
-                    message=f"`{one.model.subject}` is mapped again by `{other.source}` when someone publishes to it",
-                    hint="put physical subjects outside of what clients publish, as in "
-                    f"`_vs.<stream>.{one.model.cluster or '<region>'}.{entry.source}`",
-                    related=() if other is entry else (Related(span=other.key_span, message="the rule that takes it"),),
-                )
-
-
-@rule("VS351", "mapped-twice-over-leaf-nodes", Severity.WARNING)
-def mapped_twice_over_leaf_nodes(workspace: Workspace) -> Iterator[Violation]:
-    """
-    A destination lies inside what the rules map, and leaf nodes carry messages of the account.
-
-    ## Why is this bad?
-    A server maps messages of clients and of leaf nodes. What the leaf has mapped
-    once arrives at the hub as `foo.leaf.x`, matches `foo.>` there and is mapped
-    again; the sources of rules are announced to the other side as interest
-    (server/parser.go, processInboundMsg for LEAF; server/leafnode.go,
-    forceAddToSmap; all versions). An error where the files show both sides with
-    such a rule, else a warning.
-    """
     over_leaves = _over_leaves(workspace)
     sides = frozenset[str]().union(*over_leaves.values())
+    is_chosen = workspace.topology is not None and workspace.topology.naming is Naming.BLOG
     for block in workspace.blocks:
-        if block.key_span in over_leaves:
-            for entry, one, other in _inside(block):
-                yield Violation(
-                    at=place(one),
-                    message=f"`{one.model.subject}` is mapped again by `{other.source}` when it crosses a leaf node connection",
-                    hint="put physical subjects outside of what clients publish, as in "
-                    f"`_vs.<stream>.{one.model.cluster or '<region>'}.{entry.source}`",
-                    related=() if other is entry else (Related(span=other.key_span, message="the rule that takes it"),),
-                    severity=Severity.ERROR if len(sides) > 1 else None,
-                )
+        crosses = block.key_span in over_leaves
+        if is_chosen and not crosses:
+            continue
+        when = "it crosses a leaf node connection" if crosses else "someone publishes to it"
+        for entry, destination, taker in _inside(block):
+            yield Violation(
+                at=place(destination),
+                message=f"`{destination.model.subject}` is mapped again by `{taker.source}` when {when}",
+                hint="put physical subjects outside of what clients publish, as in "
+                f"`_vs.<stream>.{destination.model.cluster or '<region>'}.{entry.source}`",
+                related=() if taker is entry else (Related(span=taker.key_span, message="the rule that takes it"),),
+                severity=Severity.ERROR if crosses and len(sides) > 1 else None,
+            )
 
 
 def _over_leaves(workspace: Workspace) -> dict[object, set[str]]:

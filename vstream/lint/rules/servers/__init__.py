@@ -14,7 +14,7 @@ from vstream.lint.rules.servers.identity import (
     unnamed_cluster,
 )
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
-from vstream.lint.rules.servers.meta_quorum import halves, region_holds_majority, two_regions
+from vstream.lint.rules.servers.meta_quorum import no_majority, region_holds_majority
 from vstream.lint.rules.servers.option_rules import needs_newer_server, unknown_option
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ RULES: tuple[Rule[Workspace], ...] = (
     incomplete_gateways,
     rejects_unknown,
     region_holds_majority,
-    two_regions,
-    halves,
+    no_majority,
     port_clash,
     jetstream_off,
     unlimited_storage,

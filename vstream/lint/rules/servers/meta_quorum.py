@@ -43,10 +43,10 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-@rule("VS410", "two-regions", Severity.WARNING)
-def two_regions(workspace: Workspace) -> Iterator[Violation]:
+@rule("VS410", "no-majority", Severity.WARNING)
+def no_majority(workspace: Workspace) -> Iterator[Violation]:
     """
-    A super-cluster has two regions with JetStream.
+    A super-cluster has two regions with JetStream, or regions that can break into two halves of one size.
 
     ## Why is this bad?
     The servers with JetStream elect one meta leader, which needs more than half of them. Of
@@ -56,37 +56,30 @@ def two_regions(workspace: Workspace) -> Iterator[Violation]:
     among the files. All versions (server/jetstream_cluster.go).
     """
     for names, voters in _meta_groups(workspace):
-        if len(voters) != _TWO:
-            continue
-        (one, first), (other, second) = voters.items()
-        lost = f"either of `{one}` and `{other}`" if first == second else f"`{one if first > second else other}`"
-        yield Violation(
-            at=_first(workspace, names, one),
-            message=f"two regions: the loss of {lost} stops the JetStream API everywhere",
-            hint="add a third region; one server with JetStream is enough for the vote",
-        )
-
-
-@rule("VS411", "halves-without-majority", Severity.NOTE)
-def halves(workspace: Workspace) -> Iterator[Violation]:
-    """
-    The regions of a super-cluster can break into two halves of one size.
-
-    ## Why is this bad?
-    Neither half has the majority of the servers with JetStream that the JetStream API needs,
-    so it stops in both. Counted where the configurations of all servers are among
-    the files. All versions (server/jetstream_cluster.go).
-    """
-    for names, voters in _meta_groups(workspace):
         total = sum(voters.values())
         half = _half(voters)
-        if len(voters) > _TWO and half:
+        if len(voters) == _TWO:
+            yield _two_regions(workspace, names, voters)
+        elif len(voters) > _TWO and half:
             yield Violation(
                 at=_first(workspace, names, next(iter(voters))),
                 message=f"{join_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
                 "cut off from the rest, both halves are without the API",
                 hint="add or remove a server with JetStream, so that their number is odd",
+                severity=Severity.NOTE,
             )
+
+
+def _two_regions(workspace: Workspace, names: tuple[str, ...], voters: Mapping[str, int]) -> Violation:
+    (first, first_size), (second, second_size) = voters.items()
+    lost = f"`{first if first_size > second_size else second}`"
+    if first_size == second_size:
+        lost = f"either of `{first}` and `{second}`"
+    return Violation(
+        at=_first(workspace, names, first),
+        message=f"two regions: the loss of {lost} stops the JetStream API everywhere",
+        hint="add a third region; one server with JetStream is enough for the vote",
+    )
 
 
 def _half(voters: Mapping[str, int]) -> list[str]:

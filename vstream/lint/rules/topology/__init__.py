@@ -8,8 +8,6 @@ from vstream.lint.rules.topology.buckets import (
     bucket_compares_nothing,
     bucket_diverges,
     bucket_out_of_reach,
-    bucket_twice,
-    writers_without_meaning,
 )
 from vstream.lint.rules.topology.connections import bad_connection
 from vstream.lint.rules.topology.consumers import consumer_cannot, consumer_nowhere, consumer_takes_nothing
@@ -18,7 +16,6 @@ from vstream.lint.rules.topology.counters import counter_cannot, counter_forgets
 from vstream.lint.rules.topology.fields import field_belongs_to_vstream, needs_newer_server, too_much_text
 from vstream.lint.rules.topology.limits import (
     bad_duplicate_window,
-    even_replicas,
     outage_not_stated,
     read_stream_refuses,
     rollup_without_purge,
@@ -33,7 +30,7 @@ from vstream.lint.rules.topology.models import (
     order_not_named,
 )
 from vstream.lint.rules.topology.moves import move_unfit
-from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
+from vstream.lint.rules.topology.names import name_collision, reserved_name
 from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
 from vstream.lint.rules.topology.routing import region_users_shared, root_unfit, routing_unfit
 from vstream.lint.rules.topology.security import security_unfit
@@ -73,7 +70,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     bad_connection,
     read_stream_refuses,
     naming_needs_token,
-    names_differ_in_case,
     port_clash,
     mixed_addresses,
     too_many_servers,
@@ -81,7 +77,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     setting_without_effect,
     too_much_text,
     key_value_diverges,
-    even_replicas,
     rollup_without_purge,
     stretch_members,
     model_needs_stretch,
@@ -97,10 +92,8 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     bucket_diverges,
     bucket_compares_nothing,
     bucket_out_of_reach,
-    writers_without_meaning,
     counter_cannot,
     counter_forgets,
-    bucket_twice,
     core_subscribers_unfit,
     order_not_named,
     security_unfit,

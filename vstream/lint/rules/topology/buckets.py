@@ -115,15 +115,8 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
         )
 
 
-@rule("VS145", "writers-without-meaning", Severity.WARNING)
-def writers_without_meaning(subject: TopologySubject) -> Iterator[Violation]:
-    """
-    A bucket with one origin says who writes its keys.
-
-    ## Why is this bad?
-    All writes of a `stretch` or `homed` bucket go to one stream, which compares revisions: any region may write any
-    key. Whoever reads the topology takes `writers` for a limit that there is not.
-    """
+def unused_writers(subject: TopologySubject) -> Iterator[Violation]:
+    """Buckets with one origin that say who writes their keys: their one stream compares revisions for every region."""
     for at, what, bucket, model in _buckets(subject):
         if model.has_origin and bucket.writers is not None:
             yield Violation(
@@ -133,15 +126,8 @@ def writers_without_meaning(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
-@rule("VS148", "bucket-twice", Severity.ERROR)
-def bucket_twice(subject: TopologySubject) -> Iterator[Violation]:
-    """
-    A bucket and a stream need the same name.
-
-    ## Why is this bad?
-    Clients find the bucket `users` in the stream `KV_users`, an object store in `OBJ_…`. Of two declarations of one
-    stream, one would decide in silence.
-    """
+def buckets_called_like_streams(subject: TopologySubject) -> Iterator[Violation]:
+    """Buckets whose stream is declared under `streams` too: clients find the bucket `users` in `KV_users`."""
     for at, what, _, _ in _buckets(subject):
         stream = _STREAMS[str(at[0])](str(at[1]))
         if stream in subject.written:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
     from vstream.syntax.yaml import Path
 
-_TWO = 2
-
 
 @rule("VS104", "too-many-replicas", Severity.ERROR)
 def too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
@@ -128,28 +126,6 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
                 at=at,
                 message=f"the {physical.role.value} stream of `{physical.stream}` would refuse what it takes once it is full",
                 hint="use `discard: old` on it; `write: {discard: new}` pushes back on publishers",
-            )
-
-
-@rule("VS126", "even-replicas", Severity.WARNING)
-def even_replicas(subject: TopologySubject) -> Iterator[Violation]:
-    """
-    A stream has an even number of replicas.
-
-    ## Why is this bad?
-    More than half of the replicas must be up. Two survive the loss of none, and
-    four that of one, as three do: the last one costs traffic and protects nothing.
-    """
-    seen: set[Path] = set()
-    for physical in subject.physical:
-        replicas = physical.fields["num_replicas"]
-        if replicas % 2 == 0 and (at := subject.place(physical, "replicas")) not in seen:
-            seen.add(at)
-            yield Violation(
-                at=at,
-                message=f"{replicas} replicas survive the loss of {'none' if replicas == _TWO else 'one'}, "
-                f"as {replicas - 1} {'does' if replicas == _TWO else 'do'}",
-                hint=f"use {replicas - 1} or {replicas + 1}",
             )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.buckets import buckets_called_like_streams
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
     ## Why is this bad?
     Stream names are shared by all regions of a super-cluster, and clusters are told
     apart by name: the second stream would be taken for the first, and the servers
-    of the second region would join the first.
+    of the second region would join the first. Names become names of files too: where two differ only in upper and
+    lower case, the second overwrites the first on macOS and Windows. A bucket `users` is the stream `KV_users`.
     """
     taken: dict[str, str] = {}
     for stream in subject.topology.streams:
@@ -77,6 +79,8 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
                 on_key=not written,
             )
     yield from _stretch_collision(subject, clusters)
+    yield from _differ_in_case(subject)
+    yield from buckets_called_like_streams(subject)
 
 
 def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) -> Iterator[Violation]:
@@ -110,16 +114,8 @@ def _written(subject: TopologySubject) -> frozenset[str]:
     return frozenset(subject.document.stretch.model_fields_set if subject.document.stretch else ())
 
 
-@rule("VS118", "names-differ-in-case", Severity.ERROR)
-def names_differ_in_case(subject: TopologySubject) -> Iterator[Violation]:
-    """
-    Two regions, or two streams, have names that differ only in upper and lower case.
-
-    ## Why is this bad?
-    Names become names of files and directories. On macOS and Windows the second
-    would overwrite the first, in the bundle, in a Git checkout of it, and in the
-    servers' own storage.
-    """
+def _differ_in_case(subject: TopologySubject) -> Iterator[Violation]:
+    """Names of regions or streams become names of files: on macOS and Windows the second would overwrite the first."""
     for kind, names in (("regions", subject.document.regions), ("streams", subject.document.streams)):
         taken: dict[str, str] = {}
         for name in names:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.buckets import unused_writers
 from vstream.lint.rules.wording import closest
 from vstream.syntax.quoting import quote_value
 
@@ -97,8 +98,8 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
 
     ## Why is this bad?
     Whoever wrote it believes that it holds. An override for a region in which the
-    stream does not exist, or ports of servers that have no host names (they get a
-    layout of their own), is a mistake or a leftover.
+    stream does not exist, ports of servers that have no host names (they get a
+    layout of their own), or `writers` of a bucket with one origin, is a mistake or a leftover.
     """
     document = subject.document
     for name, stream in document.streams.items():
@@ -111,6 +112,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
                     on_key=True,
                 )
     yield from _unused_words(document)
+    yield from unused_writers(subject)
     for region, settings in document.regions.items():
         if "ports" in settings.model_fields_set and None in settings.servers:
             yield Violation(

@@ -1,0 +1,276 @@
+"""What `vstream lint` reports, where it looks, and what it never shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.support.command import Ran, vstream
+from tests.support.lint_inputs import token
+
+DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n}\n'
+OPEN = "listen: 0.0.0.0:4222\n"
+SECRET = "hunter2-of-the-build"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def codes(*arguments: str | Path) -> list[str]:
+    ran = vstream("lint", "--format", "json", *arguments)
+    return [finding["code"] for finding in json.loads(ran.out)["findings"]]
+
+
+def test_policy_is_off_unless_asked_for(here: Path) -> None:
+    (here / "a.conf").write_text(OPEN)
+    assert codes("a.conf") == []
+    assert codes("a.conf", "--extend-select", "policy") == ["VS418"]
+    assert codes("a.conf", "--select", "VS418") == ["VS418"]
+    assert codes("a.conf", "--select", "VS4") == []
+    assert codes("a.conf", "--select", "ALL") == ["VS418"]
+
+
+def test_groups_and_codes_are_selected_and_ignored(here: Path) -> None:
+    (here / "m.cfg").write_text(DEAD)
+    assert "VS335" in codes("m.cfg", "--select", "routing")
+    assert codes("m.cfg", "--select", "streams,servers") == []
+    assert codes("m.cfg", "--ignore", "VS335") == []
+    assert codes("m.cfg", "--ignore", "VS33") == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [("mappings", "did you mean `mapping`?"), ("VS999", "there is no rule or group `VS999`"), ("VS351", "VS350")],
+)
+def test_what_selects_nothing_is_an_error(here: Path, selector: str, message: str) -> None:
+    ran = vstream("lint", "--select", selector)
+    assert ran.code == 3
+    assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("least", "code"), [("error", 0), ("warning", 1), ("note", 1)], ids=["error", "warning", "note"]
+)
+def test_the_weight_that_fails_can_be_chosen(here: Path, least: str, code: int) -> None:
+    (here / "m.cfg").write_text(DEAD)
+    assert vstream("lint", "m.cfg", "--fail-on", least).code == code
+    (here / "n.json").write_text("{}")
+    assert vstream("lint", "n.json", "--fail-on", least).code == (1 if least == "note" else 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "header"),
+    [("pyproject.toml", "[tool.vstream.lint]"), (".vstream.toml", "[lint]")],
+    ids=["pyproject", "own"],
+)
+def test_settings_of_the_repository_count_in_its_directories(
+    here: Path, monkeypatch: pytest.MonkeyPatch, file: str, header: str
+) -> None:
+    settings = 'extend-select = ["policy"]\nexclude = ["vendor"]\nfail-on = "error"\n'
+    inner = header.rstrip("]") + ".per-file-ignores]\n" + '"old/*" = ["VS335"]\n'
+    (here / file).write_text(f'{header}\n{settings}{inner}{header.rstrip("]")}.severity]\nVS418 = "error"\n')
+    for directory in ("old", "vendor", "new"):
+        (here / directory).mkdir()
+        (here / directory / "m.cfg").write_text(DEAD)
+    (here / "new/a.conf").write_text(OPEN)
+    ran = vstream("lint", "--format", "json", ".")
+    found = [(finding["code"], finding["file"], finding["severity"]) for finding in json.loads(ran.out)["findings"]]
+    assert found == [("VS418", "new/a.conf", "error"), ("VS335", "new/m.cfg", "warning")]
+    assert ran.code == 1
+    monkeypatch.chdir(here / "new")
+    assert codes("m.cfg") == ["VS335"]
+    assert vstream("lint", "m.cfg").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('selct = ["VS3"]', "did you mean `select`?"),
+        ('select = "VS3"', "`select` must be a list of texts"),
+        ('fail-on = "never"', "`fail-on` must be one of error, warning, note"),
+        ('ignore = ["VS3', "cannot be read"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_said(here: Path, text: str, message: str) -> None:
+    (here / ".vstream.toml").write_text(f"[lint]\n{text}\n")
+    ran = vstream("lint", ".")
+    assert ran.code == 3
+    assert message in ran.err
+
+
+def test_a_file_can_ignore_a_rule_as_a_whole(here: Path) -> None:
+    (here / "m.cfg").write_text(f"# vstream: ignore-file[VS335] an old client\n{DEAD}")
+    assert codes("m.cfg") == []
+    (here / "m.cfg").write_text("# vstream: ignore-file[VS335] an old client\nmappings {}\n")
+    assert codes("m.cfg") == ["VS009"]
+
+
+def test_a_suppression_of_a_policy_that_is_off_is_no_mistake(here: Path) -> None:
+    (here / "a.conf").write_text("listen: 0.0.0.0:4222 # vstream: ignore[VS418] a container\n")
+    assert codes("a.conf") == []
+
+
+def test_a_retired_code_says_what_replaced_it(here: Path) -> None:
+    (here / "m.cfg").write_text("# vstream: ignore[VS351] leaf nodes are trusted\nmappings {}\n")
+    ran = vstream("lint", "m.cfg", "--format", "concise")
+    assert "VS351 is retired: it is a part of VS350" in ran.out
+    explained = vstream("explain", "vs351")
+    assert (explained.code, explained.out) == (0, "VS351 is retired: it is a part of VS350\n")
+
+
+def test_no_variable_of_the_environment_is_looked_at_or_shown(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEC", SECRET)
+    (here / "a.conf").write_text(
+        'listen: 127.0.0.1:4222\nmappings { "foo.>": $SEC }\ncluster { name: west, pool_size: $SEC }\n'
+    )
+    ran = vstream("lint", "a.conf", "--format", "json")
+    found = json.loads(ran.out)["findings"]
+    assert [(one["code"], one["severity"], one["line"]) for one in found] == [("VS012", "note", 2)]
+    assert ran.code == 0
+    asked = vstream("lint", "a.conf", "--env", "SEC", "--format", "json")
+    assert "VS307" in asked.out
+    assert "$SEC" in asked.out
+    assert SECRET not in asked.out + asked.err
+
+
+def test_a_value_that_cannot_be_read_is_not_shown(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEC", f"{{ {SECRET} ]")
+    (here / "a.conf").write_text("listen: 127.0.0.1:4222\nserver_name: $SEC\n")
+    ran = vstream("lint", "a.conf", "--env", "SEC")
+    assert "VS012" in ran.out
+    assert SECRET not in ran.out + ran.err
+
+
+def test_variables_can_come_from_a_file(here: Path) -> None:
+    (here / "test.env").write_text("# of the tests\nexport PORT=4222\nHOST='127.0.0.1'\n")
+    (here / "a.conf").write_text("port: $PORT\nhost: $HOST\nhttp: $HTTP\n")
+    ran = vstream("lint", "a.conf", "--env-file", "test.env", "--format", "concise")
+    assert [line.split(": ")[0:2] for line in ran.out.splitlines()] == [["a.conf:3:7", "error VS012"]]
+
+
+def outside(here: Path) -> Path:
+    directory = here.parent / f"{here.name}-outside"
+    directory.mkdir()
+    (directory / "passwd").write_text(f"root {SECRET} ]]\n")
+    (directory / "more.cfg").write_text("mappings { a: b }\n")
+    return directory
+
+
+def test_files_outside_of_the_repository_are_not_read(here: Path) -> None:
+    elsewhere = outside(here)
+    (here / "a.conf").write_text(f'listen: 127.0.0.1:4222\ninclude "../{elsewhere.name}/passwd"\n')
+    (here / "link.cfg").symlink_to(elsewhere / "passwd")
+    (here / "b.conf").write_text('listen: 127.0.0.1:4223\ninclude "link.cfg"\n')
+    scenario = f"scenario: 1\nname: s\ntopology: {elsewhere}/passwd\nsteps:\n  - wait: 5s\n"
+    (here / "s.yaml").write_text(scenario)
+    ran = vstream("lint", ".")
+    assert ran.out.count("it is outside of the repository") == 3
+    assert SECRET not in ran.out + ran.err
+    (here / "a.conf").write_text(f'listen: 127.0.0.1:4222\ninclude "../{elsewhere.name}/more.cfg"\n')
+    assert "VS011" in codes("a.conf")
+    assert codes("a.conf", "--allow-outside") == []
+
+
+def test_without_a_repository_the_directory_of_the_files_is_the_limit(here: Path) -> None:
+    (here / ".git").rmdir()
+    (here / "inner").mkdir()
+    (here / "inner/a.conf").write_text("listen: 127.0.0.1:4222\ninclude ../b.cfg\n")
+    (here / "b.cfg").write_text("mappings { a: b }\n")
+    assert codes("inner/a.conf") == ["VS011"]
+    assert codes("inner/a.conf", "b.cfg") == []
+
+
+def test_what_vstream_rendered_is_not_linted_again(here: Path) -> None:
+    assert vstream("init", "topology.yaml").code == 0
+    alone = vstream("lint", ".", "--format", "json")
+    assert vstream("render", "topology.yaml", "-o", "build").code == 0
+    assert vstream("lint", ".", "--format", "json").out == alone.out
+    assert "in 1 file" not in vstream("lint", "build").err
+
+
+def test_nothing_to_check_is_a_valid_document_in_every_format(here: Path) -> None:
+    def empty(name: str) -> Ran:
+        ran = vstream("lint", "--format", name)
+        assert ran.code == 3
+        assert "there is nothing to check" in ran.err
+        return ran
+
+    assert json.loads(empty("json").out)["findings"] == []
+    assert json.loads(empty("sarif").out)["runs"][0]["results"] == []
+    assert ET.fromstring(empty("junit").out).tag == "testsuites"
+    assert empty("github").out == empty("concise").out == empty("full").out == ""
+
+
+def test_one_mistake_in_several_files_is_shown_once(here: Path) -> None:
+    for name in ("a", "b", "c"):
+        (here / f"{name}.cfg").write_text(DEAD)
+    ran = vstream("lint", ".")
+    assert ran.out.count("warning VS335") == 1
+    assert "the same at b.cfg:2:3, c.cfg:2:3" in ran.out
+    assert codes(".") == ["VS335"] * 3
+
+
+def test_validate_and_lint_say_the_same_of_a_topology(here: Path) -> None:
+    (here / "topology.yaml").write_text(
+        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 3}, east: {servers: 3}}\n'
+        "streams: {foo: {subjects: [foo.>], write: {max_age: 30s}}}\n"
+    )
+    validated, linted = (vstream(command, "topology.yaml", "--format", "json") for command in ("validate", "lint"))
+    assert validated.out == linted.out
+    assert "VS226" in validated.out
+    assert (validated.code, linted.code) == (1, 1)
+
+
+def test_names_cannot_begin_a_line_of_junit(here: Path) -> None:
+    claims = {"nats": {"type": "account", "mappings": {"a.\n::error::pwn": [{"subject": "", "weight": 100}]}}}
+    (here / "a.jwt").write_text(token(claims))
+    ran = vstream("lint", "a.jwt", "--format", "junit")
+    assert not any(line.startswith("::") for line in ran.out.splitlines())
+
+
+def test_an_unknown_key_of_a_topology_has_no_followers(here: Path) -> None:
+    (here / "topology.yaml").write_text(
+        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 3}}\n'
+        "streams: {foo: {subjects: [foo.>], write: {maxage: 24h}}}\n"
+    )
+    assert codes("topology.yaml") == ["VS006"]
+
+
+def test_the_information_of_a_consumer_is_no_server_configuration(here: Path) -> None:
+    info = {
+        "stream_name": "s",
+        "name": "c",
+        "config": {"durable_name": "c", "ack_policy": "explicit"},
+        "cluster": {"leader": "x"},
+    }
+    (here / "info.json").write_text(json.dumps(info))
+    assert vstream("lint", "info.json").err == "nothing found in 1 file\n"
+
+
+def test_a_stream_for_the_nats_command_needs_no_name(here: Path) -> None:
+    (here / "orders.json").write_text(
+        '{"subjects": ["o.>"], "retention": "limits", "storage": "tape", "num_replicas": 3}'
+    )
+    assert codes("orders.json") == ["VS234"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("port: 4222 // the usual one\n", []),
+        ("http: 8222\nhttp_port: 8222\nmonitor_port: 8222\nlisten: 127.0.0.1:4222\n", []),
+        ('mapings: {"o.>": "a.>"}\n', ["VS421"]),
+        ("foo {{{ ]\n", ["VS010"]),
+        ("something = else\n", ["VS007"]),
+    ],
+)
+def test_small_configurations(here: Path, text: str, expected: list[str]) -> None:
+    (here / "a.conf").write_text(text)
+    assert codes("a.conf") == expected

@@ -1,0 +1,73 @@
+"""Values of the environment: they may be used to read a configuration, and are never shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from vstream.diagnostics import Finding, Span
+    from vstream.syntax.natsconf import Reference
+
+_UNDEFINED: Final = re.compile(r"the variable `([A-Za-z_]\w*)` is not defined")
+_BREAK: Final = re.compile(r"""[\s"'{}\[\],;]+""")
+_LONG: Final = 4
+"""From here on, a value is masked inside of words too."""
+
+
+def as_given_later(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """
+    *findings* about a file whose environment nobody gave: a variable that nothing defines is a note, once for each.
+
+    The environment of whoever checks a file is not that of the server.
+    """
+    seen: set[str] = set()
+    for finding in findings:
+        undefined = _UNDEFINED.fullmatch(finding.message) if finding.code == "VS012" else None
+        if undefined is None:
+            yield finding
+        elif undefined[1] not in seen:
+            name = undefined[1]
+            seen.add(name)
+            yield replace(
+                finding,
+                severity=Severity.NOTE,
+                message=f"the value of `{name}` comes from the environment, and is not checked",
+                hint=f"`--env {name}` checks with the value that it has here, `--env-file FILE` with that of a file",
+            )
+
+
+def unknown_places(references: Iterable[Reference], env: Mapping[str, str]) -> set[Span]:
+    """Where variables are used that neither the files nor *env* define."""
+    return {reference.span for reference in references if reference.definition is None and reference.name not in env}
+
+
+def mask(finding: Finding, env: Mapping[str, str]) -> Finding:
+    """*finding* with `$NAME` in the place of each value of *env*."""
+    if not env:
+        return finding
+    message = finding.message
+    if finding.code == "VS012" and " cannot be read: " in message:
+        message = message.partition(": ")[0]
+    return replace(
+        finding,
+        message=_masked_text(message, env),
+        hint=_masked_text(finding.hint, env) if finding.hint else finding.hint,
+        related=tuple(replace(other, message=_masked_text(other.message, env)) for other in finding.related),
+        fix=() if any(_masked_text(edit.text, env) != edit.text for edit in finding.fix) else finding.fix,
+    )
+
+
+def _masked_text(text: str, env: Mapping[str, str]) -> str:
+    for name, value in sorted(env.items(), key=lambda item: -len(item[1])):
+        for part in {value, *_BREAK.split(value)}:
+            if part and part in text:
+                pattern = re.escape(part) if len(part) >= _LONG else rf"(?<!\w){re.escape(part)}(?!\w)"
+                # In two pieces: a dollar is nothing special in a replacement, a backslash is.
+                text = f"${name}".join(re.split(pattern, text))
+    return text
