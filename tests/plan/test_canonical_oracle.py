@@ -62,6 +62,31 @@ NEWER: dict[str, tuple[int, dict[str, Any]]] = {
     "first_seq": (10, {"write": {"config": {"first_seq": 100}}}),
     "no_ack": (10, {"config": {"no_ack": True}}),
     "allow_batched": (14, {"write": {"config": {"allow_batched": True}}}),
+    "allow_msg_schedules": (12, {"write": {"config": {"allow_msg_schedules": True}}}),
+    "allow_msg_schedules-no-rollup": (12, {"write": {"allow_rollup": False, "config": {"allow_msg_schedules": True}}}),
+    "marker-alone": (11, {"write": {"config": {"subject_delete_marker_ttl": 10**9}}}),
+    "marker-and-ttl": (11, {"write": {"allow_msg_ttl": True, "config": {"subject_delete_marker_ttl": 10**9}}}),
+    "marker-deny-purge": (11, {"deny_purge": True, "write": {"config": {"subject_delete_marker_ttl": 10**9}}}),
+    "schedules-deny-purge": (12, {"deny_purge": True, "write": {"config": {"allow_msg_schedules": True}}}),
+    "persist_mode": (12, {"write": {"config": {"persist_mode": "async"}}}),
+    "persist_mode-default": (12, {"config": {"persist_mode": "default"}}),
+    "discard_new_per_subject": (
+        10,
+        {"write": {"discard": "new", "max_msgs_per_subject": 5, "config": {"discard_new_per_subject": True}}},
+    ),
+    "discard_new_per_subject-unset": (10, {"config": {"discard_new_per_subject": False}}),
+    "republish": (10, {"read": {"config": {"republish": {"src": ">", "dest": "again.>"}}}}),
+    "republish-headers": (10, {"read": {"config": {"republish": {"src": "", "dest": "more.>", "headers_only": True}}}}),
+    "deny_purge": (10, {"deny_purge": True}),
+    "counters": (12, {"counters": True, "write": {"max_age": "unlimited"}}),
+    "consumer_limits-empty": (10, {"config": {"consumer_limits": {}}}),
+    "consumer_limits-both": (
+        10,
+        {"config": {"consumer_limits": {"inactive_threshold": 10**10, "max_ack_pending": 0}}},
+    ),
+    "first_seq-zero": (10, {"write": {"config": {"first_seq": 0}}}),
+    "allow_atomic-unset": (12, {"config": {"allow_atomic": False}}),
+    "window-longer-than-age": (10, {"write": {"max_age": "1s"}}),
 }
 
 

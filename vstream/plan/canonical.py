@@ -76,7 +76,13 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
     form["persist_mode"] = form["persist_mode"] or "default"
     form["num_replicas"] = form["num_replicas"] or 1
     form["metadata"] = {key: value for key, value in sorted(form["metadata"].items()) if not key.startswith("_nats.")}
-    form["consumer_limits"] = form["consumer_limits"] or None
+    # Schedules and markers need roll-ups and purges, and markers are removed by their TTL: servers allow these then.
+    if form["allow_msg_schedules"] or form["subject_delete_marker_ttl"]:
+        form["allow_rollup_hdrs"], form["deny_purge"] = True, False
+    if form["subject_delete_marker_ttl"]:
+        form["allow_msg_ttl"] = True
+    form["consumer_limits"] = {key: value for key, value in (form["consumer_limits"] or {}).items() if value} or None
+    form["republish"] = {**form["republish"], "src": form["republish"].get("src") or ">"} if form["republish"] else None
     form["sources"] = sorted((_source(source) for source in form["sources"]), key=_by_name)
     form["mirror"] = _source(form["mirror"]) if form["mirror"] else None
     form["placement"] = _placement(form["placement"])
