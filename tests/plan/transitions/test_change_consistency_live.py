@@ -1,5 +1,5 @@
 """
-Streams leave `ordered`, `homed` and `stretch` for `virtual` while clients publish, and every run of `apply` dies after its first request.
+Streams leave `ordered`, `homed` and `stretch` for `virtual` while clients publish, and every run of `apply` dies after a few requests.
 
 Nothing is refused, lost or doubled.
 """

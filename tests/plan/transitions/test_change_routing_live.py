@@ -1,5 +1,5 @@
 """
-A live topology moves from `routing: mapped` to `accounts` while every run of `apply` dies after its first request.
+A live topology moves from `routing: mapped` to `accounts` while every run of `apply` dies after a few requests.
 
 Clients publish all the time, as the same users: nothing that was acknowledged is lost, nothing is doubled, and all that was there
 before comes along. What is published while servers reload accounts may be refused, or have no answer: it is stored nowhere.

@@ -1,5 +1,5 @@
 """
-A plain stream, and the published layout, become a virtual stream while every run of `apply` dies after its first request.
+A plain stream, and the published layout, become a virtual stream while every run of `apply` dies after a few requests.
 
 Clients publish all the time: nothing is refused, lost or doubled.
 """
