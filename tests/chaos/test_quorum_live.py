@@ -127,7 +127,7 @@ class Load:
                 if connection is None or not connection.is_connected:
                     connection = await self._connection(region, connection)
                 # Within the duplicate window, so that a repetition is recognised.
-                acked = await publish(region, text, within=120, connection=connection)
+                acked = await publish(region, text, within=60, connection=connection)
                 (self.acked if acked else self.given_up).append(text)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.05):

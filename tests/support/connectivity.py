@@ -75,6 +75,12 @@ class Ears:
         """Seconds of the quickest of a few requests from *one* to *other*."""
         return min(await self.round_trips(one, other, 5))
 
+    async def until_quicker(self, one: str, other: str, seconds: float, *, within: float = 60.0) -> None:
+        """Return once a round trip has taken less than *seconds*: a busy machine may need a few."""
+        deadline = time.monotonic() + within
+        while (took := await self.round_trip(one, other)) >= seconds:
+            assert time.monotonic() < deadline, took
+
     async def round_trips(self, one: str, other: str, count: int, *, size: int = 0) -> list[float]:
         """Seconds of *count* requests of *size* bytes from *one* to *other*, one after the other."""
         took = []

@@ -92,14 +92,14 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
                 for pair in ((one, other), (other, one))
             },
         )
-        at_home = await ears.round_trip(WEST, WEST)
+        await ears.until_quicker(WEST, WEST, min(wanted.values()))
         for (one, other), rtt in wanted.items():
-            assert at_home < rtt <= await ears.round_trip(one, other)
+            assert await ears.round_trip(one, other) >= rtt
             assert await ears.round_trip(other, one) >= rtt
         await control.change("a", {(EAST, WEST): LinkState(delay=0.3)})
         assert await ears.round_trip(WEST, EAST) >= 0.07 + 0.3
         await control.reset("a", control.read("a").pairs)
-        assert await ears.round_trip(WEST, EAST) < 0.07
+        await ears.until_quicker(WEST, EAST, 0.07)
 
 
 @pytest.mark.usefixtures("up")
