@@ -18,18 +18,18 @@ async def test_every_missing_file_context_and_variable_is_named_before_anything_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("NOPE", raising=False)
+    monkeypatch.delenv("VSTREAM_NOPE", raising=False)
     # Nobody answers at that address: it would take seconds.
     urls = ("nats://10.255.255.1:4222",)
     endpoints = {
         "west": Endpoint(urls=urls, creds=str(tmp_path / "west.creds"), tls_ca=str(tmp_path / "ca.pem")),
-        "central": Endpoint(urls=urls, user="vstream", password_env="NOPE"),
+        "central": Endpoint(urls=urls, user="vstream", password_env="VSTREAM_NOPE"),
         "east": Endpoint(urls=(), context="nowhere"),
     }
     with pytest.raises(VstreamError) as failure:
         async with connect_all(topology(), endpoints, timeout=60):
             raise AssertionError("nothing was checked")
-    for part in ("west.creds", "ca.pem", "variable NOPE is not set", "no nats CLI context `nowhere`"):
+    for part in ("west.creds", "ca.pem", "variable VSTREAM_NOPE is not set", "no nats CLI context `nowhere`"):
         assert part in failure.value.message
     assert failure.value.message.count("region `") == 4
 
