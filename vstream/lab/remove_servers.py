@@ -52,19 +52,19 @@ class LabServerAdmin:
             await stop_all(directory, sorted(leaving))
             # In domains, each region's servers are a meta group of their own, which goes with them.
             if not any(one.is_hub for one in record.servers):
-                await self._removed(servers, tuple(one.region for one in remaining.servers))
-            await _forgotten(directory, remaining, leaving)
+                await self._remove_peers(servers, tuple(one.region for one in remaining.servers))
+            await _forget_servers(directory, remaining, leaving)
 
-    async def _removed(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
+    async def _remove_peers(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
         """Return once the meta group has none of *servers*. Raises VstreamError if that takes too long."""
         endpoint = system_endpoint(self._name)
         deadline = time.monotonic() + PATIENCE
         async with connect(endpoint, regions[0]) as connection:
             for server in servers:
-                await _removed_one(JetStreamAdmin(connection), server, deadline)
+                await _remove_peer(JetStreamAdmin(connection), server, deadline)
 
 
-async def _removed_one(admin: JetStreamAdmin, server: str, deadline: float) -> None:
+async def _remove_peer(admin: JetStreamAdmin, server: str, deadline: float) -> None:
     while True:
         try:
             return await admin.remove_peer(server)
@@ -82,7 +82,7 @@ async def _removed_one(admin: JetStreamAdmin, server: str, deadline: float) -> N
         await asyncio.sleep(_PAUSE)
 
 
-async def _forgotten(directory: LabDirectory, remaining: LabRecord, servers: Collection[str]) -> None:
+async def _forget_servers(directory: LabDirectory, remaining: LabRecord, servers: Collection[str]) -> None:
     """Nothing of *servers* is left but their logs: with their data, the lab would not start again."""
     directory.write(remaining)
     proxy = ProxyProcess(directory)

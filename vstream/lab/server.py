@@ -151,7 +151,7 @@ class NatsServer:
 
     def last_lines(self, count: int) -> tuple[str, ...]:
         """The last *count* lines it has written; of its log and its other output, the newer file comes last."""
-        written = sorted((path for path in (self.err_file, self.log_file) if path.exists()), key=_modified)
+        written = sorted((path for path in (self.err_file, self.log_file) if path.exists()), key=_modification_time)
         window = max(_BLOCK, count * _LINE)
         lines = [line for path in written for line in _lines_from(path, max(0, _size(path) - window))[-count:]]
         return tuple(lines[-count:]) if count > 0 else ()
@@ -212,7 +212,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _modified(path: Path) -> int:
+def _modification_time(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 

@@ -75,7 +75,7 @@ class OperationChecks:
 
     async def prepare(self) -> None:
         """Make the consumer that is fetched from. Raises VstreamError."""
-        read = self._named
+        read = self._consumer_stream
         config = {"durable_name": CONSUMER, "name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all"}
         subject = f"{_API}.CONSUMER.DURABLE.CREATE.{read}.{CONSUMER}"
         request = {"stream_name": read, "config": config}
@@ -126,7 +126,7 @@ class OperationChecks:
         )
 
     @property
-    def _named(self) -> str:
+    def _consumer_stream(self) -> str:
         """How clients make consumers: by the name of the read stream, which in accounts of their own is the virtual one."""
         return naming.local_name(self._target.read)
 
@@ -174,10 +174,10 @@ class OperationChecks:
         if reply is None:
             return _Result()
         self._fetched = reply.reply
-        return self._delivered(reply)
+        return self._delivery_result(reply)
 
     @staticmethod
-    def _delivered(reply: Reply, stream: str | None = None) -> _Result:
+    def _delivery_result(reply: Reply, stream: str | None = None) -> _Result:
         return _Result(stream=stream, id=message_identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
 
     async def _next(self, stream: str, consumer: str) -> Reply | None:
@@ -213,9 +213,9 @@ class OperationChecks:
     async def _create_consumer(self) -> _Result:
         target = self._target
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
-        made = await self._api(f"CONSUMER.CREATE.{self._named}", {"stream_name": self._named, "config": config})
-        reply = await self._next(self._named, made["name"])
-        return _Result(stream=target.read) if reply is None else self._delivered(reply, target.read)
+        made = await self._api(f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config})
+        reply = await self._next(self._consumer_stream, made["name"])
+        return _Result(stream=target.read) if reply is None else self._delivery_result(reply, target.read)
 
     async def _create_stream(self) -> _Result:
         target = self._target

@@ -217,7 +217,7 @@ class _One:
             shutil.rmtree(self._directory / "capture", ignore_errors=True)
         short, note = None, None
         if outcome.status is Status.FAIL and shrinking_runs > 0:
-            short, note = await self._shortened(outcome, shrinking_runs)
+            short, note = await self._shorten(outcome, shrinking_runs)
         return ExploredRun(
             number=self._number,
             seed=self._seed,
@@ -237,7 +237,7 @@ class _One:
         except VstreamError as error:
             return RunOutcome(status=Status.UNKNOWN, detail=error.message)
 
-    async def _shortened(self, outcome: RunOutcome, most: int) -> tuple[Path | None, str]:
+    async def _shorten(self, outcome: RunOutcome, most: int) -> tuple[Path | None, str]:
         """The file of a short scenario that fails in the same way, and what it took; no file if it does not fail again."""
         again = 0
         for attempt in range(1, _CONFIRMATIONS + 1):

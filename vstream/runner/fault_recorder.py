@@ -110,7 +110,7 @@ class FaultRecorder:
             case LastingInjection():
                 injected = await drill.inject(replace(request, also_confirm=injection.also_confirm), injection.fault)
                 assert injected.entry is not None
-                record = self._confirmed(begun, injection.regions, signals, injected.evidence)
+                record = self._confirm(begun, injection.regions, signals, injected.evidence)
                 self._open[step.id] = _Open(record=record, entry=injected.entry.id)
                 if step.lasting is not None:
                     await pause(step.lasting)
@@ -121,7 +121,7 @@ class FaultRecorder:
             case HandOver():
                 injected = await drill.hand_over(request, injection.fault)
                 regions = () if injection.region is None else (injection.region,)
-                record = self._confirmed(begun, regions, signals, injected.evidence)
+                record = self._confirm(begun, regions, signals, injected.evidence)
                 self._over(record, FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
             case RollingRestart():
@@ -139,11 +139,11 @@ class FaultRecorder:
                     f"{len(done)} restarted, and running {', '.join(sorted({one.version for one in done}))}; "
                     f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
                 )
-                record = self._confirmed(begun, _regions(site, injection.servers), signals, evidence)
+                record = self._confirm(begun, _regions(site, injection.servers), signals, evidence)
                 self._over(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 
-    def _confirmed(self, begun: Fault, regions: tuple[str, ...], signals: Sequence[int], evidence: str) -> Fault:
+    def _confirm(self, begun: Fault, regions: tuple[str, ...], signals: Sequence[int], evidence: str) -> Fault:
         record = replace(
             begun,
             regions=regions,

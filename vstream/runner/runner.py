@@ -180,7 +180,7 @@ class _Run:
         )
         sampler = worker_specs.sampler(staged, self._capture.path, self._start)
         self._sampler = self._helper("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
-        await self._sampler.start(self._sampled)
+        await self._sampler.start(self._report_sample)
         await self._workers.start(within=_READY)
         self._load = self._now() + _AHEAD
         self._manifest.load_began(self._load)
@@ -191,7 +191,7 @@ class _Run:
     def _helper(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
         return WorkerProcess(name, module, adapter.dump_json(spec), self._capture.path / "errors" / f"{name}.txt")
 
-    def _sampled(self, _: WorkerProcess, line: bytes) -> None:
+    def _report_sample(self, _: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
 

@@ -114,7 +114,7 @@ def _login(endpoint: Endpoint) -> Login | None:
 
 
 def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator[PublisherSpec]:
-    for number, one in _numbered(scenario.workload.publishers, region):
+    for number, one in _with_numbers(scenario.workload.publishers, region):
         yield PublisherSpec(
             client=f"{region}/publish-{one.stream}{number}",
             prefix=f"{region}/{one.stream}{number}/",
@@ -132,7 +132,7 @@ def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator
 
 def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ReaderSpec]:
     written = scenario.workload.publishers
-    for number, one in _numbered(scenario.workload.readers, region):
+    for number, one in _with_numbers(scenario.workload.readers, region):
         if one.kind is ReaderKind.CONSUMER:
             continue
         yield ReaderSpec(
@@ -152,7 +152,7 @@ def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[Re
 
 
 def _consumers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ConsumerSpec]:
-    for number, one in _numbered(scenario.workload.readers, region):
+    for number, one in _with_numbers(scenario.workload.readers, region):
         if one.kind is ReaderKind.CONSUMER:
             yield ConsumerSpec(
                 client=f"{region}/consumer-{one.stream}{number}",
@@ -164,7 +164,7 @@ def _consumers(scenario: Scenario, stage: Environment, region: str) -> Iterator[
             )
 
 
-def _numbered(some: tuple[_One, ...], region: str) -> Iterator[tuple[str, _One]]:
+def _with_numbers(some: tuple[_One, ...], region: str) -> Iterator[tuple[str, _One]]:
     """Those of *region*, each with what tells it from others of its stream and kind: nothing for the first."""
     seen: Counter[tuple[str, ReaderKind | None]] = Counter()
     for one in some:

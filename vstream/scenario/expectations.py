@@ -38,7 +38,7 @@ _WHOLE: Final = (Measure.CONVERGED, *SAFETY.values(), Measure.DIVERGED)
 def expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
     """Those that are written, in their order, and then those that hold unless something else is written."""
     for index, group in enumerate(document.expect):
-        yield from _group(group, source, ("expect", index), _tried(document, group.in_, topology))
+        yield from _group(group, source, ("expect", index), _regions_tried(document, group.in_, topology))
     span = source.key(("expect",)) if document.expect else source.key(("steps",))
     for word, measure in SAFETY.items():
         if not _is_said(document, word, None):
@@ -67,7 +67,7 @@ def _unsaid(document: ScenarioDocument, word: str, topology: Topology) -> tuple[
 
 
 def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]) -> Iterator[Expectation]:
-    def expected(
+    def make_expectation(
         measure: Measure, bound: Bound, *inside: str, region: str | None = None, origin: str | None = None
     ) -> Expectation:
         return Expectation(
@@ -83,17 +83,17 @@ def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[st
 
     for measure in _BY_REGION:
         for region, bound in _bounds(group, measure):
-            yield expected(measure, bound, *([region] if region else []), region=region)
+            yield make_expectation(measure, bound, *([region] if region else []), region=region)
     for measure in _BY_PAIR:
         for name, bound in _bounds(group, measure):
             origin, region = pair(str(name))
-            yield expected(measure, bound, str(name), region=region, origin=origin)
+            yield make_expectation(measure, bound, str(name), region=region, origin=origin)
     for measure in _WHOLE:
         if measure.value in group.model_fields_set:
-            yield expected(measure, getattr(group, measure.value) or _ANYTHING)
+            yield make_expectation(measure, getattr(group, measure.value) or _ANYTHING)
     if "same_order" in group.model_fields_set:
         is_one = group.same_order
-        yield expected(Measure.SAME_ORDER, _ANYTHING if is_one is None else Bound(Compare.EQUAL, float(is_one)))
+        yield make_expectation(Measure.SAME_ORDER, _ANYTHING if is_one is None else Bound(Compare.EQUAL, float(is_one)))
     yield from _trials(group, source, path, tried)
 
 
@@ -117,7 +117,7 @@ def _trials(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[s
             )
 
 
-def _tried(document: ScenarioDocument, window: str | None, topology: Topology) -> tuple[str, ...]:
+def _regions_tried(document: ScenarioDocument, window: str | None, topology: Topology) -> tuple[str, ...]:
     """The regions in which the step called *window* tries operations."""
     everywhere = tuple(region.name for region in topology.regions)
     return next((step.try_ or everywhere for step in document.steps if window and step.as_ == window), everywhere)

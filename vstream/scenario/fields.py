@@ -353,62 +353,62 @@ _TEXT = {"type": "string"}
 _AMOUNT = {"type": ["string", "integer"]}
 
 
-def _annotated(check: Callable[[object], Any], schema: dict[str, Any]) -> Any:
+def _annotation(check: Callable[[object], Any], schema: dict[str, Any]) -> Any:
     return (BeforeValidator(check), WithJsonSchema(schema))
 
 
-def _mapped(schema: dict[str, Any]) -> dict[str, Any]:
+def _or_map(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "object", "additionalProperties": schema}]}
 
 
 _TIME_SCHEMA = {"type": "string", "pattern": _TIME}
 _ALL_SCHEMA = {"anyOf": [{"type": "null"}, *_NAMES["anyOf"]]}
 
-Time = Annotated[int, *_annotated(_time, _TIME_SCHEMA)]
-Lasting = Annotated[int, *_annotated(_lasting, _TIME_SCHEMA)]
+Time = Annotated[int, *_annotation(_time, _TIME_SCHEMA)]
+Lasting = Annotated[int, *_annotation(_lasting, _TIME_SCHEMA)]
 MaybeLasting = Annotated[
     int | None,
-    *_annotated(lambda value: None if value is None else _lasting(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
+    *_annotation(lambda value: None if value is None else _lasting(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
 ]
-Rate = Annotated[float, *_annotated(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
-Sizes = Annotated[tuple[int, int], *_annotated(_sizes, _AMOUNT)]
-Edition = Annotated[int, *_annotated(_edition, {"const": 1})]
-Keys = Annotated[int, *_annotated(_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
-Seed = Annotated[int, *_annotated(_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
-ServerVersion = Annotated[str, *_annotated(_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
+Rate = Annotated[float, *_annotation(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
+Sizes = Annotated[tuple[int, int], *_annotation(_sizes, _AMOUNT)]
+Edition = Annotated[int, *_annotation(_edition, {"const": 1})]
+Keys = Annotated[int, *_annotation(_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
+Seed = Annotated[int, *_annotation(_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
+ServerVersion = Annotated[str, *_annotation(_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
 Versions = Annotated[
     dict[str, str],
-    *_annotated(_versions, _mapped({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
+    *_annotation(_versions, _or_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
 ]
-Regions = Annotated[tuple[str, ...], *_annotated(_targets("a region"), _NAMES)]
-ServerNames = Annotated[tuple[str, ...], *_annotated(_targets("a server"), _NAMES)]
-Machines = Annotated[tuple[str, ...], *_annotated(_targets("a region, a server"), _NAMES)]
-AllRegions = Annotated[tuple[str, ...], *_annotated(_all_or_targets("a region"), _ALL_SCHEMA)]
-AllMachines = Annotated[tuple[str, ...], *_annotated(_all_or_targets("a region, a server"), _ALL_SCHEMA)]
-Faults = Annotated[tuple[str, ...], *_annotated(_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
-Nothing = Annotated[bool, *_annotated(_nothing, {"type": "null"})]
+Regions = Annotated[tuple[str, ...], *_annotation(_targets("a region"), _NAMES)]
+ServerNames = Annotated[tuple[str, ...], *_annotation(_targets("a server"), _NAMES)]
+Machines = Annotated[tuple[str, ...], *_annotation(_targets("a region, a server"), _NAMES)]
+AllRegions = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region"), _ALL_SCHEMA)]
+AllMachines = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region, a server"), _ALL_SCHEMA)]
+Faults = Annotated[tuple[str, ...], *_annotation(_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
+Nothing = Annotated[bool, *_annotation(_nothing, {"type": "null"})]
 Sides = Annotated[
     tuple[tuple[str, ...], ...],
-    *_annotated(_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),
+    *_annotation(_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),
 ]
 Ends = Annotated[
     tuple[str, ...],
-    *_annotated(_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
+    *_annotation(_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
 ]
 TopologySource = Annotated[
-    str | dict[str, Any], *_annotated(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
+    str | dict[str, Any], *_annotation(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
 ]
-ShareBounds = Annotated[Bounds, *_annotated(_by_name(_share_bound), _mapped(_AMOUNT))]
-CountBounds = Annotated[Bounds, *_annotated(_by_name(_count_bound), _mapped(_AMOUNT))]
-TimeBounds = Annotated[Bounds, *_annotated(_by_name(_time_bound), _mapped(_TEXT))]
-CountPairs = Annotated[Bounds, *_annotated(_by_pair(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})]
-TimePairs = Annotated[Bounds, *_annotated(_by_pair(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
-CountBound = Annotated[Bound | None, *_annotated(_count_bound, _AMOUNT)]
-TimeBound = Annotated[Bound, *_annotated(_time_bound, _TEXT)]
-SameOrder = Annotated[bool | None, *_annotated(_same_order, {"enum": [True, False, ANY]})]
+ShareBounds = Annotated[Bounds, *_annotation(_by_name(_share_bound), _or_map(_AMOUNT))]
+CountBounds = Annotated[Bounds, *_annotation(_by_name(_count_bound), _or_map(_AMOUNT))]
+TimeBounds = Annotated[Bounds, *_annotation(_by_name(_time_bound), _or_map(_TEXT))]
+CountPairs = Annotated[Bounds, *_annotation(_by_pair(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})]
+TimePairs = Annotated[Bounds, *_annotation(_by_pair(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
+CountBound = Annotated[Bound | None, *_annotation(_count_bound, _AMOUNT)]
+TimeBound = Annotated[Bound, *_annotation(_time_bound, _TEXT)]
+SameOrder = Annotated[bool | None, *_annotation(_same_order, {"enum": [True, False, ANY]})]
 OperationResults = Annotated[
     Works,
-    *_annotated(
+    *_annotation(
         _works,
         {
             "type": "object",

@@ -137,11 +137,11 @@ class _Composer:
     def _taken(self, region: str) -> frozenset[str]:
         return frozenset(server for one in self._open for server in one.taken.get(region, ()))
 
-    def _untouched(self) -> list[str]:
+    def _intact_regions(self) -> list[str]:
         """Regions of which no open fault takes a server."""
         return [region for region in self._regions if not self._taken(region)]
 
-    def _known(self) -> list[str]:
+    def _running_servers(self) -> list[str]:
         """Servers of which it is known that they run."""
         return [
             server
@@ -164,21 +164,21 @@ class _Composer:
         return next(region for region, members in self._servers.items() if server in members)
 
     def _kill_region(self) -> bool:
-        untouched = self._untouched()
+        untouched = self._intact_regions()
         if not untouched:
             return False
         region = self._chance.choice(untouched)
         return self._inject({"kill-region": region}, {region: frozenset(self._servers[region])})
 
     def _kill_server(self) -> bool:
-        known = self._known()
+        known = self._running_servers()
         if not known:
             return False
         server = self._chance.choice(known)
         return self._inject({"kill-server": server}, {self._region_of(server): frozenset({server})})
 
     def _pause(self) -> bool:
-        known, untouched = self._known(), self._untouched()
+        known, untouched = self._running_servers(), self._intact_regions()
         if untouched and self._chance.random() < 0.3:  # noqa: PLR2004 - now and then a whole region
             region = self._chance.choice(untouched)
             return self._inject({"pause": region}, {region: frozenset(self._servers[region])})
@@ -189,7 +189,7 @@ class _Composer:
 
     def _led(self) -> list[tuple[str, str]]:
         """Physical streams that certainly have a leader, and would have another: their places and names."""
-        regions = set(self._untouched())
+        regions = set(self._intact_regions())
         # Where the members of the stretch cluster stand, any open fault may have taken one.
         places = regions if self._open else {*regions, *self._topology.clusters}
         return [
@@ -231,7 +231,7 @@ class _Composer:
         return False
 
     def _restart_region(self) -> bool:
-        untouched = self._untouched()
+        untouched = self._intact_regions()
         if untouched:
             self._steps.append({"restart-region": self._chance.choice(untouched)})
         return bool(untouched)

@@ -114,7 +114,7 @@ def _sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
             continue
         waited = dict(step) if name == "wait" else None
         if name == "heal":
-            healed = opened if step["heal"] in (None, "all") else _listed(step["heal"])
+            healed = opened if step["heal"] in (None, "all") else _as_list(step["heal"])
             left = [one for one in healed if one in opened]
             if not left:
                 continue
@@ -126,7 +126,7 @@ def _sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
         yield waited if waited is not None else step
 
 
-def _listed(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
@@ -141,23 +141,23 @@ def smaller(data: ScenarioData) -> Iterator[ScenarioData]:
     for key in ("readers", "size", "keys", "retry"):
         simple: Any = {"readers": [], "size": "64B", "keys": 1, "retry": "none"}[key]
         if workload.get(key, simple) != simple:
-            yield _changed(data, ("workload", key), simple)
+            yield _with_value(data, ("workload", key), simple)
     rate = _rate(workload.get("rate"))
     if rate is not None and rate > _LOWEST_RATE:
-        yield _changed(data, ("workload", "rate"), f"{max(rate // 2, _LOWEST_RATE)}/s")
+        yield _with_value(data, ("workload", "rate"), f"{max(rate // 2, _LOWEST_RATE)}/s")
     for index, step in enumerate(data["steps"]):
         for key in ("wait", "for"):
             time = parse_duration(step[key]) if key in step else 0
             if time > _SHORTEST:
                 half = max(time // 2 // 10**8 * 10**8, _SHORTEST)
-                yield _changed(data, ("steps", index, key), format_duration(half))
+                yield _with_value(data, ("steps", index, key), format_duration(half))
 
 
 def _rate(text: Any) -> int | None:
     return int(text.removesuffix("/s")) if isinstance(text, str) and text.removesuffix("/s").isdecimal() else None
 
 
-def _changed(data: ScenarioData, path: tuple[str | int, ...], value: Any) -> ScenarioData:
+def _with_value(data: ScenarioData, path: tuple[str | int, ...], value: Any) -> ScenarioData:
     changed = deepcopy(data)
     place: Any = changed
     for part in path[:-1]:

@@ -102,7 +102,7 @@ class Timeline:
         """Remember *event*."""
         match event:
             case WorkerProgress():
-                self._worked(event.region, event.progress)
+                self._take_progress(event.region, event.progress)
             case Sampled():
                 if event.sample.region in self._regions:
                     self._regions[event.sample.region].sample = event.sample
@@ -115,9 +115,9 @@ class Timeline:
             case StepEnded():
                 self._now = event.at
             case FaultSeen():
-                self._fault(event)
+                self._take_fault(event)
 
-    def _worked(self, name: str, progress: Progress) -> None:
+    def _take_progress(self, name: str, progress: Progress) -> None:
         region = self._regions.get(name)
         if region is None or not progress.is_ready:
             return
@@ -130,7 +130,7 @@ class Timeline:
         region.due[second] += progress.due - before.due
         region.acked[second] += progress.acked - before.acked
 
-    def _fault(self, event: FaultSeen) -> None:
+    def _take_fault(self, event: FaultSeen) -> None:
         self._now = max(self._now, event.at)
         band = self._bands.setdefault(event.id, _Band(asked=event.asked, state=event.state, begun=event.at))
         band.state = event.state
@@ -141,20 +141,20 @@ class Timeline:
         """One line of a log for *event*, None for those that come all the time."""
         match event:
             case Activity():
-                return self._stamped(event.at, Text(event.what))
+                return self._with_time(event.at, Text(event.what))
             case StepBegan():
-                return self._stamped(event.at, self._step_text(event))
+                return self._with_time(event.at, self._step_text(event))
             case StepEnded(is_ok=False):
-                return self._stamped(event.at, Text(f"not reached: {event.detail}", style="red"))
+                return self._with_time(event.at, Text(f"not reached: {event.detail}", style="red"))
             case FaultSeen():
                 detail = f": {event.detail}" if event.detail else ""
-                return self._stamped(
+                return self._with_time(
                     event.at, Text(f"{_MARK[event.state]} {event.asked} {event.state.value}{detail}", style="yellow")
                 )
             case _:
                 return None
 
-    def _stamped(self, at: int, text: Text) -> Text:
+    def _with_time(self, at: int, text: Text) -> Text:
         time = " " * 9 if self._began is None else f"{max(0, at - self._began) / _NS:7.1f} s"
         return Text.assemble((f"{time}  ", "dim"), text)
 
@@ -165,7 +165,7 @@ class Timeline:
     def render(self) -> RenderableType:
         """The screen as it is now."""
         what = self._step_text(self._step) if self._step is not None else Text(self._doing)
-        head = self._stamped(self._now, what)
+        head = self._with_time(self._now, what)
         if self._began is None:
             return head
         per_column = max(1, -(-((self._now - self._began) // _NS + 1) // _WIDTH))

@@ -210,7 +210,7 @@ def _windows(verdict: Verdict) -> Iterator[Table]:
             table.add_row(
                 name,
                 f"{region}, {stream}" if several else region,
-                *_published(rows.get(key)),
+                *_publish_cells(rows.get(key)),
                 *_read(reads.get(key)),
                 _control(window, region) if region in control else _NONE,
             )
@@ -229,7 +229,7 @@ def _time(nanoseconds: int | None) -> Text:
     return _NONE if nanoseconds is None else Text(duration(nanoseconds))
 
 
-def _published(one: Availability | None) -> tuple[Text, Text, Text, Text]:
+def _publish_cells(one: Availability | None) -> tuple[Text, Text, Text, Text]:
     if one is None or not one.attempted:
         return _NONE, _NONE, _NONE, _NONE
     gap = Text(duration(one.longest_gap)) if one.longest_gap else _NONE

@@ -60,13 +60,13 @@ def page(verdict: Verdict) -> str:
         steps=_steps(verdict),
         ticks=_ticks(verdict.timeline, verdict.zero),
         sections=_sections(shown),
-        data=_embedded(verdict.timeline, verdict.zero, shown),
+        data=_embed_data(verdict.timeline, verdict.zero, shown),
         versions=sorted({one.version for one in verdict.manifest.servers}),
         intervals=verdict.timeline.intervals,
     )
 
 
-def _embedded(timeline: Timeline, zero: int, shown: Sequence[Mapping[str, Any]]) -> Markup:
+def _embed_data(timeline: Timeline, zero: int, shown: Sequence[Mapping[str, Any]]) -> Markup:
     """What tooltips say, as JSON that cannot end the element it stands in."""
     data: Json = {
         "interval": timeline.interval / _SECOND,

@@ -69,22 +69,22 @@ async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
     do that.
     """
 
-    def changed(links: Links) -> Links:
+    def change_links(links: Links) -> Links:
         shaped = {pair: state.over(links.base.get(pair, IDEAL)) for pair, state in states.items()}
         return replace(links, base={**links.base, **shaped})
 
-    return await _changed(name, changed, states)
+    return await _apply_change(name, change_links, states)
 
 
 async def reset(name: str, pairs: Iterable[Pair]) -> Links:
     """Give links the shape again that the lab was started with. Raises LabError as `change` does."""
     wanted = dict.fromkeys(pairs, IDEAL)
 
-    def changed(links: Links) -> Links:
+    def change_links(links: Links) -> Links:
         kept = {pair: state for pair, state in links.base.items() if pair not in wanted}
         return replace(links, base={**kept, **{pair: links.started.get(pair, IDEAL) for pair in wanted}})
 
-    return await _changed(name, changed, wanted)
+    return await _apply_change(name, change_links, wanted)
 
 
 async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState]) -> Links:
@@ -94,11 +94,11 @@ async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState])
     Raises LabError as `change` does; then nothing has changed.
     """
 
-    def changed(links: Links) -> Links:
+    def change_links(links: Links) -> Links:
         others = {one: below for one, below in links.overlays.items() if one != overlay}
         return replace(links, overlays={**others, overlay: dict(states)})
 
-    return await _changed(name, changed, states)
+    return await _apply_change(name, change_links, states)
 
 
 async def remove_overlay(name: str, overlay: str) -> Links:
@@ -130,7 +130,7 @@ async def traffic(name: str) -> Traffic:
     return Traffic(connections=answer.connections, refused=answer.refused)
 
 
-async def _changed(name: str, changed: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
+async def _apply_change(name: str, change_links: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
     directory, _ = recorded_lab(name)
     proxy = ProxyProcess(directory)
     async with _held(proxy):
@@ -139,7 +139,7 @@ async def _changed(name: str, changed: Callable[[Links], Links], touched: Mappin
         answer = proxy.answer()
         if answer is None:
             raise _not_kept(name, before)
-        after = replace(changed(before), generation=before.generation + 1)
+        after = replace(change_links(before), generation=before.generation + 1)
         proxy.write(after)
         try:
             _require_applied(before, await proxy.ask(generation=after.generation), name)

@@ -59,7 +59,7 @@ class ProxyProcess:
 
     def process(self) -> psutil.Process | None:
         """Its process, by its record, else by its arguments; None if it does not run."""
-        return self._recorded() or next(iter(self.processes()), None)
+        return self._recorded_process() or next(iter(self.processes()), None)
 
     @property
     def is_wanted(self) -> bool:
@@ -113,7 +113,7 @@ class ProxyProcess:
             answer = state.decode_answer(self._answer.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        process = self._recorded()
+        process = self._recorded_process()
         return answer if process is not None and process.pid == answer.pid else None
 
     async def ask(self, *, generation: int = 0) -> Answer | None:
@@ -125,7 +125,7 @@ class ProxyProcess:
         Raises LabError if it does not answer.
         """
         before = self.answer()
-        process = self._recorded()
+        process = self._recorded_process()
         if before is None or process is None:
             return None
         processes.send(process, signal.SIGUSR1)
@@ -179,7 +179,7 @@ class ProxyProcess:
     def _record(self) -> Path:
         return self.directory.links / "proxy.json"
 
-    def _recorded(self) -> psutil.Process | None:
+    def _recorded_process(self) -> psutil.Process | None:
         try:
             pid = json.loads(self._record.read_text(encoding="utf-8"))["pid"]
             process = psutil.Process(pid)

@@ -82,7 +82,7 @@ class Publisher:
 
     async def listen(self) -> None:
         """Begin to take answers."""
-        await self._connection.subscribe(f"{self._inbox}.*", self._answered)
+        await self._connection.subscribe(f"{self._inbox}.*", self._handle_answer)
 
     async def run(self, begin: int) -> None:
         """Publish from *begin* on, in nanoseconds since the capture's start."""
@@ -123,7 +123,7 @@ class Publisher:
                 headers={MSG_ID: identity} if self._spec.is_retrying else None,
             )
         except NotConnectedError as error:
-            self._refused(message, error.message)
+            self._handle_refusal(message, error.message)
             return
         message.unanswered += 1
         self._expiring.append((self._recorder.now() + self._spec.timeout, message.number, message.attempts))
@@ -145,7 +145,7 @@ class Publisher:
             if number in self._open:
                 await self._send(self._open[number])
 
-    async def _answered(self, reply: Reply, subject: str) -> None:
+    async def _handle_answer(self, reply: Reply, subject: str) -> None:
         message = self._open.get(int(subject.rpartition(".")[2]))
         if message is None:
             return
@@ -154,9 +154,9 @@ class Publisher:
             self._end(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
         else:
             message.unanswered -= 1
-            self._refused(message, error)
+            self._handle_refusal(message, error)
 
-    def _refused(self, message: _Open, error: str) -> None:
+    def _handle_refusal(self, message: _Open, error: str) -> None:
         """One attempt came to nothing for certain."""
         message.error = error
         now = self._recorder.now()

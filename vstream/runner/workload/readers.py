@@ -182,7 +182,7 @@ class Consumer(_Paced):
 
     async def create(self, *, within: float) -> None:
         """Make the consumer, by the physical name. Raises VstreamError if that is not possible *within* seconds."""
-        await self._connection.subscribe(f"{self._inbox}.*", self._arrived)
+        await self._connection.subscribe(f"{self._inbox}.*", self._handle_message)
         config = {
             "durable_name": self._spec.name,
             "name": self._spec.name,
@@ -260,9 +260,9 @@ class Consumer(_Paced):
         )
         return outcome, fetch.count
 
-    async def _arrived(self, reply: Reply, subject: str) -> None:
+    async def _handle_message(self, reply: Reply, subject: str) -> None:
         if reply.reply.startswith("$JS.ACK."):
-            await self._delivered(reply)
+            await self._record_delivery(reply)
             return
         fetch = self._fetches.get(int(subject.rpartition(".")[2]))
         if fetch is None or fetch.ended.done():
@@ -272,7 +272,7 @@ class Consumer(_Paced):
         elif reply.status is not None:
             fetch.ended.set_result(refusal(reply))
 
-    async def _delivered(self, reply: Reply) -> None:
+    async def _record_delivery(self, reply: Reply) -> None:
         # It comes under its stored subject: which fetch it is for stands nowhere. Servers serve the oldest first.
         fetch = next((one for one in self._fetches.values() if not one.ended.done()), None)
         if fetch is not None:

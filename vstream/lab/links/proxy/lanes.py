@@ -67,10 +67,10 @@ class Link:
             at = self._busy_until = max(now, self._busy_until) + size * 8 / state.rate
         at += (state.delay or 0) + random.random() * (state.jitter or 0)  # noqa: S311 - a network, not a secret
         if state.loss:
-            at += self._stalled(state.loss, -(-size // _PACKET))
+            at += self._loss_delay(state.loss, -(-size // _PACKET))
         return at
 
-    def _stalled(self, loss: float, packets: int) -> float:
+    def _loss_delay(self, loss: float, packets: int) -> float:
         """Seconds until the last of *packets* was sent often enough to arrive, each time being lost with chance *loss*."""
         total, pause = 0.0, self.rto
         chance = 1 - (1 - loss) ** packets
