@@ -119,7 +119,9 @@ def assess_impact(
         refusals.append(f"the stretch cluster would have {stretch.left} of its {stretch.peers} servers: no majority")
     elsewhere = [effect.region for effect in effects if effect.quorum is not Quorum.KEPT and effect.region not in asked]
     if elsewhere and any(effect.is_new for effect in effects):
-        refusals.append(f"{_format_regions([*sorted(asked), *elsewhere])} would be without a write quorum at the same time")
+        refusals.append(
+            f"{_format_regions([*sorted(asked), *elsewhere])} would be without a write quorum at the same time"
+        )
     refusals += losses
     hubs = topology.hubs.members if topology.hubs else {}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
@@ -132,9 +134,9 @@ def assess_impact(
             for side, count in counted
         ),
         apart=tuple(
-            one.region
-            for one in effects
-            if one.left and one.region in hubs and hubs[one.region].name in {*lost, *taken}
+            effect.region
+            for effect in effects
+            if effect.left and effect.region in hubs and hubs[effect.region].name in {*lost, *taken}
         ),
         losses=tuple(losses),
         refusals=tuple(refusals),
@@ -148,16 +150,18 @@ def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[C
 
 def connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
     """*regions* in groups that hear each other, if only by others between them: a link in one direction is none."""
-    found: list[tuple[str, ...]] = []
+    sides: list[tuple[str, ...]] = []
     left = list(regions)
     while left:
         side = [left.pop(0)]
-        for one in side:
-            near = [other for other in left if (one, other) not in cut and (other, one) not in cut]
+        for region in side:
+            near = [
+                neighbour for neighbour in left if (region, neighbour) not in cut and (neighbour, region) not in cut
+            ]
             side += near
-            left = [other for other in left if other not in near]
-        found.append(tuple(region for region in regions if region in side))
-    return tuple(found)
+            left = [name for name in left if name not in near]
+        sides.append(tuple(region for region in regions if region in side))
+    return tuple(sides)
 
 
 def _region(topology: Topology, region: Region, lost: Collection[str], taken: Collection[str]) -> RegionEffect:
@@ -178,7 +182,7 @@ def _region(topology: Topology, region: Region, lost: Collection[str], taken: Co
         servers=len(names),
         left=left,
         streams=len(replicas),
-        without=sum(one is not Quorum.KEPT for one in after),
+        without=sum(quorum is not Quorum.KEPT for quorum in after),
         quorum=max(after, key=worst.index, default=Quorum.KEPT),
         is_new=any(worst.index(now) > worst.index(then) for now, then in zip(after, earlier, strict=True)),
     )

@@ -142,8 +142,8 @@ async def heal(
         if is_known:
             _require_known(ids, book)
         chosen = tuple(fault for fault in book.faults if ids is None or fault.id in ids)
-        others = [fault for fault in book.faults if fault not in chosen]
-        held = replace(site, held=_kept_down(site, others))
+        staying = [fault for fault in book.faults if fault not in chosen]
+        held = replace(site, held=_kept_down(site, staying))
         # The last comes first: a server can only be told to restart once what stopped it since is undone.
         watches = [await entry.fault.heal(held, entry.id) for entry in reversed(chosen)]
 
@@ -153,7 +153,7 @@ async def heal(
 
     if not chosen:
         return HealResult(faults=(), seconds=None)
-    unhealthy = {server for entry in others if entry.fault.is_unhealthy for server in entry.fault.counted_as_lost}
+    unhealthy = {server for entry in staying if entry.fault.is_unhealthy for server in entry.fault.counted_as_lost}
     is_up = any(site.serves(server) for server in site.servers)
     await wait_until_healthy(site, timeout=timeout, watch=watch, on_progress=on_progress, without=unhealthy)
     async with site.directory.lock(patience=timeout):
@@ -220,7 +220,8 @@ def _kept_down(site: TargetServers, others: Sequence[OpenFault]) -> frozenset[st
 def _require_known(ids: Sequence[str] | None, book: Journal) -> None:
     for fault_id in ids or ():
         if book.get(fault_id) is None:
-            known = ", ".join(f"`{entry.id}` ({entry.command})" for entry in book.faults)
+            open_faults = ", ".join(f"`{entry.id}` ({entry.command})" for entry in book.faults)
             raise UnknownNameError(
-                f"there is no open fault `{fault_id}`", hint=f"open: {known}" if known else "nothing is open"
+                f"there is no open fault `{fault_id}`",
+                hint=f"open: {open_faults}" if open_faults else "nothing is open",
             )

@@ -57,14 +57,18 @@ async def stream_leadership(connection: Connection, stream: str) -> StreamLeader
             ) from error
         raise NotReachableError(f"stream `{stream}` has no leader: {error.message}") from error
     cluster = info.get("cluster") or {}
-    others = cluster.get("replicas") or ()
+    replicas = cluster.get("replicas") or ()
     return StreamLeadership(
         stream=stream,
         leader=str(cluster["leader"]) if cluster.get("leader") else None,
-        replicas=len(others) + 1,
+        replicas=len(replicas) + 1,
         since=cluster.get("leader_since"),
         followers=tuple(
-            sorted(str(one["name"]) for one in others if one.get("current") and not one.get("offline", False))
+            sorted(
+                str(replica["name"])
+                for replica in replicas
+                if replica.get("current") and not replica.get("offline", False)
+            )
         ),
     )
 
@@ -114,10 +118,10 @@ async def wait_for_successor(
     """The leader that *find* names instead of *old*, and after how many seconds; None if that takes longer than *within*."""
     began = time.monotonic()
     while True:
-        found = await find()
+        leader = await find()
         elapsed = time.monotonic() - began
-        if found is not None and found != old:
-            return found, elapsed
+        if leader is not None and leader != old:
+            return leader, elapsed
         if elapsed > within:
             return None, elapsed
         await asyncio.sleep(POLL)

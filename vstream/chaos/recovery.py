@@ -49,7 +49,11 @@ async def wait_until_healthy(
         member
         for group in site.meta_groups
         for side in connected_sides(site.regions, cuts)
-        if len(names := [one.server.name for one in serving if one.region in side and one.server.name in group])
+        if len(
+            names := [
+                address.server.name for address in serving if address.region in side and address.server.name in group
+            ]
+        )
         > len(group) // 2
         for member in everyone
         if member.name in names

@@ -49,8 +49,8 @@ def region_or_server(site: TargetServers, name: str) -> tuple[str, ...]:
             f"there is no region or server `{name}`",
             hint=f"regions: {', '.join(site.regions)}; servers: {', '.join(site.servers)}{_instead(site, name)}",
         )
-    found = servers_of_region(site, name) if name in site.regions else server(site, name)
-    serving = tuple(one for one in found if site.serves(one))
+    servers = servers_of_region(site, name) if name in site.regions else server(site, name)
+    serving = tuple(candidate for candidate in servers if site.serves(candidate))
     if not serving:
         raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` lets it go on")
     return serving
@@ -62,21 +62,28 @@ def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], .
 
     Raises UnknownNameError for an unknown region, one that is on two sides, and fewer than two sides.
     """
-    found = tuple(tuple(name.strip() for name in text.split(",") if name.strip()) for text in texts)
-    named = [name for side in found for name in side]
+    parts = tuple(tuple(name.strip() for name in text.split(",") if name.strip()) for text in texts)
+    named = [name for side in parts for name in side]
     for name in named:
         _require_region(site, name)
         if named.count(name) > 1:
             raise UnknownNameError(f"region `{name}` cannot be on two sides", hint=_SIDES)
-    if len(found) < 2 or not all(found):  # noqa: PLR2004 - a partition
+    if len(parts) < 2 or not all(parts):  # noqa: PLR2004 - a partition
         raise UnknownNameError("a partition has two sides or more", hint=_SIDES)
-    return found
+    return parts
 
 
 def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Pair, ...]:
     """The links between *parts*, which are regions; with *one_way* only what the first of them sends."""
     senders = parts[:1] if one_way else parts
-    return tuple((one, other) for side in senders for far in parts if far is not side for one in side for other in far)
+    return tuple(
+        (sender, receiver)
+        for side in senders
+        for far in parts
+        if far is not side
+        for sender in side
+        for receiver in far
+    )
 
 
 def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
@@ -86,10 +93,10 @@ def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
     if len(site.regions) == 1:
         raise UnknownNameError("there is only one region: it has no links to others")
     return tuple(
-        (one, other)
-        for one in site.regions
-        for other in site.regions
-        if one != other and (one in regions or other in regions)
+        (sender, receiver)
+        for sender in site.regions
+        for receiver in site.regions
+        if sender != receiver and (sender in regions or receiver in regions)
     )
 
 
@@ -131,7 +138,7 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
 
     Raises UnknownNameError if the virtual stream is not in that region, or no region was given.
     """
-    virtual = next((one for one in topology.streams if one.name == name), None)
+    virtual = next((declared for declared in topology.streams if declared.name == name), None)
     if virtual is None:
         return name
     if virtual.consistency.has_origin or (virtual.is_order_named and region is None):

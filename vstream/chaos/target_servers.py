@@ -76,7 +76,7 @@ class TargetServers:
 
     def address(self, server: str) -> ServerAddress:
         """Where *server* of the lab listens."""
-        return next(one for one in self.record.servers if one.server.name == server)
+        return next(address for address in self.record.servers if address.server.name == server)
 
     def process(self, server: str) -> NatsServer:
         """The server of the lab: it is looked up in the process table, by identity, at every signal."""
@@ -138,7 +138,7 @@ class TargetServers:
         try:
             yield any_connection(opened)
         finally:
-            await asyncio.gather(*(one.close() for one in opened.values() if isinstance(one, Connection)))
+            await asyncio.gather(*(result.close() for result in opened.values() if isinstance(result, Connection)))
 
     @asynccontextmanager
     async def connect_to_system(self) -> AsyncIterator[Connection]:
@@ -179,8 +179,8 @@ class TargetServers:
 
     def cuts(self) -> frozenset[Pair]:
         """The links of the lab that carry nothing now."""
-        known = ProxyProcess(self.directory).read()
-        return frozenset(pair for pair in known.pairs if known.state(pair).cut is not None) if known else frozenset()
+        links = ProxyProcess(self.directory).read()
+        return frozenset(pair for pair in links.pairs if links.state(pair).cut is not None) if links else frozenset()
 
     async def _open(self, choices: Iterable[tuple[str, Endpoint]]) -> Connection:
         reasons = []
@@ -233,8 +233,8 @@ def of_lab(name: str) -> TargetServers:
 def of_topology(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must be one of *topology*. Raises LabError if it is not."""
     site = of_lab(name)
-    wanted = {seat.server.name: seat.region for seat in topology.processes}
-    if wanted != dict(site.servers):
+    expected = {seat.server.name: seat.region for seat in topology.processes}
+    if expected != dict(site.servers):
         raise LabError(
             f"lab `{name}` runs other servers than topology `{topology.name}` has",
             hint="`--topology FILE` names the topology that the lab was started from",

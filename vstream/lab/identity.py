@@ -25,8 +25,8 @@ class OwnServers:
         """Whether the lab has started a *server* that called itself *server_id*, the two as in a server's INFO."""
         if not server_id or server != Path(server).name:
             return False
-        said = re.compile(rb"\bID: +" + re.escape(server_id.encode()) + rb"\s")
-        return any(said.search(_read(self.logs / f"{server}{suffix}")) for suffix in _SUFFIXES)
+        pattern = re.compile(rb"\bID: +" + re.escape(server_id.encode()) + rb"\s")
+        return any(pattern.search(_read(self.logs / f"{server}{suffix}")) for suffix in _SUFFIXES)
 
 
 def _read(path: Path) -> bytes:

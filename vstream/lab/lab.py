@@ -129,11 +129,11 @@ def _programs(
 ) -> Mapping[str, Program]:
     """What each server of *topology* is started with. Asks each binary once what it is."""
     record = lab_directory(name).read() if binary is None and is_running(name) else None
-    kept = {} if record is None else {server: one.binary for server, one in record.programs.items()}
-    stated = {**kept, **binaries}
-    wanted = {seat.server.name: stated.get(seat.server.name, binary) for seat in topology.processes}
-    known = {one: program(one or locate()) for one in set(wanted.values())}
-    return {server: known[one] for server, one in wanted.items()}
+    recorded = {} if record is None else {server: started.binary for server, started in record.programs.items()}
+    stated = {**recorded, **binaries}
+    chosen = {seat.server.name: stated.get(seat.server.name, binary) for seat in topology.processes}
+    programs = {path: program(path or locate()) for path in set(chosen.values())}
+    return {server: programs[path] for server, path in chosen.items()}
 
 
 async def down(name: str, *, purge: bool = False) -> None:

@@ -28,7 +28,7 @@ class LabMappings:
     async def load(self) -> None:
         """See MappingAdmin."""
         outcome = await lab.reload_mappings(self._name, self._bundle)
-        gone = {one.server.name for one in lab.addresses(self._name) if one.region in self._lost}
+        gone = {address.server.name for address in lab.addresses(self._name) if address.region in self._lost}
         refused = {server: reason for server, reason in outcome.refused.items() if server not in gone}
         if refused:
             reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(refused.items()))
@@ -39,14 +39,16 @@ def mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> M
     """How the servers of lab *name*, but those of *lost* regions, come to load *bundle*: by a reload, or by a push."""
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)
-    known = lab.addresses(name)
-    there = [one for one in known if one.region not in lost and not one.is_hub]
-    regions = dict.fromkeys(one.region for one in there)
+    addresses = lab.addresses(name)
+    there = [address for address in addresses if address.region not in lost and not address.is_hub]
+    regions = dict.fromkeys(address.region for address in there)
     return account_admin(
         bundle.claims,
         keys.keyring(name),
         system={region: system_endpoint(name, region) for region in regions},
-        servers=[(one.region, one.server.name) for one in there],
-        monitors={region: [monitor_url(one) for one in there if one.region == region] for region in regions},
-        in_domains=any(one.is_hub for one in known),
+        servers=[(address.region, address.server.name) for address in there],
+        monitors={
+            region: [monitor_url(address) for address in there if address.region == region] for region in regions
+        },
+        in_domains=any(address.is_hub for address in addresses),
     )

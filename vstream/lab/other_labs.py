@@ -36,10 +36,10 @@ def labs_running_elsewhere(known: Path) -> Iterator[LabRecord]:
         labs = _labs_in(entry)
         if labs is None or labs == here:
             continue
-        found = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
-        if not found:
+        directories = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
+        if not directories:
             entry.unlink(missing_ok=True)
-        for directory in found:
+        for directory in directories:
             with suppress(LabError):
                 if records.recorded_servers(directory) and (record := directory.read()) is not None:
                     yield record

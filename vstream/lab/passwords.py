@@ -59,23 +59,26 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     variable = f"${password_variable(SYSTEM_USER)}"
     has_passwords = variable in texts.get(ACCOUNTS_PATH, "")
     regions = [
-        one.name.removeprefix(REGION_ACCOUNT_PREFIX)
-        for one in bundle.accounts
-        if one.name.startswith(REGION_ACCOUNT_PREFIX)
+        account.name.removeprefix(REGION_ACCOUNT_PREFIX)
+        for account in bundle.accounts
+        if account.name.startswith(REGION_ACCOUNT_PREFIX)
     ]
     if regions and not has_passwords:
         return (*bundle.artifacts, *_certificate(conf, bundle))
     if regions:
-        files = {SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS, **{passwords_path(one): REGIONAL_PASSWORDS for one in regions}}
+        files = {
+            SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS,
+            **{passwords_path(region): REGIONAL_PASSWORDS for region in regions},
+        }
         return (*bundle.artifacts, *(_kept(conf, path, variables) for path, variables in files.items()))
-    known = _read_passwords(conf)
-    passwords = {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in (*PASSWORDS, *HUB_PASSWORDS)}
+    existing = _read_passwords(conf)
+    passwords = {name: existing.get(name) or secrets.token_urlsafe(_BYTES) for name in (*PASSWORDS, *HUB_PASSWORDS)}
     secret = [*_certificate(conf, bundle)]
     if has_passwords:
-        secret.append(_secret(PASSWORDS_PATH, {one: passwords[one] for one in PASSWORDS}))
+        secret.append(_secret(PASSWORDS_PATH, {name: passwords[name] for name in PASSWORDS}))
     if hubs:
         variables = HUB_PASSWORDS if variable in texts[HUBS_PATH] else (password_variable(LEAF_USER),)
-        secret.append(_secret(HUB_PASSWORDS_PATH, {one: passwords[one] for one in variables}))
+        secret.append(_secret(HUB_PASSWORDS_PATH, {name: passwords[name] for name in variables}))
     for region, hub in hubs.items():
         url = f"nats-leaf://{LEAF_USER}:{passwords[password_variable(LEAF_USER)]}@{hub.leaf_address}"
         secret.append(_secret(leaf_path(region), {LEAF_VARIABLE: url}))
@@ -94,8 +97,8 @@ def _certificate(conf: Path, bundle: Bundle) -> Iterator[Artifact]:
 
 def _kept(conf: Path, path: str, variables: Iterable[str]) -> Artifact:
     """The file at *path* with a password for each of *variables*: those that *conf* has, and new ones for the rest."""
-    known = _read(conf / path)
-    return _secret(path, {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in variables})
+    existing = _read(conf / path)
+    return _secret(path, {name: existing.get(name) or secrets.token_urlsafe(_BYTES) for name in variables})
 
 
 def _secret(path: str, values: Mapping[str, str]) -> Artifact:
@@ -118,10 +121,10 @@ def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
 
 
 def _read_passwords(conf: Path) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for path in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, SYSTEM_PASSWORD_PATH):
-        found.update(_read(conf / path))
-    return found
+        values.update(_read(conf / path))
+    return values
 
 
 def _read(path: Path) -> dict[str, str]:

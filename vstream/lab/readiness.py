@@ -87,24 +87,24 @@ def members(
             monitor=monitor_url(address),
             hub=None
             if address.is_hub
-            else next((one.server.name for one in hubs if one.region == address.region), None),
+            else next((hub.server.name for hub in hubs if hub.region == address.region), None),
             peers=0
             if address.is_hub
-            else sum(not joined or one.cluster_name == address.cluster_name for one in everyone),
+            else sum(not joined or peer.cluster_name == address.cluster_name for peer in everyone),
             siblings=frozenset(
-                other.server.name
-                for other in addresses
-                if other.cluster_name == address.cluster_name
-                and other is not address
-                and hears(address, other)
-                and hears(other, address)
+                peer.server.name
+                for peer in addresses
+                if peer.cluster_name == address.cluster_name
+                and peer is not address
+                and hears(address, peer)
+                and hears(peer, address)
             ),
             clusters=frozenset(
-                other.cluster_name
-                for other in addresses
-                if other.cluster_name != address.cluster_name
-                and hears(address, other)
-                and address.is_hub is other.is_hub is joined
+                peer.cluster_name
+                for peer in addresses
+                if peer.cluster_name != address.cluster_name
+                and hears(address, peer)
+                and address.is_hub is peer.is_hub is joined
             ),
         )
         for address in addresses
@@ -113,9 +113,9 @@ def members(
 
 async def check_clients(member: Member) -> str | None:
     """Why *member* cannot serve a client yet, or None if it can."""
-    known = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
-    if known.server_name != member.name:
-        return f"`{member.monitor}` is answered by server `{known.server_name}`"
+    varz = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
+    if varz.server_name != member.name:
+        return f"`{member.monitor}` is answered by server `{varz.server_name}`"
     try:
         async with asyncio.timeout(_REQUEST_TIMEOUT):
             reader, writer = await asyncio.open_connection(member.host, member.client)
@@ -147,9 +147,9 @@ async def check_meta_leader(member: Member) -> str | None:
         return None
     group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)
     if group is None:
-        known = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
+        varz = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
         # A server on its own has no meta group to wait for.
-        if known.is_clustered or member.peers > 1:
+        if varz.is_clustered or member.peers > 1:
             return "JetStream is not clustered yet"
     elif group.leader is None:
         return "no JetStream meta leader"
@@ -188,10 +188,10 @@ async def wait_for_stage(
         watch()
         if time.monotonic() > deadline:
             name, complaint = next(iter(complaints.items()))
-            others = f" (and {len(complaints) - 1} more servers)" if len(complaints) > 1 else ""
+            more = f" (and {len(complaints) - 1} more servers)" if len(complaints) > 1 else ""
             raise LabError(
                 f"the lab is not ready: {total - len(complaints)} of {total} {stage.value}; "
-                f"server `{name}`: {complaint}{others}",
+                f"server `{name}`: {complaint}{more}",
                 hint="a busy machine needs a longer timeout; otherwise the log of that server says more",
             )
         await asyncio.sleep(_POLL)

@@ -83,12 +83,12 @@ def process_of(directory: LabDirectory, server: str) -> psutil.Process | None:
 def scan_processes(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
     """All running servers of the lab, by name, from the process table alone."""
     servers = f"{directory.conf / 'servers'}{os.sep}"
-    found: dict[str, list[psutil.Process]] = defaultdict(list)
+    processes: dict[str, list[psutil.Process]] = defaultdict(list)
     for process in psutil.process_iter():
         match arguments_of(process):
             case [_, "-c", config] if config.startswith(servers) and config.endswith(_SUFFIX):
-                found[config.removeprefix(servers).removesuffix(_SUFFIX)].append(process)
-    return found
+                processes[config.removeprefix(servers).removesuffix(_SUFFIX)].append(process)
+    return processes
 
 
 def is_arriving(directory: LabDirectory) -> bool:

@@ -43,16 +43,16 @@ class LabServerAdmin:
         directory, _ = recorded_lab(self._name)
         async with directory.lock():
             _, record = recorded_lab(self._name)  # it may have changed while we waited
-            leaving = {one.server.name for one in record.servers} & {*servers}
+            leaving = {address.server.name for address in record.servers} & {*servers}
             remaining = replace(
                 record,
-                servers=tuple(one for one in record.servers if one.server.name not in leaving),
-                programs={name: one for name, one in record.programs.items() if name not in leaving},
+                servers=tuple(address for address in record.servers if address.server.name not in leaving),
+                programs={name: program for name, program in record.programs.items() if name not in leaving},
             )
             await stop_all(directory, sorted(leaving))
             # In domains, each region's servers are a meta group of their own, which goes with them.
-            if not any(one.is_hub for one in record.servers):
-                await self._remove_peers(servers, tuple(one.region for one in remaining.servers))
+            if not any(address.is_hub for address in record.servers):
+                await self._remove_peers(servers, tuple(address.region for address in remaining.servers))
             await _forget_servers(directory, remaining, leaving)
 
     async def _remove_peers(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
@@ -88,12 +88,12 @@ async def _forget_servers(directory: LabDirectory, remaining: LabRecord, servers
     proxy = ProxyProcess(directory)
     links = proxy.read()
     if links is not None:
-        kept = {server: region for server, region in links.servers.items() if server not in servers}
-        regions = {*kept.values()}
+        staying = {server: region for server, region in links.servers.items() if server not in servers}
+        regions = {*staying.values()}
         proxy.write(
             replace(
                 links,
-                servers=kept,
+                servers=staying,
                 fronts=tuple(front for front in links.fronts if front.region in regions),
                 started={pair: state for pair, state in links.started.items() if regions.issuperset(pair)},
                 base={pair: state for pair, state in links.base.items() if regions.issuperset(pair)},

@@ -173,7 +173,7 @@ async def config_problem(binary: Path, config: Path) -> str | None:
         return f"`{binary}` cannot be run: {error}"
     try:
         async with asyncio.timeout(_CHECK_TIMEOUT):
-            _, said = await checker.communicate()
+            _, output = await checker.communicate()
     except TimeoutError:
         return f"no answer from `nats-server -t` within {_CHECK_TIMEOUT:g} s"
     finally:
@@ -182,7 +182,7 @@ async def config_problem(binary: Path, config: Path) -> str | None:
             await checker.wait()
     if checker.returncode == 0:
         return None
-    return said.decode(errors="replace").strip().removeprefix("nats-server: ") or f"exit code {checker.returncode}"
+    return output.decode(errors="replace").strip().removeprefix("nats-server: ") or f"exit code {checker.returncode}"
 
 
 async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None, *, grace: float = GRACE) -> None:
@@ -197,8 +197,8 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
         await asyncio.sleep(_POLL)
     running = records.scan_processes(directory)
     chosen = sorted({*running, *records.recorded_servers(directory)} if servers is None else servers)
-    found = [process for name in chosen for process in running.get(name, ())]
-    if immortal := await processes.end(found, grace=grace):
+    targets = [process for name in chosen for process in running.get(name, ())]
+    if immortal := await processes.end(targets, grace=grace):
         pids = ", ".join(str(process.pid) for process in immortal)
         raise LabError(f"servers of lab `{directory.name}` cannot be killed: process {pids}")
     for name in chosen:

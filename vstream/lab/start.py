@@ -162,8 +162,8 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
     """But for those of regions that are new. Raises LabError."""
     name = start.directory.name
     new = add_regions.new_regions(start.topology, record)
-    wanted = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
-    if wanted != {(address.region, address.server.name) for address in record.servers}:
+    expected = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
+    if expected != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
     for server, program in start.programs.items():
         if server in record.programs and (runs := record.programs[server].version) != program.version:
@@ -215,13 +215,13 @@ def _record(start: Start, chosen: tuple[ServerAddress, ...]) -> LabRecord:
 
 def _refuse_abandoned_data(start: Start) -> None:
     """JetStream waits for ever for the votes of servers that have gone: say so now."""
-    wanted = {seat.server.name for seat in start.topology.processes}
+    expected = {seat.server.name for seat in start.topology.processes}
     stored = (
         {path.name.removeprefix(".").removesuffix(".next") for path in start.directory.data.iterdir()}
         if start.directory.data.exists()
         else set()
     )
-    if abandoned := sorted(stored - wanted):
+    if abandoned := sorted(stored - expected):
         raise LabError(
             f"lab `{start.directory.name}` holds data of servers that topology `{start.topology.name}` does not have: "
             f"{', '.join(abandoned)}",

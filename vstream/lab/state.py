@@ -252,7 +252,10 @@ def _lab_record(document: Mapping[str, Any]) -> LabRecord:
     return LabRecord(
         topology=document["topology"],
         servers=tuple(_address(server) for server in document["servers"]),
-        programs={server: Program(Path(one["binary"]), one["version"]) for server, one in document["programs"].items()},
+        programs={
+            server: Program(Path(program["binary"]), program["version"])
+            for server, program in document["programs"].items()
+        },
     )
 
 

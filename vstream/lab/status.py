@@ -84,10 +84,10 @@ def recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
     directory = lab_directory(name)
     record = directory.read()
     if record is None:
-        known = ", ".join(f"`{other.name}`" for other in lab_directories())
+        labs = ", ".join(f"`{lab.name}`" for lab in lab_directories())
         raise LabError(
             f"there is no lab `{name}`",
-            hint=f"labs of this machine: {known}" if known else "`vstream lab up TOPOLOGY` starts one",
+            hint=f"labs of this machine: {labs}" if labs else "`vstream lab up TOPOLOGY` starts one",
         )
     return directory, record
 
@@ -137,12 +137,14 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     Clients connect to the region's own cluster. Loaded mappings are read from its stretch server too; its hub has none.
     Where the lab has users, they log in as *user*.
     """
-    known = addresses(name)
-    regions = dict.fromkeys(address.region for address in known)
+    servers = addresses(name)
+    regions = dict.fromkeys(address.region for address in servers)
     return {
         region: Endpoint(
-            urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
-            monitor=tuple(monitor_url(address) for address in known if address.region == region and not address.is_hub),
+            urls=tuple(f"nats://{address.host}:{address.client}" for address in servers if _serves(address, region)),
+            monitor=tuple(
+                monitor_url(address) for address in servers if address.region == region and not address.is_hub
+            ),
             **_login(name, user, region),
         )
         for region in regions
@@ -169,8 +171,10 @@ def system_endpoint(name: str, region: str | None = None) -> Endpoint:
     Each domain has its own: that of *region* is reached there.
     """
     password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
-    known = addresses(name)
-    urls = tuple(f"nats://{one.host}:{one.client}" for one in known if region is None or _serves(one, region))
+    servers = addresses(name)
+    urls = tuple(
+        f"nats://{server.host}:{server.client}" for server in servers if region is None or _serves(server, region)
+    )
     if files := keys.login(name, SYSTEM_USER):
         return Endpoint(urls=urls, **files)
     return Endpoint(urls=urls, user=SYSTEM_USER if password else None, password=password)
@@ -183,9 +187,9 @@ def _serves(address: ServerAddress, region: str) -> bool:
 def logs(name: str, server: str, lines: int) -> tuple[str, ...]:
     """The last *lines* lines that *server* of lab *name* has written. Raises UnknownNameError if there is no such server."""
     directory, record = recorded_lab(name)
-    known = [address.server.name for address in record.servers]
-    if server not in known:
-        raise UnknownNameError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(known)}")
+    servers = [address.server.name for address in record.servers]
+    if server not in servers:
+        raise UnknownNameError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(servers)}")
     return NatsServer(directory, server).last_lines(lines)
 
 

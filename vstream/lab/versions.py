@@ -41,6 +41,6 @@ def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mappi
 
 def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
     """The nats-server binary of each server, fetched where it is missing. Raises UnknownNameError as `by_server` does."""
-    wanted = versions_by_server(topology, versions)
-    found = {version: binaries.locate(version) for version in dict.fromkeys(wanted.values())}
-    return {server: found[version] for server, version in wanted.items()}
+    chosen = versions_by_server(topology, versions)
+    paths = {version: binaries.locate(version) for version in dict.fromkeys(chosen.values())}
+    return {server: paths[version] for server, version in chosen.items()}

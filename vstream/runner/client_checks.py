@@ -213,7 +213,9 @@ class OperationChecks:
     async def _create_consumer(self) -> _Result:
         target = self._target
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
-        made = await self._api(f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config})
+        made = await self._api(
+            f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
+        )
         reply = await self._next(self._consumer_stream, made["name"])
         return _Result(stream=target.read) if reply is None else self._delivery_result(reply, target.read)
 

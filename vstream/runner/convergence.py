@@ -58,8 +58,10 @@ class Convergence:
 
     def __init__(self, streams: Sequence[RenderedStream], connections: Mapping[str, ReconnectingConnection]) -> None:
         self._connections = connections
-        self._places = {one.config.name: one.region for one in streams}
-        self._readers = [_Reader(one, sources, is_mirror) for one in streams for sources, is_mirror in _taken(one)]
+        self._places = {stream.config.name: stream.region for stream in streams}
+        self._readers = [
+            _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _taken(stream)
+        ]
 
     async def reached(self, *, within: float) -> ConvergenceResult:
         """Return once everything that the sources hold now is everywhere, or after *within* seconds."""
@@ -74,32 +76,32 @@ class Convergence:
             targets, missing = await self._targets(deadline)
             if missing:
                 return ConvergenceResult(is_reached=False, missing=missing)
-            found = await self._until(targets, deadline)
+            result = await self._until(targets, deadline)
             quiet = quiet + 1 if targets == before else 0
-            if not found.is_reached or quiet >= _SETTLED:
-                return found
+            if not result.is_reached or quiet >= _SETTLED:
+                return result
             before = targets
             await asyncio.sleep(_POLL)
 
     async def _targets(self, deadline: float) -> tuple[dict[str, int], str | None]:
         """The last sequence of each source that holds anything; and which does not answer until *deadline*."""
         names = list(dict.fromkeys(name for reader in self._readers for name in reader.sources))
-        found: dict[str, int] = {}
-        while missing := [name for name in names if name not in found]:
+        last: dict[str, int] = {}
+        while missing := [name for name in names if name not in last]:
             for name, info in zip(missing, await asyncio.gather(*map(self._info, missing)), strict=True):
                 if info is not None:
                     state = info["state"]
-                    found[name] = int(state["last_seq"]) if state["messages"] else 0
-            if len(found) < len(names):
+                    last[name] = int(state["last_seq"]) if state["messages"] else 0
+            if len(last) < len(names):
                 if time.monotonic() > deadline:
-                    return found, f"nobody answers for {', '.join(name for name in names if name not in found)}"
+                    return last, f"nobody answers for {', '.join(name for name in names if name not in last)}"
                 await asyncio.sleep(_POLL)
-        return found, None
+        return last, None
 
     async def _until(self, targets: Mapping[str, int], deadline: float) -> ConvergenceResult:
         while True:
-            behind = [text for found in await asyncio.gather(*(self._behind(one, targets) for one in self._readers))
-                      for text in found]  # fmt: skip
+            behind = [text for texts in await asyncio.gather(*(self._behind(reader, targets) for reader in self._readers))
+                      for text in texts]  # fmt: skip
             if not behind:
                 return ConvergenceResult(is_reached=True)
             if time.monotonic() > deadline:
@@ -135,9 +137,9 @@ class Convergence:
 
     async def _look(self, reader: _Reader, last: int, targets: Mapping[str, int]) -> None:
         """Find in the messages themselves how far *reader* has come."""
-        known, tail = reader.looked_to, _TAIL
+        start, tail = reader.looked_to, _TAIL
         while last > reader.looked_to:
-            first = known + 1 if known else max(1, last - tail + 1)
+            first = start + 1 if start else max(1, last - tail + 1)
             seen: set[str] = set()
             try:
                 async for message in read_messages(
@@ -154,7 +156,7 @@ class Convergence:
                     last = max(last, message.seq)
             except VstreamError:
                 return
-            if first <= known + 1 or seen >= {source for source in reader.sources if targets[source]}:
+            if first <= start + 1 or seen >= {source for source in reader.sources if targets[source]}:
                 reader.looked_to = last
             tail *= 4
 

@@ -49,11 +49,15 @@ class Environment:
 
     def written(self, virtual: str, region: str) -> str:
         """The physical stream that takes what is published on *virtual* in *region*."""
-        return physical.write_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
+        return physical.write_stream_in(
+            next(stream for stream in self.topology.streams if stream.name == virtual), region
+        )
 
     def read_stream(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
-        return physical.read_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
+        return physical.read_stream_in(
+            next(stream for stream in self.topology.streams if stream.name == virtual), region
+        )
 
 
 def topology_of(scenario: Scenario) -> Topology:

@@ -79,7 +79,7 @@ class Exploration:
 
     def count(self, status: Status) -> int:
         """How many runs ended so."""
-        return sum(one.outcome.status is status for one in self.runs)
+        return sum(run.outcome.status is status for run in self.runs)
 
     def as_dict(self) -> dict[str, object]:
         """Everything, as JSON has it."""
@@ -87,21 +87,21 @@ class Exploration:
             "seed": self.seed,
             "runs": len(self.runs),
             **{status.value: self.count(status) for status in Status},
-            "acknowledged": sum(one.outcome.acknowledged for one in self.runs),
-            "lost": sum(one.outcome.lost for one in self.runs),
-            "duplicated": sum(one.outcome.duplicated for one in self.runs),
+            "acknowledged": sum(run.outcome.acknowledged for run in self.runs),
+            "lost": sum(run.outcome.lost for run in self.runs),
+            "duplicated": sum(run.outcome.duplicated for run in self.runs),
             "explored": [
                 {
-                    **asdict(one),
+                    **asdict(run),
                     "outcome": {
-                        **asdict(one.outcome),
-                        "status": one.outcome.status.value,
-                        "measures": sorted(one.outcome.measures),
+                        **asdict(run.outcome),
+                        "status": run.outcome.status.value,
+                        "measures": sorted(run.outcome.measures),
                     },
-                    "directory": str(one.directory),
-                    "short": str(one.short) if one.short else None,
+                    "directory": str(run.directory),
+                    "short": str(run.short) if run.short else None,
                 }
-                for one in self.runs
+                for run in self.runs
             ],
         }
 
@@ -120,7 +120,7 @@ def outcome(verdict: Verdict) -> RunOutcome:
         measures=frozenset(case.measure.value if case.measure else case.about.value for case in proven),
         acknowledged=sum(tally.acknowledged for stream in verdict.streams for tally in stream.origins.values()),
         lost=sum(served.lost.count for stream in verdict.streams for served in stream.served),
-        duplicated=sum(one.duplicated.count for stream in verdict.streams for one in stream.physical),
+        duplicated=sum(physical.duplicated.count for stream in verdict.streams for physical in stream.physical),
         detail=verdict.manifest.stopped_by,
     )
 
@@ -187,8 +187,8 @@ async def explore(
             return
         data = compose(seed)
         directory = out / f"{number:03}-{seed}"
-        one = _One(number, seed, data, directory, run, watcher)
-        explored = await one.explored(bounds.shrinking_runs, is_kept=is_kept)
+        trial = _One(number, seed, data, directory, run, watcher)
+        explored = await trial.explored(bounds.shrinking_runs, is_kept=is_kept)
         into.runs.append(explored)
         save_output(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
         watcher.ended(explored)
@@ -254,10 +254,10 @@ class _One:
                     return True
             return False
 
-        found = await shrink(self._data, fails, is_valid=_is_valid, most=most)
+        shortest = await shrink(self._data, fails, is_valid=_is_valid, most=most)
         file = self._directory / "short.yaml"
-        save_output(file, to_yaml(found))
-        before, after = len(self._data["steps"]), len(found["steps"])
+        save_output(file, to_yaml(shortest))
+        before, after = len(self._data["steps"]), len(shortest["steps"])
         return file, f"{before} steps became {after}, in {self._tries} runs"
 
     async def _fails(self, data: ScenarioData, outcome: RunOutcome) -> bool:
@@ -266,8 +266,8 @@ class _One:
         self._watcher.shrinks(self._number, outline(data))
         capture = self._directory / "shrinking"
         shutil.rmtree(capture, ignore_errors=True)
-        found = await self._outcome(data, capture, "short.yaml")
-        if found.status is Status.FAIL and found.measures & outcome.measures:
+        result = await self._outcome(data, capture, "short.yaml")
+        if result.status is Status.FAIL and result.measures & outcome.measures:
             # The capture beside the short scenario is that of the last run which failed.
             shutil.rmtree(self._directory / "short", ignore_errors=True)
             capture.rename(self._directory / "short")

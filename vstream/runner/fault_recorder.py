@@ -136,7 +136,7 @@ class FaultRecorder:
                 )
                 slowest = max(done, key=lambda one: one.recovering)
                 evidence = (
-                    f"{len(done)} restarted, and running {', '.join(sorted({one.version for one in done}))}; "
+                    f"{len(done)} restarted, and running {', '.join(sorted({restarted.version for restarted in done}))}; "
                     f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
                 )
                 record = self._confirm(begun, _regions(site, injection.servers), signals, evidence)
@@ -161,19 +161,19 @@ class FaultRecorder:
 
         What never bit, and what was healed already, is passed over. Raises LabError if the servers do not get healthy.
         """
-        await self._heal([one for one in self._open if ids is None or one in ids])
+        await self._heal([step for step in self._open if ids is None or step in ids])
 
     async def _heal(self, ids: Sequence[str], *, within: float = _HEAL) -> None:
-        chosen = {one: self._open[one] for one in ids}
+        chosen = {step: self._open[step] for step in ids}
         if not chosen:
             return
         healing = self._now()
-        for one in chosen.values():
-            self._tell(one.record, FaultState.HEALING, None)
+        for open_fault in chosen.values():
+            self._tell(open_fault.record, FaultState.HEALING, None)
         try:
             await drill.heal(
                 self._site,
-                [one.entry for one in chosen.values()],
+                [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,
                 on_progress=lambda _step: None,
                 is_known=False,
@@ -189,7 +189,7 @@ class FaultRecorder:
     async def resync(self) -> str | None:
         """What `vstream resync` does. Returns why it is not complete."""
         result = await resync(self._staged.topology, self._site, timeout=_RESYNC)
-        behind = [f"{one.stream}: {one.note}" for one in result.streams if one.caught_up is None]
+        behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None
 
     async def close(self, *, within: float) -> None:

@@ -94,7 +94,7 @@ class ManifestWriter:
 
     def completed(self) -> None:
         """The run came to its end; the capture is complete if every stream was read."""
-        unread = [one.name for one in self._manifest.streams if one.messages is None]
+        unread = [stream.name for stream in self._manifest.streams if stream.messages is None]
         why = f"not read: {', '.join(unread)}" if unread else None
         self._manifest = replace(self._manifest, is_complete=not unread, stopped_by=why)
 
@@ -109,7 +109,7 @@ class ManifestWriter:
         except VstreamError:
             return
         self._capture.logs.mkdir(parents=True, exist_ok=True)
-        found = []
+        servers = []
         for server in status.servers:
             panics: list[str] = []
             for kind in ("log", "err"):
@@ -118,7 +118,7 @@ class ManifestWriter:
                     copy = self._capture.logs / source.name
                     shutil.copyfile(source, copy)
                     panics.extend(_panics(copy))
-            found.append(
+            servers.append(
                 CapturedServer(
                     name=server.name,
                     region=server.region,
@@ -127,7 +127,7 @@ class ManifestWriter:
                     panics=tuple(panics[:_PANICS]),
                 )
             )
-        self._manifest = replace(self._manifest, servers=tuple(found))
+        self._manifest = replace(self._manifest, servers=tuple(servers))
 
 
 def _panics(log: Path) -> Iterator[str]:

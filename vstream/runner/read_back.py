@@ -102,7 +102,9 @@ def _stored_record(message: StoredMessage, streams: Sequence[str], taker: str) -
     )
 
 
-def _captured_stream(stream: RenderedStream, *, messages: int | None = None, error: str | None = None) -> CapturedStream:
+def _captured_stream(
+    stream: RenderedStream, *, messages: int | None = None, error: str | None = None
+) -> CapturedStream:
     fields = stream.config.fields
     return CapturedStream(
         name=stream.config.name,

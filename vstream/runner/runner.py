@@ -92,12 +92,12 @@ async def run(
             f"there is a lab `{lab_name}` already", hint="a scenario needs a lab of its own: choose another name"
         )
     capture = manifest.begin(capture_dir, scenario)
-    one = _Run(scenario, topology, capture, lab_name, on_event)
+    active_run = _Run(scenario, topology, capture, lab_name, on_event)
     try:
         try:
-            return await one.run()
+            return await active_run.run()
         finally:
-            await run_to_completion(one.clean_up(keep_lab=keep_lab))
+            await run_to_completion(active_run.clean_up(keep_lab=keep_lab))
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
@@ -175,7 +175,7 @@ class _Run:
             await OperationChecks(target, self._connections[target.region], self._now).prepare()
         specs = worker_specs.workers(self._scenario, staged, self._capture.path, self._start)
         self._workers = Workers(
-            tuple(self._helper(one.region, "vstream.runner.workload.worker", WORKER, one) for one in specs),
+            tuple(self._helper(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
             lambda region, progress: self._on_event(WorkerProgress(region=region, progress=progress)),
         )
         sampler = worker_specs.sampler(staged, self._capture.path, self._start)
@@ -201,9 +201,9 @@ class _Run:
         if isinstance(step.action, Inject):
             # What was due at the end of the window before shall not be counted against it for want of an answer.
             await self._pause(_BREATH)
-        what, began = describe(step.action), self._now()
+        description, began = describe(step.action), self._now()
         total = len(self._scenario.steps)
-        self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, what=what))
+        self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, what=description))
         try:
             taking = await self._act(step.action, number, staged)
         except VstreamError as error:
@@ -217,7 +217,7 @@ class _Run:
                 name=step.name or f"step {number}",
                 start=start,
                 end=end,
-                action=what,
+                action=description,
                 is_ok=problem is None,
                 detail=problem,
             )
@@ -237,8 +237,8 @@ class _Run:
             case Resync():
                 return StepResult(problem=await self._faults.resync())
             case Converge():
-                found = await self._convergence(staged).reached(within=action.within / _NS)
-                return StepResult(problem=found.missing)
+                result = await self._convergence(staged).reached(within=action.within / _NS)
+                return StepResult(problem=result.missing)
             case Try():
                 await self._try(action, number, staged)
             case _:
@@ -251,7 +251,7 @@ class _Run:
     async def _try(self, action: Try, number: int, staged: Environment) -> None:
         targets = worker_specs.targets(self._scenario, staged, number, action.regions)
         trials = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
-        for target, operations in zip(targets, await asyncio.gather(*(one.run() for one in trials)), strict=True):
+        for target, operations in zip(targets, await asyncio.gather(*(checks.run() for checks in trials)), strict=True):
             if target.region not in self._tried:
                 file = self._capture.operations_file(f"{target.region}.try")
                 self._tried[target.region] = RecordWriter(file, Operation)
@@ -283,32 +283,32 @@ class _Run:
         await self._faults.heal(None)
         began = self._now()
         self._say("waiting until regions agree")
-        found = await self._convergence(staged).settled(within=QUIET)
+        result = await self._convergence(staged).settled(within=QUIET)
         self._windows.write(
             Window(
                 name="quiesce",
                 start=began,
                 end=self._now(),
                 action="wait until regions agree",
-                is_ok=found.is_reached,
-                detail=found.missing,
+                is_ok=result.is_reached,
+                detail=result.missing,
             )
         )
         self._say("reading every stream")
         await self._workers.finish(within=_FINISH)
-        await self._read_back(staged, within=_READ_BACK if found.is_reached else _READ_BACK_APART)
+        await self._read_back(staged, within=_READ_BACK if result.is_reached else _READ_BACK_APART)
         self._manifest.completed()
 
     def _longest_wait(self) -> float:
-        return max((one.give_up / _NS for one in self._scenario.workload.publishers), default=0.0)
+        return max((publishers.give_up / _NS for publishers in self._scenario.workload.publishers), default=0.0)
 
     async def _read_back(self, staged: Environment, *, within: float) -> None:
-        found = []
+        streams = []
         names = [stream.config.name for stream in staged.bundle.streams]
         for stream in staged.bundle.streams:
             connection = self._connections.get(stream.region) or next(iter(self._connections.values()))
-            found.append(await read_back(connection, stream, names, self._capture, within=within))
-        self._manifest.streams(found)
+            streams.append(await read_back(connection, stream, names, self._capture, within=within))
+        self._manifest.streams(streams)
 
     async def clean_up(self, *, keep_lab: bool) -> None:
         """End everything that this run has started, and write what there is."""

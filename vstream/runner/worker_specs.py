@@ -32,7 +32,7 @@ _One = TypeVar("_One", Publishers, Readers)
 
 def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
     """One for each region that clients are in. *start* is the capture's, on the monotonic clock."""
-    found = (
+    specs = (
         WorkerSpec(
             region=region.name,
             urls=stage.clients[region.name].urls,
@@ -47,13 +47,13 @@ def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -
         )
         for region in stage.topology.regions
     )
-    return tuple(one for one in found if one.publishers or one.readers or one.consumers)
+    return tuple(spec for spec in specs if spec.publishers or spec.readers or spec.consumers)
 
 
 def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
     """All regions, each with the streams that live there."""
     names = {region.name for region in stage.topology.regions}
-    others = {name: names - {name} for name in names}
+    elsewhere = {name: names - {name} for name in names}
     return SamplerSpec(
         start=start,
         logs=stage.logs,
@@ -65,7 +65,9 @@ def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
                 login=_login(stage.endpoints[region.name]),
                 monitor=stage.endpoints[region.name].monitor,
                 # What lives in the stretch cluster is asked for everywhere: some region may still reach it.
-                streams=tuple(one.config.name for one in stage.bundle.streams if one.region not in others[region.name]),
+                streams=tuple(
+                    stream.config.name for stream in stage.bundle.streams if stream.region not in elsewhere[region.name]
+                ),
             )
             for region in stage.topology.regions
         ),
@@ -97,7 +99,7 @@ def targets(scenario: Scenario, stage: Environment, number: int, regions: tuple[
 def tried_regions(scenario: Scenario) -> tuple[str, ...]:
     """The regions that some `try` step tries."""
     tries = (step.action for step in scenario.steps if isinstance(step.action, Try))
-    return tuple(dict.fromkeys(region for one in tries for region in one.regions))
+    return tuple(dict.fromkeys(region for action in tries for region in action.regions))
 
 
 def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
@@ -109,66 +111,66 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
 
 
 def _login(endpoint: Endpoint) -> Login | None:
-    said = {one.name: getattr(endpoint, one.name) for one in fields(Login)}
-    return Login(**said) if any(said.values()) else None
+    values = {field.name: getattr(endpoint, field.name) for field in fields(Login)}
+    return Login(**values) if any(values.values()) else None
 
 
 def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator[PublisherSpec]:
-    for number, one in _with_numbers(scenario.workload.publishers, region):
+    for number, publishers in _with_numbers(scenario.workload.publishers, region):
         yield PublisherSpec(
-            client=f"{region}/publish-{one.stream}{number}",
-            prefix=f"{region}/{one.stream}{number}/",
-            stream=one.stream,
-            written=stage.written(one.stream, region),
-            subject=one.subject.replace("{region}", region),
-            rate=one.rate,
-            size=one.size,
-            keys=one.keys,
-            is_retrying=one.retry is Retry.SAME_ID,
-            timeout=one.timeout,
-            give_up=one.give_up,
+            client=f"{region}/publish-{publishers.stream}{number}",
+            prefix=f"{region}/{publishers.stream}{number}/",
+            stream=publishers.stream,
+            written=stage.written(publishers.stream, region),
+            subject=publishers.subject.replace("{region}", region),
+            rate=publishers.rate,
+            size=publishers.size,
+            keys=publishers.keys,
+            is_retrying=publishers.retry is Retry.SAME_ID,
+            timeout=publishers.timeout,
+            give_up=publishers.give_up,
         )
 
 
 def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ReaderSpec]:
     written = scenario.workload.publishers
-    for number, one in _with_numbers(scenario.workload.readers, region):
-        if one.kind is ReaderKind.CONSUMER:
+    for number, readers in _with_numbers(scenario.workload.readers, region):
+        if readers.kind is ReaderKind.CONSUMER:
             continue
         yield ReaderSpec(
-            client=f"{region}/{one.kind.value}-{one.stream}{number}",
-            stream=one.stream,
-            read=stage.read_stream(one.stream, region),
-            rate=one.rate,
-            timeout=one.timeout,
-            is_sequential=one.kind is ReaderKind.SEQUENCE,
+            client=f"{region}/{readers.kind.value}-{readers.stream}{number}",
+            stream=readers.stream,
+            read=stage.read_stream(readers.stream, region),
+            rate=readers.rate,
+            timeout=readers.timeout,
+            is_sequential=readers.kind is ReaderKind.SEQUENCE,
             subjects=tuple(
                 (publishers.subject.replace("{region}", origin), publishers.keys, publishers.rate)
                 for publishers in written
-                if publishers.stream == one.stream
+                if publishers.stream == readers.stream
                 for origin in publishers.regions
             ),
         )
 
 
 def _consumers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ConsumerSpec]:
-    for number, one in _with_numbers(scenario.workload.readers, region):
-        if one.kind is ReaderKind.CONSUMER:
+    for number, readers in _with_numbers(scenario.workload.readers, region):
+        if readers.kind is ReaderKind.CONSUMER:
             yield ConsumerSpec(
-                client=f"{region}/consumer-{one.stream}{number}",
-                stream=one.stream,
-                physical=naming.local_name(stage.read_stream(one.stream, region)),
+                client=f"{region}/consumer-{readers.stream}{number}",
+                stream=readers.stream,
+                physical=naming.local_name(stage.read_stream(readers.stream, region)),
                 name=f"vstream-{region}{number}",
-                rate=one.rate,
-                timeout=one.timeout,
+                rate=readers.rate,
+                timeout=readers.timeout,
             )
 
 
 def _with_numbers(some: tuple[_One, ...], region: str) -> Iterator[tuple[str, _One]]:
     """Those of *region*, each with what tells it from others of its stream and kind: nothing for the first."""
     seen: Counter[tuple[str, ReaderKind | None]] = Counter()
-    for one in some:
-        if region in one.regions:
-            kind = one.stream, one.kind if isinstance(one, Readers) else None
+    for item in some:
+        if region in item.regions:
+            kind = item.stream, item.kind if isinstance(item, Readers) else None
             seen[kind] += 1
-            yield ("" if seen[kind] == 1 else f"-{seen[kind]}"), one
+            yield ("" if seen[kind] == 1 else f"-{seen[kind]}"), item

@@ -145,9 +145,11 @@ class Workers:
     async def stop(self, now: Callable[[], int], *, within: float) -> None:
         """No new operations; return once each has an outcome, or after *within* seconds."""
         await self._say(STOP)
-        said = now()
+        stopped_at = now()
         with suppress(VstreamError):
-            await self.until(lambda progress: progress.is_drained and progress.at > said, within=within, what="done")
+            await self.until(
+                lambda progress: progress.is_drained and progress.at > stopped_at, within=within, what="done"
+            )
 
     async def finish(self, *, within: float) -> None:
         """Consumers take what is left, and all end. Raises VstreamError if one has not ended well."""

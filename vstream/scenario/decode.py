@@ -97,19 +97,19 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
         publishers = [_publishers(workload, everything, stream, topology, span) for stream in topology.streams]
     else:
         publishers = [
-            _publishers(workload, one, stream, topology, source.value((*place, "publishers", index)))
-            for index, one in enumerate(workload.publishers)
-            for stream in chosen(one.stream)
+            _publishers(workload, written, stream, topology, source.value((*place, "publishers", index)))
+            for index, written in enumerate(workload.publishers)
+            for stream in chosen(written.stream)
         ]
     if workload.readers is None:
         both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
         span = source.key(place)
-        readers = [_readers(one, stream, topology, span) for stream in topology.streams for one in both]
+        readers = [_readers(written, stream, topology, span) for stream in topology.streams for written in both]
     else:
         readers = [
-            _readers(one, stream, topology, source.value((*place, "readers", index)))
-            for index, one in enumerate(workload.readers)
-            for stream in chosen(one.stream)
+            _readers(written, stream, topology, source.value((*place, "readers", index)))
+            for index, written in enumerate(workload.readers)
+            for stream in chosen(written.stream)
         ]
     return Workload(publishers=tuple(publishers), readers=tuple(readers))
 
@@ -162,11 +162,11 @@ def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) ->
     free = (f"f{number}" for number in range(1, len(document.steps) + len(names) + 2))
     ids = (name for name in free if name not in names)
     for index, step in enumerate(document.steps):
-        found = actions_of(step)
-        if len(found) != 1:
+        actions = actions_of(step)
+        if len(actions) != 1:
             continue
         yield Step(
-            action=_action(step, found[0], step.as_ or next(ids), topology),
+            action=_action(step, actions[0], step.as_ or next(ids), topology),
             span=source.value(("steps", index)),
             name=step.as_,
             at=step.at,
@@ -215,5 +215,5 @@ def link_ends(value: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
     """The two regions of a link; as they are written, if these are not the ends of one link of the topology."""
     if len(value) != 1:
         return value
-    found = naming.link_ends(value[0], [region.name for region in topology.regions])
-    return found[0] if len(found) == 1 else value
+    links = naming.link_ends(value[0], [region.name for region in topology.regions])
+    return links[0] if len(links) == 1 else value

@@ -320,7 +320,7 @@ def json_schema() -> dict[str, Any]:
 
 def _without_null(schema: dict[str, Any]) -> None:
     """Pydantic's schema of an optional field allows null, which `_Written` refuses."""
-    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
         del schema["anyOf"]
         schema.update(choices[0])

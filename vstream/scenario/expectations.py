@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
     from vstream.topology.model import Topology, VirtualStream
 
-SAFETY: Final = {one.value: one for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
+SAFETY: Final = {
+    measure.value: measure for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)
+}
 """Expected to be 0 unless a scenario says something else."""
 
 _ANYTHING: Final = Bound(Compare.AT_LEAST, 0.0)
@@ -44,11 +46,13 @@ def expectations(document: ScenarioDocument, source: SourceMap, topology: Topolo
         if not _is_said(document, word, None):
             for stream in _unsaid(document, word, topology):
                 yield Expectation(measure=measure, compare=Compare.EQUAL, value=0, span=span, stream=stream)
-    for one in topology.streams:
-        if has_one_order(one) and not _is_said(document, "same_order", None) | _is_said(
-            document, "same_order", one.name
+    for virtual in topology.streams:
+        if has_one_order(virtual) and not _is_said(document, "same_order", None) | _is_said(
+            document, "same_order", virtual.name
         ):
-            yield Expectation(measure=Measure.SAME_ORDER, compare=Compare.EQUAL, value=1, span=span, stream=one.name)
+            yield Expectation(
+                measure=Measure.SAME_ORDER, compare=Compare.EQUAL, value=1, span=span, stream=virtual.name
+            )
 
 
 def has_one_order(stream: VirtualStream) -> bool:
@@ -62,7 +66,7 @@ def _is_said(document: ScenarioDocument, word: str, stream: str | None) -> bool:
 
 def _unsaid(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
     """The streams of which *word* says nothing; None for all."""
-    quiet = tuple(one.name for one in topology.streams if not _is_said(document, word, one.name))
+    quiet = tuple(stream.name for stream in topology.streams if not _is_said(document, word, stream.name))
     return quiet if len(quiet) < len(topology.streams) else (None,)
 
 
@@ -104,14 +108,14 @@ def _bounds(group: ExpectDocument, measure: Measure) -> Iterator[tuple[str | Non
 
 def _trials(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]) -> Iterator[Expectation]:
     for region, operation, works in group.works:
-        for one in (region,) if region is not None else tried:
+        for name in (region,) if region is not None else tried:
             yield Expectation(
                 measure=Measure.WORKS,
                 compare=Compare.EQUAL,
                 value=float(works),
                 span=source.value((*path, "works", *([region] if region else []), operation)),
                 window=group.in_,
-                region=one,
+                region=name,
                 stream=group.stream,
                 operation=operation,
             )

@@ -134,12 +134,12 @@ def _version(value: object) -> str:
 def _versions(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         return {"*": _version(value)}
-    found: dict[str, str] = {}
-    for name, one in value.items():
-        if not isinstance(one, str) or not _VERSION.fullmatch(one):
-            _refuse(f"{quote_value(one)} is no server version: write all of it, such as `2.15.1`", index=name)
-        found[name] = one
-    return found
+    versions: dict[str, str] = {}
+    for name, version in value.items():
+        if not isinstance(version, str) or not _VERSION.fullmatch(version):
+            _refuse(f"{quote_value(version)} is no server version: write all of it, such as `2.15.1`", index=name)
+        versions[name] = version
+    return versions
 
 
 # Names
@@ -150,11 +150,11 @@ def _texts(value: object, what: str) -> tuple[str, ...]:
         value = [value]
     if not isinstance(value, list) or not value:
         _refuse(f"expected {what}, or a list of them")
-    for index, one in enumerate(value):
-        if not isinstance(one, str) or not one:
-            _refuse(f"{quote_value(one)} is no name", index=index)
-        if one in value[:index]:
-            _refuse(f"{quote_value(one)} is named twice", index=index)
+    for index, name in enumerate(value):
+        if not isinstance(name, str) or not name:
+            _refuse(f"{quote_value(name)} is no name", index=index)
+        if name in value[:index]:
+            _refuse(f"{quote_value(name)} is named twice", index=index)
     return tuple(value)
 
 
@@ -201,7 +201,7 @@ def _ends(value: object) -> tuple[str, ...]:
         return ()
     if isinstance(value, str) and any(separator in value.strip("-") for separator in LINK_SEPARATORS):
         return (value,)
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) and one for one in value):  # noqa: PLR2004
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) and name for name in value):  # noqa: PLR2004
         return tuple(value)
     _refuse("a link is named by its two regions: `west-east`, or `[west, east]`, or `all`")
 
@@ -337,13 +337,13 @@ def _works(value: object) -> Works:
     """A map of operations and whether they work, or such a map for each region."""
     if not isinstance(value, dict) or not value:
         _refuse("a map such as `{publish: true, create-consumer: false}`")
-    found: list[tuple[str | None, str, bool]] = []
-    for key, one in value.items():
-        rows = {key: one} if isinstance(one, bool) else one
+    results: list[tuple[str | None, str, bool]] = []
+    for key, item in value.items():
+        rows = {key: item} if isinstance(item, bool) else item
         if not isinstance(rows, dict) or not all(isinstance(works, bool) for works in rows.values()):
             _refuse("`true` or `false`, or for a region a map of operations", index=key)
-        found += [(None if isinstance(one, bool) else key, operation, works) for operation, works in rows.items()]
-    return tuple(found)
+        results += [(None if isinstance(item, bool) else key, operation, works) for operation, works in rows.items()]
+    return tuple(results)
 
 
 # What fields are annotated with
@@ -401,7 +401,9 @@ TopologySource = Annotated[
 ShareBounds = Annotated[Bounds, *_annotation(_by_name(_share_bound), _or_map(_AMOUNT))]
 CountBounds = Annotated[Bounds, *_annotation(_by_name(_count_bound), _or_map(_AMOUNT))]
 TimeBounds = Annotated[Bounds, *_annotation(_by_name(_time_bound), _or_map(_TEXT))]
-CountPairs = Annotated[Bounds, *_annotation(_by_pair(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})]
+CountPairs = Annotated[
+    Bounds, *_annotation(_by_pair(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
+]
 TimePairs = Annotated[Bounds, *_annotation(_by_pair(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
 CountBound = Annotated[Bound | None, *_annotation(_count_bound, _AMOUNT)]
 TimeBound = Annotated[Bound, *_annotation(_time_bound, _TEXT)]

@@ -117,7 +117,7 @@ class _Composer:
         """Open a fault, or heal one."""
         if self._open and (len(self._open) >= _MOST_OPEN or self._chance.random() < 0.35):  # noqa: PLR2004
             # Servers that come back are healthy when they have all links, but for those that are cut both ways.
-            first = [one for one in self._open if one.is_one_way]
+            first = [fault for fault in self._open if fault.is_one_way]
             healed = self._chance.choice(first or self._open)
             self._open.remove(healed)
             self._steps.append({"heal": healed.name})
@@ -135,7 +135,7 @@ class _Composer:
     # What each fault needs
 
     def _taken(self, region: str) -> frozenset[str]:
-        return frozenset(server for one in self._open for server in one.taken.get(region, ()))
+        return frozenset(server for fault in self._open for server in fault.taken.get(region, ()))
 
     def _intact_regions(self) -> list[str]:
         """Regions of which no open fault takes a server."""
@@ -171,20 +171,20 @@ class _Composer:
         return self._inject({"kill-region": region}, {region: frozenset(self._servers[region])})
 
     def _kill_server(self) -> bool:
-        known = self._running_servers()
-        if not known:
+        running = self._running_servers()
+        if not running:
             return False
-        server = self._chance.choice(known)
+        server = self._chance.choice(running)
         return self._inject({"kill-server": server}, {self._region_of(server): frozenset({server})})
 
     def _pause(self) -> bool:
-        known, untouched = self._running_servers(), self._intact_regions()
+        running, untouched = self._running_servers(), self._intact_regions()
         if untouched and self._chance.random() < 0.3:  # noqa: PLR2004 - now and then a whole region
             region = self._chance.choice(untouched)
             return self._inject({"pause": region}, {region: frozenset(self._servers[region])})
-        if not known:
+        if not running:
             return False
-        server = self._chance.choice(known)
+        server = self._chance.choice(running)
         return self._inject({"pause": server}, {self._region_of(server): frozenset({server})})
 
     def _led(self) -> list[tuple[str, str]]:
@@ -248,7 +248,7 @@ class _Composer:
         return (
             self._has_links
             and not any(len(self._taken(region)) >= len(members) for region, members in self._servers.items())
-            and not any(one.is_cut for one in self._open)
+            and not any(fault.is_cut for fault in self._open)
         )
 
     def _partition(self) -> bool:

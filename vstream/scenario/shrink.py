@@ -91,12 +91,12 @@ async def _less(data: ScenarioData, budget: _Budget) -> ScenarioData:
 
 def with_steps(data: ScenarioData, steps: list[ScenarioData]) -> ScenarioData | None:
     """*data* with *steps* only, and what no longer makes sense left out; None if nothing is left."""
-    kept = list(_sensible(steps))
-    if not kept:
+    sensible = list(_sensible(steps))
+    if not sensible:
         return None
-    windows = {step["as"] for step in kept if "as" in step}
+    windows = {step["as"] for step in sensible if "as" in step}
     expect = [group for group in data.get("expect", ()) if "in" not in group or group["in"] in windows]
-    changed = {**data, "steps": kept, "expect": expect}
+    changed = {**data, "steps": sensible, "expect": expect}
     if not expect:
         del changed["expect"]
     return changed
@@ -115,10 +115,10 @@ def _sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
         waited = dict(step) if name == "wait" else None
         if name == "heal":
             healed = opened if step["heal"] in (None, "all") else _as_list(step["heal"])
-            left = [one for one in healed if one in opened]
+            left = [fault for fault in healed if fault in opened]
             if not left:
                 continue
-            opened = [one for one in opened if one not in left]
+            opened = [fault for fault in opened if fault not in left]
             yield step if step["heal"] in (None, "all") else {**step, "heal": left[0] if len(left) == 1 else left}
             continue
         if _ACTIONS[name].stays and "for" not in step:

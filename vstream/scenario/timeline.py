@@ -49,7 +49,7 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
         field, action = fields[0], ACTIONS[fields[0]]
         yield StepContext(index=index, step=step, field=field, action=action, open=opened)
         if field == "heal":
-            opened = tuple(one for one in opened if step.heal and one.name not in step.heal)
+            opened = tuple(fault for fault in opened if step.heal and fault.name not in step.heal)
         elif action.fault is not None and action.stays and step.for_ is None:
             value = getattr(step, field)
             down = servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()

@@ -54,7 +54,9 @@ async def _kill_regions(request: FaultRequest) -> LastingInjection:
 
 async def _kill_servers(request: FaultRequest) -> LastingInjection:
     names = request.spec.targets
-    return request.of_servers(Kill(servers=tuple(one for name in names for one in select.server(request.site, name))))
+    return request.of_servers(
+        Kill(servers=tuple(server for name in names for server in select.server(request.site, name)))
+    )
 
 
 async def _kill_leader(request: FaultRequest) -> LastingInjection:

@@ -103,8 +103,8 @@ class Partition(LinkFault):
             await control.put_overlay(lab, name, self.states)
             await _wait_until_cut(probe, silent=self.cuts, connected=before - site.cuts())
         connected = before - site.cuts()
-        others = f", and still over {format_pairs(connected)}" if connected else ""
-        return f"messages went over {format_pairs(before & self.cuts)} and do not any more{others}"
+        remaining = f", and still over {format_pairs(connected)}" if connected else ""
+        return f"messages went over {format_pairs(before & self.cuts)} and do not any more{remaining}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

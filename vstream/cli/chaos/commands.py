@@ -50,8 +50,8 @@ def resume(
     pauses = [fault for fault in _open_faults(lab)[1] if isinstance(fault.fault, Pause)]
     ids = tuple(fault.id for fault in pauses if target is None or fault.command == f"pause {target}")
     if not ids and target is not None:
-        known = ", ".join(fault.command.removeprefix("pause ") for fault in pauses)
-        raise UnknownNameError(f"`{target}` is not paused", hint=f"paused: {known}" if known else "nothing is paused")
+        paused = ", ".join(fault.command.removeprefix("pause ") for fault in pauses)
+        raise UnknownNameError(f"`{target}` is not paused", hint=f"paused: {paused}" if paused else "nothing is paused")
     _heal(lab, ids, timeout, output)
 
 

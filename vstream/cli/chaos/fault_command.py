@@ -81,9 +81,9 @@ def fault_command(declared: FaultType) -> Callable[..., None]:
 
     def command(**values: Any) -> None:
         targets = values.pop("targets", None) or ()
-        given = {option.name: values.pop(option.name) for option in declared.options}
+        texts = {option.name: values.pop(option.name) for option in declared.options}
         spec = FaultSpec(
-            type=declared, targets=_read_targets(declared, targets), options=_read_options(declared, given)
+            type=declared, targets=_read_targets(declared, targets), options=_read_options(declared, texts)
         )
         _inject(spec, _Settings(**values))
 

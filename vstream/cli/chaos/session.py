@@ -141,8 +141,8 @@ class ChaosSession:
 def load_running_topology(path: Path) -> Topology:
     """The topology at *path*. Raises VstreamError for one that was not named and is not here: it cannot be guessed."""
     if path == options.DEFAULT_FILE and not path.exists():
-        known = ", ".join(f"`{name}`" for name in lab.names())
-        labs = f"labs of this machine: {known}" if known else "there is no lab: `vstream lab up TOPOLOGY` starts one"
+        names = ", ".join(f"`{name}`" for name in lab.names())
+        labs = f"labs of this machine: {names}" if names else "there is no lab: `vstream lab up TOPOLOGY` starts one"
         raise VstreamError(
             f"{path} does not exist", hint=f"`--topology FILE` names the topology that the servers run; {labs}"
         )

@@ -81,10 +81,10 @@ def up(
     Examples: `vstream lab up`, `vstream lab up acme.yaml --lab rehearsal --server-version 2.12.8`,
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
-    wanted = options.load_topology(topology).require()
-    shape = link_commands.shape(wanted, link or ())
+    loaded = options.load_topology(topology).require()
+    shape = link_commands.shape(loaded, link or ())
     stated = _versions(server_version or ())
-    binaries = versions.locate_binaries(wanted, stated) if stated else None
+    binaries = versions.locate_binaries(loaded, stated) if stated else None
     with console.progress_bar() as progress:
         task = progress.add_task("starting", total=None)
 
@@ -93,10 +93,10 @@ def up(
 
         status = run(
             lab.up(
-                name or wanted.name,
-                wanted,
+                name or loaded.name,
+                loaded,
                 lambda addresses: render_bundle(
-                    wanted, addresses=addresses, templates=templates, signer=keys.signer(name or wanted.name, wanted)
+                    loaded, addresses=addresses, templates=templates, signer=keys.signer(name or loaded.name, loaded)
                 ),
                 binaries=binaries,
                 on_progress=show,

@@ -24,10 +24,10 @@ def the_lab(name: str | None, *, is_argument: bool = False) -> str:
     """The lab that is meant by `--lab`, or by an argument. Raises LabError if that is not clear."""
     if name is not None:
         return name
-    known = lab.names()
-    if len(known) == 1:
-        return known[0]
-    if not known:
+    names = lab.names()
+    if len(names) == 1:
+        return names[0]
+    if not names:
         raise LabError("there is no lab", hint="`vstream lab up TOPOLOGY` starts one")
-    example = known[0] if is_argument else f"--lab {known[0]}"
-    raise LabError(f"there are several labs: {', '.join(known)}", hint=f"name the one you mean, such as `{example}`")
+    example = names[0] if is_argument else f"--lab {names[0]}"
+    raise LabError(f"there are several labs: {', '.join(names)}", hint=f"name the one you mean, such as `{example}`")

@@ -37,12 +37,12 @@ def find_scenario(name: str) -> Path:
     path = Path(name)
     if name == "-" or path.exists():
         return path
-    known = list_shipped()
-    if name in known:
-        return known[name]
+    shipped = list_shipped()
+    if name in shipped:
+        return shipped[name]
     if path.suffix or len(path.parts) > 1:
         raise VstreamError(f"{name} does not exist", hint="check the path; `vstream scenario list` lists shipped ones")
-    close = get_close_matches(name, known, n=1)
+    close = get_close_matches(name, shipped, n=1)
     hint = f"did you mean `{close[0]}`?" if close else "`vstream scenario list` lists those that ship with vstream"
     raise VstreamError(f"there is no scenario `{name}`", hint=hint)
 

@@ -159,14 +159,14 @@ def resync(result: ResyncResult) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("stream", "place", "stepped down", "sources active", "caught up", ""):
         table.add_column(heading)
-    for one in result.streams:
+    for stream in result.streams:
         table.add_row(
-            one.stream,
-            one.region,
-            "yes" if one.is_stepped_down else "no",
-            _after(one.active),
-            _after(one.caught_up),
-            one.note or "",
+            stream.stream,
+            stream.region,
+            "yes" if stream.is_stepped_down else "no",
+            _after(stream.active),
+            _after(stream.caught_up),
+            stream.note or "",
         )
     return table
 
@@ -178,14 +178,14 @@ def resync_as_dict(result: ResyncResult) -> dict[str, Any]:
         "waited_seconds": round(result.waited, 3),
         "streams": [
             {
-                "stream": one.stream,
-                "region": one.region,
-                "stepped_down": one.is_stepped_down,
-                "active_seconds": None if one.active is None else round(one.active, 3),
-                "caught_up_seconds": None if one.caught_up is None else round(one.caught_up, 3),
-                "note": one.note,
+                "stream": stream.stream,
+                "region": stream.region,
+                "stepped_down": stream.is_stepped_down,
+                "active_seconds": None if stream.active is None else round(stream.active, 3),
+                "caught_up_seconds": None if stream.caught_up is None else round(stream.caught_up, 3),
+                "note": stream.note,
             }
-            for one in result.streams
+            for stream in result.streams
         ],
     }
 

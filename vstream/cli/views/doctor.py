@@ -19,23 +19,33 @@ def table(findings: Sequence[Capability]) -> Table:
     view = Table(box=box.SIMPLE_HEAD, title="labs on this machine", title_justify="left")
     for heading in ("", "", "why, or how"):
         view.add_column(heading)
-    for one in findings:
-        style = "green" if one.can else "bold red" if one.is_needed else "yellow"
-        view.add_row(one.what, Text("yes" if one.can else "no", style=style), one.detail)
+    for capability in findings:
+        style = "green" if capability.can else "bold red" if capability.is_needed else "yellow"
+        view.add_row(capability.what, Text("yes" if capability.can else "no", style=style), capability.detail)
     return view
 
 
 def ways_out(findings: Sequence[Capability]) -> list[str]:
     """A line for each thing that cannot be done."""
-    return [f"{one.what}: {one.way_out}" for one in findings if not one.can and one.way_out]
+    return [
+        f"{capability.what}: {capability.way_out}"
+        for capability in findings
+        if not capability.can and capability.way_out
+    ]
 
 
 def as_dict(findings: Sequence[Capability]) -> dict[str, Any]:
     """Findings as plain JSON data."""
     return {
-        "can_run_labs": all(one.can for one in findings if one.is_needed),
+        "can_run_labs": all(capability.can for capability in findings if capability.is_needed),
         "findings": [
-            {"what": one.what, "can": one.can, "detail": one.detail, "way_out": one.way_out, "needed": one.is_needed}
-            for one in findings
+            {
+                "what": capability.what,
+                "can": capability.can,
+                "detail": capability.detail,
+                "way_out": capability.way_out,
+                "needed": capability.is_needed,
+            }
+            for capability in findings
         ],
     }

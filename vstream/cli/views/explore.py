@@ -51,28 +51,28 @@ def line(one: ExploredRun) -> Text:
 
 def table(found: Exploration) -> Iterator[Table | Text]:
     """What did not pass, and the sums."""
-    for one in found.runs:
-        if one.outcome.status is Status.PASS:
+    for run in found.runs:
+        if run.outcome.status is Status.PASS:
             continue
         yield Text.assemble(
-            (one.outcome.status.value.upper(), _STYLE[one.outcome.status]), f" {one.directory}: {one.steps}"
+            (run.outcome.status.value.upper(), _STYLE[run.outcome.status]), f" {run.directory}: {run.steps}"
         )
-        for case in one.outcome.failed[:_MOST]:
+        for case in run.outcome.failed[:_MOST]:
             yield Text(f"  {clean(case)}")
-        if len(one.outcome.failed) > _MOST:
-            yield Text(f"  and {len(one.outcome.failed) - _MOST} more")
-        if one.short is not None:
-            yield Text(f"  replay: vstream scenario run {one.short}")
-        if one.note:
-            yield Text(f"  {one.note}")
+        if len(run.outcome.failed) > _MOST:
+            yield Text(f"  and {len(run.outcome.failed) - _MOST} more")
+        if run.short is not None:
+            yield Text(f"  replay: vstream scenario run {run.short}")
+        if run.note:
+            yield Text(f"  {run.note}")
     grid = Table(box=None, pad_edge=False, header_style="bold")
     words = ("seed", "runs", "passed", "failed", "unknown", "acknowledged", "lost", "duplicated")
     for word in words:
         grid.add_column(word, justify="right")
     sums = (
-        sum(one.outcome.acknowledged for one in found.runs),
-        sum(one.outcome.lost for one in found.runs),
-        sum(one.outcome.duplicated for one in found.runs),
+        sum(run.outcome.acknowledged for run in found.runs),
+        sum(run.outcome.lost for run in found.runs),
+        sum(run.outcome.duplicated for run in found.runs),
     )
     counts = (len(found.runs), *(found.count(status) for status in (Status.PASS, Status.FAIL, Status.UNKNOWN)))
     grid.add_row(str(found.seed), *(f"{number:,}" for number in (*counts, *sums)))

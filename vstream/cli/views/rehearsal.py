@@ -164,8 +164,8 @@ class Timeline:
 
     def render(self) -> RenderableType:
         """The screen as it is now."""
-        what = self._step_text(self._step) if self._step is not None else Text(self._doing)
-        head = self._with_time(self._now, what)
+        text = self._step_text(self._step) if self._step is not None else Text(self._doing)
+        head = self._with_time(self._now, text)
         if self._began is None:
             return head
         per_column = max(1, -(-((self._now - self._began) // _NS + 1) // _WIDTH))
@@ -183,7 +183,7 @@ class Timeline:
         last = (self._now - (self._began or 0)) // _NS
         for column in range(min(_WIDTH, last // per_column + 1)):
             seconds = range(column * per_column, (column + 1) * per_column)
-            due, acked = sum(region.due[one] for one in seconds), sum(region.acked[one] for one in seconds)
+            due, acked = sum(region.due[second] for second in seconds), sum(region.acked[second] for second in seconds)
             share = min(1.0, acked / due) if due else None
             if share is None:
                 text.append("·", "dim")

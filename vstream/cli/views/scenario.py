@@ -35,8 +35,8 @@ def table(scenarios: Mapping[str, Scenario]) -> Table:
     grid = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
     for title, justify in (("scenario", "left"), ("steps", "right"), ("about", "right"), ("", "left")):
         grid.add_column(title, justify=justify, no_wrap=bool(title))  # type: ignore[arg-type]
-    for name, one in scenarios.items():
-        grid.add_row(name, str(len(one.steps)), f"{_seconds(one)} s", summary(one))
+    for name, scenario in scenarios.items():
+        grid.add_row(name, str(len(scenario.steps)), f"{_seconds(scenario)} s", summary(scenario))
     return grid
 
 
@@ -45,13 +45,13 @@ def as_list(scenarios: Mapping[str, Scenario]) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "description": one.description,
-            "steps": len(one.steps),
-            "faults": _faults(one),
-            "expectations": len(one.expectations),
-            "at_least_s": _seconds(one),
+            "description": scenario.description,
+            "steps": len(scenario.steps),
+            "faults": _faults(scenario),
+            "expectations": len(scenario.expectations),
+            "at_least_s": _seconds(scenario),
         }
-        for name, one in scenarios.items()
+        for name, scenario in scenarios.items()
     ]
 
 

@@ -81,39 +81,39 @@ def headline(verdict: Verdict) -> Text:
 def _cases(verdict: Verdict) -> Iterator[Text]:
     """What failed and what is not known."""
     for status in (Status.FAIL, Status.UNKNOWN):
-        found = [case for case in verdict.cases if case.status is status]
+        cases = [case for case in verdict.cases if case.status is status]
         mark, style = MARKS[status]
-        for case in found[:_MOST_WRONG]:
+        for case in cases[:_MOST_WRONG]:
             yield Text.assemble((f"{mark} ", style), (clean(case.name), "bold"), f": {clean(case.detail)}")
             if case.expectation is not None:
                 yield Text(f"    expected at {place(case.expectation.span)}", style="dim")
-        if len(found) > _MOST_WRONG:
-            yield Text(f"  and {len(found) - _MOST_WRONG:,} more", style="dim")
+        if len(cases) > _MOST_WRONG:
+            yield Text(f"  and {len(cases) - _MOST_WRONG:,} more", style="dim")
 
 
 def findings(stream: StreamVerdict) -> Iterator[tuple[str, Anomaly]]:
     """What is wrong with the messages of *stream*: a few words, and how many."""
     for served in stream.served:
         yield f"lost in {served.region}", served.lost
-    for one in stream.physical:
-        yield f"duplicated in {one.name}", one.duplicated
-        yield f"unexpected in {one.name}", one.unexpected
-        yield f"reordered in {one.name}", one.reordered
-        yield f"diverged in {one.name}", one.diverged
-    for region, found in stream.unexpected_reads.items():
-        yield f"unexpected reads in {region}", found
+    for part in stream.physical:
+        yield f"duplicated in {part.name}", part.duplicated
+        yield f"unexpected in {part.name}", part.unexpected
+        yield f"reordered in {part.name}", part.reordered
+        yield f"diverged in {part.name}", part.diverged
+    for region, count in stream.unexpected_reads.items():
+        yield f"unexpected reads in {region}", count
 
 
 def _examples(verdict: Verdict) -> Iterator[Text]:
     for stream in verdict.streams:
-        for name, found in findings(stream):
-            if not found.count:
+        for name, messages in findings(stream):
+            if not messages.count:
                 continue
-            yield Text.assemble((clean(f"{stream.name}: {found.count:,} {name}"), "bold"))
-            for example in found.examples[:_SHOWN_EXAMPLES]:
+            yield Text.assemble((clean(f"{stream.name}: {messages.count:,} {name}"), "bold"))
+            for example in messages.examples[:_SHOWN_EXAMPLES]:
                 yield Text(f"    {example_line(example, verdict.zero)}")
-            if found.count > _SHOWN_EXAMPLES:
-                yield Text(f"    and {found.count - _SHOWN_EXAMPLES:,} more", style="dim")
+            if messages.count > _SHOWN_EXAMPLES:
+                yield Text(f"    and {messages.count - _SHOWN_EXAMPLES:,} more", style="dim")
 
 
 def example_line(example: Example, zero: int) -> str:
@@ -159,14 +159,16 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
         "diverged",
     )
     for stream in streams:
-        served = {one.region: one for one in stream.served}
-        for region in dict.fromkeys([*stream.origins, *served, *(one.region for one in stream.physical)]):
+        served = {view.region: view for view in stream.served}
+        for region in dict.fromkeys([*stream.origins, *served, *(part.region for part in stream.physical)]):
             tally, here = stream.origins.get(region), served.get(region)
             physical = [
-                one for one in stream.physical if one.region == region or (here is not None and one.name == here.stream)
+                part
+                for part in stream.physical
+                if part.region == region or (here is not None and part.name == here.stream)
             ]
-            is_read = here is not None and any(one.name == here.stream and one.error is None for one in physical)
-            known = bool(physical) and all(one.error is None for one in physical)
+            is_read = here is not None and any(part.name == here.stream and part.error is None for part in physical)
+            is_known = bool(physical) and all(part.error is None for part in physical)
             table.add_row(
                 stream.name,
                 region,
@@ -177,7 +179,7 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
                 _number(here.lost.count if here is not None and is_read else None, is_bad=True),
                 _number(here.recovered.count if here is not None and is_read else None),
                 *(
-                    _number(sum(getattr(one, field).count for one in physical) if known else None, is_bad=True)
+                    _number(sum(getattr(part, field).count for part in physical) if is_known else None, is_bad=True)
                     for field in ("duplicated", "unexpected", "reordered", "diverged")
                 ),
             )
@@ -197,14 +199,14 @@ def _windows(verdict: Verdict) -> Iterator[Table]:
         "median",
         "control plane",
     )
-    several = len({one.stream for window in verdict.windows for one in window.publishes}) > 1
+    several = len({row.stream for window in verdict.windows for row in window.publishes}) > 1
     for window in verdict.windows:
         if not window.window.is_telling:
             continue
-        reads = {(one.stream, one.region): one for one in window.reads}
-        control = {one.region: one for one in window.control_plane}
+        reads = {(row.stream, row.region): row for row in window.reads}
+        control = {row.region: row for row in window.control_plane}
         name = f"{window.window.name} ({duration(window.window.end - window.window.start)})"
-        rows = {(one.stream, one.region): one for one in window.publishes}
+        rows = {(row.stream, row.region): row for row in window.publishes}
         for key in dict.fromkeys([*rows, *reads]):
             stream, region = key
             table.add_row(
@@ -243,24 +245,24 @@ def _read(one: Availability | None) -> tuple[Text, Text]:
 
 
 def _control(window: WindowVerdict, region: str) -> Text:
-    return _share(next(one.share for one in window.control_plane if one.region == region))
+    return _share(next(row.share for row in window.control_plane if row.region == region))
 
 
 def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
     table = _table(
         "faults", "fault", "", "at", "publishes failed", "first after", "recovered after", "healed at", "converged"
     )
-    for one in faults:
-        fault = one.fault
+    for verdict in faults:
+        fault = verdict.fault
         outcome = Text(fault.outcome.value, style="" if fault.outcome is FaultOutcome.CONFIRMED else "bold yellow")
-        recovered = [outage.recovered for outage in one.outages]
-        took = [each.took for each in one.convergences]
+        recovered = [outage.recovered for outage in verdict.outages]
+        took = [each.took for each in verdict.convergences]
         table.add_row(
             clean(fault.asked),
             outcome,
             duration(fault.injected - zero),
-            _number(sum(outage.failed for outage in one.outages)),
-            _time(min((outage.first_failure for outage in one.outages), default=None)),
+            _number(sum(outage.failed for outage in verdict.outages)),
+            _time(min((outage.first_failure for outage in verdict.outages), default=None)),
             _last(recovered, "not before the next fault"),
             _time(None if fault.healed is None else fault.healed - zero),
             _last(took, "never"),
@@ -269,21 +271,21 @@ def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
 
 
 def _last(times: Sequence[int | None], never: str) -> Text:
-    known = [time for time in times if time is not None]
-    if len(known) < len(times):
+    measured = [time for time in times if time is not None]
+    if len(measured) < len(times):
         return Text(never, style="bold yellow")
-    return Text(duration(max(known))) if known else _NONE
+    return Text(duration(max(measured))) if measured else _NONE
 
 
 def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
     table = _table("arrival: from where to where", "stream", "from → to", "messages", "median", "p99", "most")
     for stream in streams:
-        for one in stream.arrivals:
-            times = (one.spread.p50, one.spread.p99, one.spread.max)
+        for arrival in stream.arrivals:
+            times = (arrival.spread.p50, arrival.spread.p99, arrival.spread.max)
             table.add_row(
                 stream.name,
-                f"{one.origin} → {one.region}",
-                f"{one.spread.count:,}",
+                f"{arrival.origin} → {arrival.region}",
+                f"{arrival.spread.count:,}",
                 *(duration(time) for time in times),
             )
     if table.row_count:
@@ -293,9 +295,9 @@ def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
 def _consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
     table = _table("consumers", "consumer", "delivered", "redelivered", "repeated", "skipped", "behind", left=1)
     for stream in streams:
-        for one in stream.consumers:
-            counts = (one.delivered, one.redelivered, one.repeated, one.skipped, one.behind)
-            table.add_row(one.client, *(f"{count:,}" for count in counts))
+        for consumer in stream.consumers:
+            counts = (consumer.delivered, consumer.redelivered, consumer.repeated, consumer.skipped, consumer.behind)
+            table.add_row(consumer.client, *(f"{count:,}" for count in counts))
     if table.row_count:
         yield table
 

@@ -49,19 +49,19 @@ def page(verdict: Verdict) -> str:
         verdict=verdict,
         manifest=verdict.manifest,
         counts={status.value: count for status, count in verdict.counts.items()},
-        cases={status.value: [one for one in verdict.cases if one.status is status] for status in Status},
+        cases={status.value: [case for case in verdict.cases if case.status is status] for status in Status},
         findings=[
-            (stream.name, name, found.count, [example_line(one, verdict.zero) for one in found.examples])
+            (stream.name, name, messages.count, [example_line(one, verdict.zero) for one in messages.examples])
             for stream in verdict.streams
-            for name, found in findings(stream)
-            if found.count
+            for name, messages in findings(stream)
+            if messages.count
         ],
         bands=_bands(verdict),
         steps=_steps(verdict),
         ticks=_ticks(verdict.timeline, verdict.zero),
         sections=_sections(shown),
         data=_embed_data(verdict.timeline, verdict.zero, shown),
-        versions=sorted({one.version for one in verdict.manifest.servers}),
+        versions=sorted({server.version for server in verdict.manifest.servers}),
         intervals=verdict.timeline.intervals,
     )
 
@@ -72,7 +72,7 @@ def _embed_data(timeline: Timeline, zero: int, shown: Sequence[Mapping[str, Any]
         "interval": timeline.interval / _SECOND,
         "start": (timeline.start - zero) / _SECOND,
         "intervals": timeline.intervals,
-        "charts": [{"title": one["title"], "unit": one["unit"], "series": one["data"]} for one in shown],
+        "charts": [{"title": chart["title"], "unit": chart["unit"], "series": chart["data"]} for chart in shown],
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said
@@ -80,13 +80,13 @@ def _embed_data(timeline: Timeline, zero: int, shown: Sequence[Mapping[str, Any]
 
 def _sections(shown: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Charts under the heading that they have in common."""
-    found: dict[str, dict[str, Any]] = {}
+    regions: dict[str, dict[str, Any]] = {}
     for number, chart in enumerate(shown):
-        section = found.setdefault(
+        section = regions.setdefault(
             chart["section"], {"title": chart["section"], "charts": [], "legend": chart["legend"]}
         )
         section["charts"].append({**chart, "number": number})
-    return list(found.values())
+    return list(regions.values())
 
 
 def _charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
@@ -100,7 +100,7 @@ def _charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
 def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
     per_second = timeline.interval / _SECOND
     rates = {
-        region: {name: [getattr(one, name) / per_second for one in seconds] for name in _OUTCOMES}
+        region: {name: [getattr(second, name) / per_second for second in seconds] for name in _OUTCOMES}
         for region, seconds in timeline.publishes.items()
     }
     totals = {region: list(map(sum, zip(*rate.values(), strict=True))) for region, rate in rates.items()}
@@ -108,7 +108,7 @@ def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
     for region, rate in rates.items():
         paths, lower = [], [0.0] * timeline.intervals
         for name in _OUTCOMES:
-            upper = [one + two for one, two in zip(lower, rate[name], strict=True)]
+            upper = [below + two for below, two in zip(lower, rate[name], strict=True)]
             paths.append({"kind": f"fill {name}", "d": charts.area(lower, upper, scale)})
             lower = upper
         yield {
@@ -125,17 +125,17 @@ def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
     def known(seconds: Sequence[PublishSecond], name: str) -> list[int | None]:
-        return [getattr(one, name) for one in seconds]
+        return [getattr(second, name) for second in seconds]
 
     times = {
         region: {name: known(seconds, name) for name in ("p50", "p99")}
         for region, seconds in timeline.publishes.items()
     }
     scale = charts.logarithmic(
-        value for one in times.values() for values in one.values() for value in values if value is not None
+        value for series in times.values() for values in series.values() for value in values if value is not None
     )
     names = {"p50": "median", "p99": "p99"}
-    for region, one in times.items():
+    for region, series in times.items():
         yield {
             "section": "Publish time, logarithmic",
             "legend": [{"kind": f"line {name}", "name": shown} for name, shown in names.items()],
@@ -143,8 +143,8 @@ def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
             "unit": "ns",
             "high": units.duration(scale.high),
             "low": units.duration(scale.low),
-            "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in one.items()],
-            "data": [{"name": names[name], "values": values} for name, values in one.items()],
+            "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in series.items()],
+            "data": [{"name": names[name], "values": values} for name, values in series.items()],
         }
 
 
@@ -231,25 +231,25 @@ class _Axis:
 def _bands(verdict: Verdict) -> list[dict[str, Any]]:
     """Where the faults that happened are drawn: percent of the width, and lanes."""
     axis = _Axis(verdict.timeline)
-    happened = [one.fault for one in verdict.faults if one.fault.outcome is FaultOutcome.CONFIRMED]
-    found = []
+    happened = [record.fault for record in verdict.faults if record.fault.outcome is FaultOutcome.CONFIRMED]
+    bands = []
     for fault in happened:
         ended = end_of_fault(fault)
         is_open = ended is None and fault.evidence is None
         end = verdict.windows[0].window.end if is_open else (ended or fault.confirmed or fault.injected)
         lasted = _from_to(verdict.zero, fault.injected, end)
-        found.append({**axis.span(fault.injected, end), "name": fault.asked, "title": f"{fault.asked}: {lasted}"})
-    return _in_lanes(found)
+        bands.append({**axis.span(fault.injected, end), "name": fault.asked, "title": f"{fault.asked}: {lasted}"})
+    return _in_lanes(bands)
 
 
 def _steps(verdict: Verdict) -> list[dict[str, Any]]:
     """Where the named steps are drawn."""
     axis = _Axis(verdict.timeline)
-    found = []
-    for one in verdict.windows[1:]:
-        window = one.window
+    steps = []
+    for step in verdict.windows[1:]:
+        window = step.window
         lasted = _from_to(verdict.zero, window.start, window.end)
-        found.append(
+        steps.append(
             {
                 **axis.span(window.start, window.end),
                 "name": window.name,
@@ -257,7 +257,7 @@ def _steps(verdict: Verdict) -> list[dict[str, Any]]:
                 "is_ok": window.is_ok,
             }
         )
-    return _in_lanes(found)
+    return _in_lanes(steps)
 
 
 def _from_to(zero: int, start: int, end: int) -> str:
@@ -265,12 +265,12 @@ def _from_to(zero: int, start: int, end: int) -> str:
 
 
 def _in_lanes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    lanes = charts.lanes([(one["from"], one["to"]) for one in found])
-    return [{**one, "lane": lane} for one, lane in zip(found, lanes, strict=True)]
+    lanes = charts.lanes([(item["from"], item["to"]) for item in found])
+    return [{**item, "lane": lane} for item, lane in zip(found, lanes, strict=True)]
 
 
 def _ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
     start = (timeline.start - zero) / _SECOND
     length = timeline.interval * timeline.intervals / _SECOND
-    moments = [one for one in charts.ticks(start, start + length) if one - start <= _LAST_TICK * length]
-    return [{"left": charts.short(100 * (one - start) / length), "name": f"{one:,}"} for one in moments]
+    moments = [moment for moment in charts.ticks(start, start + length) if moment - start <= _LAST_TICK * length]
+    return [{"left": charts.short(100 * (moment - start) / length), "name": f"{moment:,}"} for moment in moments]

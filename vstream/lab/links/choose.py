@@ -64,8 +64,8 @@ def links_of_running_lab(
         )
     if shape == links.started:
         return links
-    wanted = {pair: shape.get(pair, IDEAL) for pair in (*shape, *links.started)}
-    changed = {pair: state for pair, state in wanted.items() if state != links.started.get(pair, IDEAL)}
+    requested = {pair: shape.get(pair, IDEAL) for pair in (*shape, *links.started)}
+    changed = {pair: state for pair, state in requested.items() if state != links.started.get(pair, IDEAL)}
     return replace(links, started=shape, base={**links.base, **changed}, generation=links.generation + 1)
 
 

@@ -58,7 +58,9 @@ def read(name: str) -> Links:
     """The links of lab *name* as they are meant to be. Raises LabError if there is no such lab."""
     directory, record = recorded_lab(name)
     links = ProxyProcess(directory).read()
-    return links or Links(backend=Backend.NONE, servers={one.server.name: one.region for one in record.servers})
+    return links or Links(
+        backend=Backend.NONE, servers={address.server.name: address.region for address in record.servers}
+    )
 
 
 async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
@@ -78,13 +80,13 @@ async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
 
 async def reset(name: str, pairs: Iterable[Pair]) -> Links:
     """Give links the shape again that the lab was started with. Raises LabError as `change` does."""
-    wanted = dict.fromkeys(pairs, IDEAL)
+    ideal = dict.fromkeys(pairs, IDEAL)
 
     def change_links(links: Links) -> Links:
-        kept = {pair: state for pair, state in links.base.items() if pair not in wanted}
-        return replace(links, base={**kept, **{pair: links.started.get(pair, IDEAL) for pair in wanted}})
+        base = {pair: state for pair, state in links.base.items() if pair not in ideal}
+        return replace(links, base={**base, **{pair: links.started.get(pair, IDEAL) for pair in ideal}})
 
-    return await _apply_change(name, change_links, wanted)
+    return await _apply_change(name, change_links, ideal)
 
 
 async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState]) -> Links:
@@ -95,8 +97,8 @@ async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState])
     """
 
     def change_links(links: Links) -> Links:
-        others = {one: below for one, below in links.overlays.items() if one != overlay}
-        return replace(links, overlays={**others, overlay: dict(states)})
+        overlays = {label: below for label, below in links.overlays.items() if label != overlay}
+        return replace(links, overlays={**overlays, overlay: dict(states)})
 
     return await _apply_change(name, change_links, states)
 
@@ -113,8 +115,8 @@ async def remove_overlay(name: str, overlay: str) -> Links:
         links = read(name)
         if overlay not in links.overlays:
             return links
-        kept = {one: below for one, below in links.overlays.items() if one != overlay}
-        after = replace(links, overlays=kept, generation=links.generation + 1)
+        overlays = {label: below for label, below in links.overlays.items() if label != overlay}
+        after = replace(links, overlays=overlays, generation=links.generation + 1)
         proxy.write(after)
         if (answer := await proxy.ask(generation=after.generation)) is not None:
             _require_applied(after, answer, name)
@@ -151,12 +153,12 @@ async def _apply_change(name: str, change_links: Callable[[Links], Links], touch
 
 
 def _require_known(name: str, links: Links, touched: Mapping[Pair, LinkState]) -> None:
-    known = set(links.pairs)
-    for one, other in touched:
-        if (one, other) not in known:
-            unknown = next((region for region in (one, other) if region not in links.regions), None)
+    pairs = set(links.pairs)
+    for sender, receiver in touched:
+        if (sender, receiver) not in pairs:
+            unknown = next((region for region in (sender, receiver) if region not in links.regions), None)
             raise UnknownNameError(
-                f"lab `{name}` has no region `{unknown}`" if unknown else f"`{one}` has no link to itself",
+                f"lab `{name}` has no region `{unknown}`" if unknown else f"`{sender}` has no link to itself",
                 hint=f"its regions: {', '.join(links.regions)}",
             )
 

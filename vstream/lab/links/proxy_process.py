@@ -96,9 +96,9 @@ class ProxyProcess:
 
     def death(self) -> LabError:
         """Why it does not run any more, in its own words."""
-        said = self.said()
-        kind = PortTakenError if "address already in use" in said.lower() else LabError
-        return kind(f"the link proxy of lab `{self.directory.name}` died: {said or 'it said nothing'}")
+        output = self.said()
+        kind = PortTakenError if "address already in use" in output.lower() else LabError
+        return kind(f"the link proxy of lab `{self.directory.name}` died: {output or 'it said nothing'}")
 
     def said(self) -> str:
         """The end of what it has said."""

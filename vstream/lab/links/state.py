@@ -63,8 +63,8 @@ class LinkState:
 
     def over(self, below: LinkState) -> LinkState:
         """What this one says, and what *below* says where this one says nothing."""
-        said = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
-        return LinkState(**{**{name: getattr(below, name) for name in _FIELDS}, **said})
+        values = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+        return LinkState(**{**{name: getattr(below, name) for name in _FIELDS}, **values})
 
     @property
     def is_ideal(self) -> bool:
@@ -72,7 +72,7 @@ class LinkState:
         return not (self.cut or self.delay or self.jitter or self.rate or self.loss)
 
 
-_FIELDS = tuple(one.name for one in fields(LinkState))
+_FIELDS = tuple(entry.name for entry in fields(LinkState))
 IDEAL = LinkState()
 
 
@@ -110,7 +110,7 @@ class Links:
     @property
     def pairs(self) -> tuple[Pair, ...]:
         """Every link in each direction."""
-        return tuple((one, other) for one in self.regions for other in self.regions if one != other)
+        return tuple((sender, receiver) for sender in self.regions for receiver in self.regions if sender != receiver)
 
     def state(self, pair: Pair) -> LinkState:
         """What *pair* does in effect: the shape, with all overlays over it."""
@@ -170,16 +170,18 @@ def decode(text: str) -> Links:
 
 def encode_answer(answer: Answer) -> str:
     """*answer* as text that `decode_answer` reads back."""
-    connections = [{"from": one, "to": other, "open": count} for (one, other), count in answer.connections.items()]
+    connections = [
+        {"from": sender, "to": receiver, "open": count} for (sender, receiver), count in answer.connections.items()
+    ]
     # Not `asdict`: keys that are pairs are none of JSON's.
-    plain = {one.name: getattr(answer, one.name) for one in fields(answer)}
+    plain = {entry.name: getattr(answer, entry.name) for entry in fields(answer)}
     return json.dumps({**plain, "connections": connections}) + "\n"
 
 
 def decode_answer(text: str) -> Answer:
     """Raises ValueError, KeyError or TypeError if *text* is not what `encode_answer` writes."""
     document = json.loads(text)
-    connections = {(one["from"], one["to"]): one["open"] for one in document.pop("connections")}
+    connections = {(link["from"], link["to"]): link["open"] for link in document.pop("connections")}
     return Answer(**document, connections=connections)
 
 
@@ -194,17 +196,17 @@ def replace_file(path: Path, text: str) -> None:
 
 def encode_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any]]:
     """*states* as plain JSON data, which `read_states` reads back."""
-    for (one, other), state in states.items():
-        said = {name: value for name in _FIELDS if (value := getattr(state, name)) is not None}
+    for (sender, receiver), state in states.items():
+        values = {name: value for name in _FIELDS if (value := getattr(state, name)) is not None}
         if state.cut is not None:
-            said["cut"] = state.cut.value
-        yield {"from": one, "to": other, **said}
+            values["cut"] = state.cut.value
+        yield {"from": sender, "to": receiver, **values}
 
 
 def decode_states(written: Sequence[Mapping[str, Any]]) -> dict[Pair, LinkState]:
     """Raises ValueError, KeyError or TypeError if *written* is not what `written_states` gives."""
     states = {}
-    for one in written:
-        said = {name: value for name, value in one.items() if name not in {"from", "to", "cut"}}
-        states[one["from"], one["to"]] = LinkState(cut=Cut(one["cut"]) if "cut" in one else None, **said)
+    for link in written:
+        values = {name: value for name, value in link.items() if name not in {"from", "to", "cut"}}
+        states[link["from"], link["to"]] = LinkState(cut=Cut(link["cut"]) if "cut" in link else None, **values)
     return states

@@ -274,21 +274,21 @@ class Consumer(_Paced):
 
     async def _record_delivery(self, reply: Reply) -> None:
         # It comes under its stored subject: which fetch it is for stands nowhere. Servers serve the oldest first.
-        fetch = next((one for one in self._fetches.values() if not one.ended.done()), None)
+        fetch = next((pending for pending in self._fetches.values() if not pending.ended.done()), None)
         if fetch is not None:
             fetch.count += 1
             if fetch.count == BATCH:
                 fetch.ended.set_result(None)
-        said = AckSubject.parse(reply.reply)
+        acknowledgement = AckSubject.parse(reply.reply)
         self.recorder.delivery(
             Delivery(
                 client=self._spec.client,
                 region=self.recorder.region,
                 stream=self._spec.stream,
                 id=message_identity(reply.data) or "",
-                seq=said.seq,
+                seq=acknowledgement.seq,
                 at=self.recorder.now(),
-                deliveries=said.deliveries,
+                deliveries=acknowledgement.deliveries,
             )
         )
         with suppress(NotConnectedError):  # it will be delivered again

@@ -92,21 +92,21 @@ class Sampler:
         (took, error), links, *infos = await asyncio.gather(
             _control_plane(connection), _links(region), *(_info(connection, stream) for stream in region.streams)
         )
-        found = {stream: info for stream, info in zip(region.streams, infos, strict=True) if info is not None}
+        by_stream = {stream: info for stream, info in zip(region.streams, infos, strict=True) if info is not None}
         return Sample(
             at=at,
             region=region.name,
             control_plane=took,
             error=error,
-            last_seq={stream: int(info["state"]["last_seq"]) for stream, info in found.items()},
-            sourced={stream: cursors for stream, info in found.items() if (cursors := sourced(info, stream))},
+            last_seq={stream: int(info["state"]["last_seq"]) for stream, info in by_stream.items()},
+            sourced={stream: cursors for stream, info in by_stream.items() if (cursors := sourced(info, stream))},
             links=links,
         )
 
 
 def sourced(info: dict[str, Any], taker: str) -> dict[str, int]:
     """How far *taker*, the stream of this STREAM.INFO, has come in each of its sources, where servers say it."""
-    return {source_name(one, taker): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+    return {source_name(source, taker): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")}
 
 
 async def _control_plane(connection: ReconnectingConnection) -> tuple[int | None, str | None]:
@@ -134,8 +134,8 @@ async def _links(region: SampledRegion) -> dict[str, int]:
         except VstreamError:
             return frozenset()
 
-    found = await asyncio.gather(*(one(url) for url in region.monitor))
-    return dict(sorted(Counter(cluster for clusters in found for cluster in clusters).items()))
+    answers = await asyncio.gather(*(one(url) for url in region.monitor))
+    return dict(sorted(Counter(cluster for clusters in answers for cluster in clusters).items()))
 
 
 async def _work(spec: SamplerSpec, words: Words) -> None:

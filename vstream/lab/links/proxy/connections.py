@@ -164,11 +164,11 @@ class Connection:
         """The socket of *half* is gone."""
         if half is self.dialer and self._dialed.transport is None and self._opening is not None:
             self._opening.cancel()
-        other = self._dialed if half is self.dialer else self.dialer
-        if other.out is not None:
-            other.out.end()
-        if other.has_been_told and other.transport is not None:
-            other.transport.close()
+        peer = self._dialed if half is self.dialer else self.dialer
+        if peer.out is not None:
+            peer.out.end()
+        if peer.has_been_told and peer.transport is not None:
+            peer.transport.close()
         if self.dialer.transport is None and self._dialed.transport is None:
             self._on_end(self)
 

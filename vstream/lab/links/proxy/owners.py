@@ -45,9 +45,9 @@ class SocketOwners:
             self._asked.add((port, front))
             self._next = self._next or asyncio.create_task(self._look())
             # Others wait for it too.
-            found = await asyncio.shield(self._next)
-            if (port, front) in found:
-                return found[port, front]
+            regions = await asyncio.shield(self._next)
+            if (port, front) in regions:
+                return regions[port, front]
         return None
 
     async def _look(self) -> Mapping[End, str]:
@@ -57,8 +57,8 @@ class SocketOwners:
             return await asyncio.to_thread(self._regions_of, asked)
 
     def _regions_of(self, asked: set[End]) -> Mapping[End, str]:
-        found = self._found(asked, self._known)
-        return found if len(found) == len(asked) else found | self._found(asked - found.keys(), self._servers())
+        regions = self._found(asked, self._known)
+        return regions if len(regions) == len(asked) else regions | self._found(asked - regions.keys(), self._servers())
 
     def _found(self, asked: Collection[End], candidates: Iterable[int]) -> dict[End, str]:
         regions = self.regions
@@ -82,35 +82,35 @@ if sys.platform == "linux":
 
     def find_owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
         """Which of *candidates* have the sockets of the connections *asked*."""
-        found: dict[End, int] = {}
+        owner_of: dict[End, int] = {}
         sought = _descriptors_of(asked)
         for pid in candidates:
             if not sought:
                 break
             for descriptor in _descriptors(pid) & sought.keys():
-                found[sought.pop(descriptor)] = pid
-        return found
+                owner_of[sought.pop(descriptor)] = pid
+        return owner_of
 
     def _descriptors_of(asked: Collection[End]) -> dict[str, End]:
         """By what their owners have as descriptors."""
         ends = {(f"0100007F:{port:04X}", f"0100007F:{front:04X}"): (port, front) for port, front in asked}
-        found: dict[str, End] = {}
+        descriptors: dict[str, End] = {}
         with open("/proc/net/tcp", encoding="ascii") as table:  # noqa: PTH123 - in a hurry
             for line in table:
                 _, port, front, rest = line.split(None, 3)
                 if (end := ends.get((port, front))) is not None:
-                    found[f"socket:[{rest.split()[6]}]"] = end
-                    if len(found) == len(ends):
+                    descriptors[f"socket:[{rest.split()[6]}]"] = end
+                    if len(descriptors) == len(ends):
                         break
-        return found
+        return descriptors
 
     def _descriptors(pid: int) -> set[str]:
-        found = set()
+        descriptors = set()
         with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
                 with suppress(OSError):
-                    found.add(os.readlink(entry.path))  # noqa: PTH115 - a Path for each would take most of the time
-        return found
+                    descriptors.add(os.readlink(entry.path))  # noqa: PTH115 - a Path for each would take most of the time
+        return descriptors
 
     def _process_ids() -> Iterable[int]:
         with os.scandir("/proc") as entries:
@@ -132,9 +132,9 @@ else:
 
     def _ends(pid: int) -> Iterator[tuple[int, int]]:
         with suppress(psutil.Error):
-            for one in psutil.Process(pid).net_connections(kind="tcp"):
-                if one.raddr:
-                    yield one.laddr.port, one.raddr.port
+            for connection in psutil.Process(pid).net_connections(kind="tcp"):
+                if connection.raddr:
+                    yield connection.laddr.port, connection.raddr.port
 
     def _process_ids() -> Iterable[int]:
         return psutil.pids()
