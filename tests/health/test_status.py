@@ -9,13 +9,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy
+from tests.support.paths import ROOT
 from vstream.cli.views.status import screen
+from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.prometheus import render_metrics
 from vstream.health.report import Share, Status, Verdict
 from vstream.health.snapshot import RegionSnapshot, ServerSnapshot, Snapshot
 from vstream.health.status import assess
 from vstream.lint import load_topology
-from vstream.plan.rules import spell_destinations
+from vstream.plan.rules import rule_entries, spell_destinations
 
 
 def with_server(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:
@@ -153,3 +155,14 @@ def test_a_region_that_is_down_is_one_problem() -> None:
     (problem,) = status.problems
     assert problem.about == "west is down"
     assert status.regions[0].publish == Share(works=0, of=1)
+
+
+def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
+    """What is compared without rendering is what rendering and reading back gives."""
+    for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):
+        topology = load_topology.load(file.read_bytes(), file.name).require()
+        if not topology.has_accounts:
+            whole, alone = load_topology.render_bundle(topology), mappings_bundle(topology)
+            assert rule_entries(alone.mappings) == rule_entries(whole.mappings), file.name
+            names = {(stream.config.name, stream.role) for stream in whole.streams}
+            assert {(stream.config.name, stream.role) for stream in alone.streams} == names, file.name

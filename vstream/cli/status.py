@@ -19,6 +19,7 @@ from vstream.cli.views import console
 from vstream.cli.views import status as view
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
+from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.pipeline import read_status
 from vstream.health.report import Verdict
 
@@ -86,6 +87,8 @@ def watch(
 
 def expected_bundle(topology: Topology, servers: Servers, templates: Path | None) -> Bundle | str:
     """What *servers* should have loaded; or why that is not known here: keys may be on another machine."""
+    if templates is None and not topology.has_accounts:
+        return mappings_bundle(topology)
     try:
         return build_bundle(topology, servers, templates)
     except InvalidInputError:

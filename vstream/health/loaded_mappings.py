@@ -7,20 +7,23 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.health.units import list_names
-from vstream.plan.context import Observed
-from vstream.plan.diff import diff
 from vstream.plan.plan import ACCOUNT, RULE, USERS, kind_of
+from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
 from vstream.subjects.algebra import overlaps
+from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Security
 from vstream.topology.naming import REGION_PREFIX
+from vstream.topology.profiles import profile_of
+from vstream.topology.replication import all_physical_streams
+from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from vstream.health.snapshot import ServerSnapshot, Snapshot
     from vstream.plan.plan import RuleChange
-    from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.replication import PhysicalStream
 
 _SHARED = frozenset({"$JS.API.>", "$JS.ACK.>", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.MSG.NEXT.>", "_INBOX.>"})
 """Subjects of rules and entries that all streams share."""
@@ -148,11 +151,34 @@ def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapsho
     if isinstance(bundle, str):
         return LoadedMappings(problem=bundle)
     loaded = {server.name: server.rules for server in snapshot.servers if server.rules is not None}
-    observed = Observed(streams={}, rules=loaded)
-    plan = diff(topology, bundle, observed)
-    tokens = [change for change in plan.rules if change.kind == USERS and topology.security is Security.OPERATOR]
-    return LoadedMappings(
-        changes=plan.rules, servers=frozenset(loaded), foreign_tokens=tuple(map(_foreign_token, tokens))
+    expected = {**rule_entries(bundle.mappings), **account_entries(bundle.accounts)}
+    changes = tuple(diff_rules(expected, loaded, OwnRules(bundle.streams, {}, {})))
+    tokens = [change for change in changes if change.kind == USERS and topology.security is Security.OPERATOR]
+    return LoadedMappings(changes=changes, servers=frozenset(loaded), foreign_tokens=tuple(map(_foreign_token, tokens)))
+
+
+def mappings_bundle(topology: Topology) -> Bundle:
+    """
+    A bundle with the mapping rules of *topology* alone, where vstream writes no accounts and no template is replaced.
+
+    Rendering all files of a thousand streams takes seconds, and a look at the servers needs none of them.
+    """
+    return Bundle(
+        artifacts=(),
+        streams=tuple(map(_unrendered, all_physical_streams(topology))),
+        mappings=profile_of(topology).mapping_set(topology),
+        accounts=(),
+        servers=(),
+    )
+
+
+def _unrendered(stream: PhysicalStream) -> RenderedStream:
+    return RenderedStream(
+        config=StreamConfig(name=stream.name, fields={}),
+        virtual=stream.virtual,
+        region=stream.place,
+        role=stream.role,
+        path="",
     )
 
 
