@@ -81,8 +81,9 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
         form["allow_rollup_hdrs"], form["deny_purge"] = True, False
     if form["subject_delete_marker_ttl"]:
         form["allow_msg_ttl"] = True
-    form["consumer_limits"] = {key: value for key, value in (form["consumer_limits"] or {}).items() if value} or None
-    form["republish"] = {**form["republish"], "src": form["republish"].get("src") or ">"} if form["republish"] else None
+    form["consumer_limits"] = _without_zeros(form["consumer_limits"])
+    if isinstance(form["republish"], dict):
+        form["republish"] = {**form["republish"], "src": form["republish"].get("src") or ">"}
     form["sources"] = sorted((_source(source) for source in form["sources"]), key=_by_name)
     form["mirror"] = _source(form["mirror"]) if form["mirror"] else None
     form["placement"] = _placement(form["placement"])
@@ -94,6 +95,12 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
         plain = not form["sources"] and not form["mirror"]
         form["duplicate_window"] = min(_TWO_MINUTES, form["max_age"] or _TWO_MINUTES) if plain else 0
     return dict(sorted(form.items()))
+
+
+def _without_zeros(limits: Json) -> Json:
+    if not isinstance(limits, dict):
+        return limits or None
+    return {key: value for key, value in limits.items() if value} or None
 
 
 def _source(source: Mapping[str, Any]) -> dict[str, Any]:
