@@ -203,7 +203,7 @@ async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
     assert made.blocked == ()
     steps = {Phase.STOPPED_COPIES: 3, Phase.SOURCED_COPIES: 3, Phase.DELETED_ORDER_STREAMS: 1}
     assert Counter(map(phase_of, made.changes)) == steps
-    assert {(gate.kind, gate.others) for gate in made.gates if gate.stream == "foo-read-west"} == {
+    assert {(gate.kind, gate.counterparts) for gate in made.gates if gate.stream == "foo-read-west"} == {
         (GateKind.COPIED, ("foo-order-stretch",)),
         (GateKind.AT_REST, ()),
         (GateKind.FED, ("foo-write-west", "foo-write-central", "foo-write-east")),

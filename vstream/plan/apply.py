@@ -217,7 +217,7 @@ class _Run:
 
     async def _one(self, change: Change) -> None:
         try:
-            await _with_retries(change, await self._completed(change), self._streams)
+            await _with_retries(change, await self._complete_config(change), self._streams)
         except NotReachableError as failure:
             self.uncertain.append(change)
             self.failure = self.failure or failure
@@ -228,7 +228,7 @@ class _Run:
             self.done.append(change)
             self._on_done(change)
 
-    async def _completed(self, change: Change) -> StreamConfig | ConsumerConfig:
+    async def _complete_config(self, change: Change) -> StreamConfig | ConsumerConfig:
         """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
         match change:
             case Update(handover=Handover.STOP, config=config):

@@ -107,7 +107,7 @@ def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
         if consumer.config.stream not in silent:  # else the stream is blocked, which says it
             yield from _compare_consumer(consumer, context, is_silent=consumer.config.name in silent)
     desired = {consumer.config.name for consumer in context.bundle.consumers}
-    desired_streams = context.wanted
+    desired_streams = context.desired_names
     for stream, durables in sorted(context.observed.consumers.items()):
         for observed in durables.values():
             config = observed.config

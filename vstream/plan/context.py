@@ -65,7 +65,7 @@ class DiffContext:
     """How many mapping rules and account entries every server is to have loaded."""
 
     @property
-    def desired(self) -> tuple[RenderedStream, ...]:
+    def desired_streams(self) -> tuple[RenderedStream, ...]:
         """The streams that are to exist."""
         return self.bundle.streams
 
@@ -75,7 +75,7 @@ class DiffContext:
         return self.observed.streams
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def desired_names(self) -> frozenset[str]:
         """The names of the streams that are to exist."""
         return frozenset(stream.config.name for stream in self.bundle.streams)
 

@@ -82,7 +82,7 @@ def _fingerprint(context: DiffContext, forms: Mapping[str, Mapping[str, Json]]) 
         for on_stream in observed.consumers.values()
         for consumer in on_stream.values()
     }
-    silent = sorted((context.wanted & set(observed.missing)) | set(observed.silent_consumers))
+    silent = sorted((context.desired_names & set(observed.missing)) | set(observed.silent_consumers))
     rules = {server: dict(loaded) for server, loaded in observed.rules.items()}
     state = [streams, silent, rules, durables]
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
@@ -159,14 +159,14 @@ def _update(
     elif not change_sources.reconfigured_sources(fields):
         yield update
     elif change_sources.drops_source(fields):
-        yield _blocked(
+        yield _block(
             stream,
             "some of its sources change and others go, which is done in another order",
             "let the topology have the regions that the stream has now, apply it, and then take regions out",
         )
     elif left_out := change_sources.subject_left_out(stream.config.name, fields, context):
         origin, subject = left_out
-        yield _blocked(
+        yield _block(
             stream,
             f"it would no longer take `{subject}` from `{origin}`, and what is stored there and not sourced yet "
             "would be left out for good",
@@ -189,7 +189,7 @@ def _canonical_config(observed: ObservedStream, context: DiffContext) -> StreamC
     return StreamConfig(name=name, fields=context.forms[name])
 
 
-def _blocked(stream: RenderedStream, reason: str, hint: str) -> Blocked:
+def _block(stream: RenderedStream, reason: str, hint: str) -> Blocked:
     return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
 
 
@@ -198,7 +198,7 @@ def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: Di
     name, owner = stream.config.name, observed.config.owner
     is_own = owner == context.topology.name
     if not is_own and not context.adopt & {name, "all"}:
-        return _blocked(
+        return _block(
             stream,
             f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
             f"rename one of the two, or take it over with `--adopt {name}`",
@@ -207,7 +207,7 @@ def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: Di
     if is_own and role != desired_role and (role is not None or desired_role == Role.CATALOG.value):
         # A catalog holds no messages: its limits would delete them. An ordering stream and an origin have one name in
         # hidden accounts: in between, publishes would reach neither.
-        return _blocked(
+        return _block(
             stream,
             f"its role is `{role}`, and is to be `{desired_role}`: that is another consistency model, or another home",
             "change the topology back, or give the virtual stream another name and move over",
@@ -220,20 +220,20 @@ def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], contex
     for change in fields:
         reason = refusal(change.field.partition(".")[0], change.before, change.after)
         if reason:
-            return _blocked(
+            return _block(
                 stream,
                 f"`{change.field}` is {_json(change.before)}, the topology says {_json(change.after)}: {reason}",
                 change_consistency.hint_for_mirror(stream, fields, context)
                 or "change the topology back, or give the virtual stream another name and move over",
             )
     if change_routing.swaps_subjects(stream, fields):
-        return _blocked(
+        return _block(
             stream,
             "some of its subjects go and others come, and the one is safe before the mappings change, the other after",
             "add what is new first and apply it, then take out what goes",
         )
     if {"num_replicas", "placement"} <= {change.field for change in fields}:
-        return _blocked(
+        return _block(
             stream,
             "`num_replicas` and `placement` would change, and servers refuse to scale and move a stream in one step",
             "change one of the two in the topology and apply it, then the other",

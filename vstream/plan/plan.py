@@ -82,26 +82,26 @@ class GateKind(Enum):
     """What a gate asks."""
 
     COPIED = "copied"
-    """*stream* holds all that the one of *others*, which it mirrors, holds, and it is known where each source goes on."""
+    """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
     AT_REST = "at rest"
     """*stream*, which takes from nobody, has stored all that was on its way."""
     FED = "fed"
-    """*stream* has taken everything of *others*."""
+    """*stream* has taken everything of *counterparts*."""
     PASSED_ON = "passed on"
-    """Each of *others*, which go like *stream* and are to hand on what it has, has taken everything of it, and nothing more comes."""
+    """Each of *counterparts*, which go like *stream* and are to hand on what it has, has taken everything of it, and nothing more comes."""
     DRAINED = "drained"
-    """Each of *others* has taken everything of *stream*, and nothing more comes into it."""
+    """Each of *counterparts* has taken everything of *stream*, and nothing more comes into it."""
     UNCHANGED = "unchanged"
-    """Nothing has come into *stream* since *others* had taken everything of it."""
+    """Nothing has come into *stream* since *counterparts* had taken everything of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One condition on one physical stream. *others* are physical streams too."""
+    """One condition on one physical stream. *counterparts* are physical streams too."""
 
     kind: GateKind
     stream: str
-    others: tuple[str, ...] = ()
+    counterparts: tuple[str, ...] = ()
 
     @property
     def before(self) -> Phase:
@@ -110,7 +110,7 @@ class Gate:
 
     def __str__(self) -> str:
         """What must hold, as a clause that follows `until`."""
-        names = ", ".join(f"`{name}`" for name in self.others)
+        names = ", ".join(f"`{name}`" for name in self.counterparts)
         match self.kind:
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"
@@ -119,7 +119,7 @@ class Gate:
             case GateKind.FED:
                 return f"`{self.stream}` has everything of {names}"
             case GateKind.DRAINED | GateKind.PASSED_ON:
-                return f"{names} {'has' if len(self.others) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
+                return f"{names} {'has' if len(self.counterparts) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
             case GateKind.UNCHANGED:
                 return f"nothing has come into `{self.stream}` since {names} had everything of it"
 

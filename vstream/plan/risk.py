@@ -89,7 +89,7 @@ def _discard(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]
     return Risk.DATA_LOSS, "a full stream removes its oldest messages"
 
 
-def _fixed(risk: Risk, why: str) -> _Judge:
+def _rate_as(risk: Risk, why: str) -> _Judge:
     return lambda _before, _after, _role: (risk, why)
 
 
@@ -101,16 +101,16 @@ _JUDGES: Mapping[str, _Judge] = {
     "max_msgs_per_subject": _limit,
     "max_msg_size": _max_msg_size,
     "num_replicas": _replicas,
-    "placement": _fixed(Risk.DISRUPTIVE, "the stream moves to other servers"),
-    "subjects": _fixed(Risk.DISRUPTIVE, "from now on other messages are stored"),
-    "metadata": _fixed(Risk.SAFE, "a label"),
+    "placement": _rate_as(Risk.DISRUPTIVE, "the stream moves to other servers"),
+    "subjects": _rate_as(Risk.DISRUPTIVE, "from now on other messages are stored"),
+    "metadata": _rate_as(Risk.SAFE, "a label"),
     "allow_rollup_hdrs": _rollup,
-    "deny_delete": _fixed(Risk.DISRUPTIVE, "can never be turned off again"),
-    "deny_purge": _fixed(Risk.DISRUPTIVE, "can never be turned off again"),
+    "deny_delete": _rate_as(Risk.DISRUPTIVE, "can never be turned off again"),
+    "deny_purge": _rate_as(Risk.DISRUPTIVE, "can never be turned off again"),
     "discard": _discard,
-    "subject_transform": _fixed(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
-    "republish": _fixed(Risk.SAFE, "who subscribes without JetStream hears other messages"),
-    "first_seq": _fixed(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
+    "subject_transform": _rate_as(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
+    "republish": _rate_as(Risk.SAFE, "who subscribes without JetStream hears other messages"),
+    "first_seq": _rate_as(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
 }
 
 

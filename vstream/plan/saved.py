@@ -79,7 +79,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "asked": plan.asked,
         "unread_servers": plan.unread_servers,
         "leaving": plan.leaving,
-        "gates": [{"gate": item.kind.value, "stream": item.stream, "others": item.others} for item in plan.gates],
+        "gates": [{"gate": item.kind.value, "stream": item.stream, "others": item.counterparts} for item in plan.gates],
         "stages": [stage_as_dict(stage) for stage in stages(plan)],
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": plan.losses,
@@ -207,7 +207,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         unread_servers=tuple(data["unread_servers"]),
         leaving=tuple(data.get("leaving", ())),
         gates=tuple(
-            Gate(kind=GateKind(item["gate"]), stream=item["stream"], others=tuple(item["others"]))
+            Gate(kind=GateKind(item["gate"]), stream=item["stream"], counterparts=tuple(item["others"]))
             for item in data.get("gates", ())  # plans of earlier versions have none
         ),
         notes=tuple(Note(**item) for item in data["notes"]),

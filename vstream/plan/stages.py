@@ -74,12 +74,12 @@ def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gat
         if change.handover is Handover.STOP:
             for field in change.fields:
                 if field.field == "mirror" and isinstance(field.before, dict):
-                    yield Gate(kind=GateKind.COPIED, stream=name, others=(str(field.before["name"]),))
+                    yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(str(field.before["name"]),))
         elif change.handover is Handover.SOURCE:
             yield Gate(kind=GateKind.AT_REST, stream=name)
             observed = context.streams.get(name)
             if observed is None or is_copy(observed) or observed.config.mirror_name is not None:
-                yield Gate(kind=GateKind.FED, stream=name, others=change.config.source_names)
+                yield Gate(kind=GateKind.FED, stream=name, counterparts=change.config.source_names)
 
 
 def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
@@ -92,7 +92,7 @@ def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
             if field.is_source and isinstance(field.before, dict) and field.after is None:
                 readers[source_name(field.before, change.config.name)].append(change.config.name)
     for origin, names in readers.items():
-        yield Gate(kind=GateKind.DRAINED, stream=origin, others=tuple(dict.fromkeys(names)))
+        yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(dict.fromkeys(names)))
 
 
 def _unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -108,7 +108,7 @@ def _unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterato
             if reader.config.source_names and reader.config.name in context.streams
         )
         if readers:
-            yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, others=readers)
+            yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, counterparts=readers)
 
 
 def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -132,9 +132,9 @@ def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[G
                 if sibling.role is Role.READ and sibling.config.metadata.get(STREAM_KEY) == virtual
             )
             if not followed.isdisjoint(between):
-                yield Gate(kind=GateKind.PASSED_ON, stream=name, others=between)
+                yield Gate(kind=GateKind.PASSED_ON, stream=name, counterparts=between)
             if between:
-                yield Gate(kind=GateKind.UNCHANGED, stream=name, others=between)
+                yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=between)
             continue
         followers = tuple(
             stream.config.name
@@ -142,14 +142,14 @@ def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[G
             if stream.role is Role.READ and stream.region == change.region and stream.config.name in context.streams
         )
         if followers:
-            yield Gate(kind=GateKind.UNCHANGED, stream=name, others=followers)
+            yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=followers)
 
 
 def _takeover_gates(context: DiffContext) -> Iterator[Gate]:
     """Before clients are sent to the read streams, these hold what the plain stream holds."""
-    for stream in context.desired if context.rules else ():
+    for stream in context.desired_streams if context.rules else ():
         if stream.takes_over is not None and stream.takes_over in context.streams:
-            yield Gate(kind=GateKind.FED, stream=stream.config.name, others=(stream.takes_over,))
+            yield Gate(kind=GateKind.FED, stream=stream.config.name, counterparts=(stream.takes_over,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,7 @@ def as_dict(stage: PlanStage) -> dict[str, Any]:
         "title": stage.title,
         "gates": [
             *([{"gate": "loaded"}] if stage.waits_for_mappings else []),
-            *({"gate": gate.kind.value, "stream": gate.stream, "others": gate.others} for gate in stage.gates),
+            *({"gate": gate.kind.value, "stream": gate.stream, "others": gate.counterparts} for gate in stage.gates),
         ],
         "changes": [change.config.name for change in stage.changes],
         "servers": stage.servers,

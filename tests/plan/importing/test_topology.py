@@ -257,7 +257,7 @@ def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
     written, _ = again(replace(found, streams=streams))
     said = [one for one in written.leftovers if one.kind == "field"]
     assert {one.name for one in said} == {"sensors-read-west", "sensors-read-central", "sensors-read-east"}
-    assert all("`sensors-write-east`, which does not exist" in one.what for one in said)
+    assert all("`sensors-write-east`, which does not exist" in one.text for one in said)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None
     plan = planned(AHEAD, BEHIND, await servers_with(AHEAD, as_former=True))
     assert (plan.blocked, plan.changes, plan.is_destructive) == ((), (), False)
     assert plan.loaded_in is Phase.MAPPINGS
-    assert [(gate.kind, gate.stream, gate.others) for gate in plan.gates] == [
+    assert [(gate.kind, gate.stream, gate.counterparts) for gate in plan.gates] == [
         (GateKind.FED, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
     ]
     assert "clients are led over: " in shown(plan)

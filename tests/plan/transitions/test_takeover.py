@@ -33,7 +33,7 @@ async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are
     made = plan(wanted, Observed(streams={"foo": plain()}, rules=rules))
     assert not made.blocked
     fed = [gate for gate in made.gates if gate.kind is GateKind.FED]
-    assert {(gate.stream, gate.others, gate.before) for gate in fed} == {
+    assert {(gate.stream, gate.counterparts, gate.before) for gate in fed} == {
         (f"foo-read-{region}", ("foo",), Phase.MAPPINGS) for region in ("west", "central", "east")
     }
 

@@ -30,7 +30,7 @@ def text(found: ImportedTopology) -> Iterator[Text]:
         yield Text("")
         yield Text("not said by the topology:")
         for leftover in found.leftovers[:_MOST]:
-            yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.what}")
+            yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.text}")
             if leftover.do:
                 yield Text.assemble(("      do: ", "cyan"), leftover.do)
         if len(found.leftovers) > _MOST:

@@ -73,13 +73,13 @@ class Leftover:
     kind: str
     """`stream`, `consumer`, `mapping`, `field`, `region`, `server`, `subjects` or `topology`."""
     name: str
-    what: str
+    text: str
     do: str | None = None
     """What a human can do about it, if there is anything."""
 
     def as_dict(self) -> dict[str, str | None]:
         """As plain JSON data."""
-        return {"kind": self.kind, "name": self.name, "what": self.what, "do": self.do}
+        return {"kind": self.kind, "name": self.name, "what": self.text, "do": self.do}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def locate_regions(found: Discovered, parts: Sequence[MatchedStream]) -> tuple[R
     leftovers = []
     if unsure:
         do = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
-        leftovers.append(Leftover(kind="region", name=unsure, what="is taken for a region", do=do))
+        leftovers.append(Leftover(kind="region", name=unsure, text="is taken for a region", do=do))
     members = [
         region for server in found.servers if server.cluster == stretch and (region := _stands_in(server, layout))
     ]

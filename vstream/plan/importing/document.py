@@ -79,7 +79,7 @@ def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str])
         for name in found.consumers.get(stream, {}) if stream not in reads else ():
             text = f"is a durable on {'an' if part.role in {Role.ORIGIN, Role.ORDER} else 'a'} {part.role.value} stream"
             do = "the topology has consumers on streams that are read from in a region: it stays as it is"
-            yield Leftover(kind="consumer", name=f"{stream} > {name}", what=text, do=do)
+            yield Leftover(kind="consumer", name=f"{stream} > {name}", text=text, do=do)
 
 
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
@@ -101,7 +101,7 @@ def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
 def _says_all(trial: Data, one: RecognisedStream) -> bool:
     """Whether *trial* says all of the virtual stream *one*."""
     try:
-        topology = _resolved(trial)
+        topology = _resolve(trial)
     except ValidationError:
         return False  # no name for a bucket, say
     virtual = next(stream for stream in topology.streams if stream.name == one.name)
@@ -110,7 +110,7 @@ def _says_all(trial: Data, one: RecognisedStream) -> bool:
 
 def _settle(written: Data, seen: RecognisedTopology, said: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
     """Say what physical streams have, and would not have yet. Whether that was anything."""
-    virtual = {recognised.name: recognised for recognised in _resolved(written).streams}
+    virtual = {recognised.name: recognised for recognised in _resolve(written).streams}
     more = False
     for recognised in seen.virtual:
         for role, place, new in _unsaid(virtual[recognised.name], recognised):
@@ -119,7 +119,7 @@ def _settle(written: Data, seen: RecognisedTopology, said: Mapping[str, dict[tup
     return more
 
 
-def _resolved(written: Data) -> Topology:
+def _resolve(written: Data) -> Topology:
     """
     The topology that *written* is, with a subject for those streams of which nobody knows one.
 
@@ -313,7 +313,7 @@ def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Da
         if reason := _unlike_each_other(by_region, one.regions, is_marked=bool(marked[name])):
             text = f"{reason}: {', '.join(by_region)}"
             do = f"declare it under `consumers` of `{one.name}` if it shall be the same everywhere"
-            leftovers.append(Leftover(kind="consumer", name=f"{one.name} > {name}", what=text, do=do))
+            leftovers.append(Leftover(kind="consumer", name=f"{one.name} > {name}", text=text, do=do))
             continue
         first = next(iter(by_region.values())) or {}
         regions = [region for region in one.regions if region in by_region]

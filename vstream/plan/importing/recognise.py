@@ -75,7 +75,7 @@ def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
             text = f"is part of a virtual stream `{name}` that has no {missing}"
             if not re.match(STREAM_PATTERN, name):
                 text = f"would be part of a virtual stream `{name}`, which is no name for one"
-            leftovers.extend(Leftover(kind="stream", name=part.stream.config.name, what=text) for part in matched)
+            leftovers.extend(Leftover(kind="stream", name=part.stream.config.name, text=text) for part in matched)
         else:
             virtual.append(recognised)
         used |= {part.stream.config.name for part in matched}
@@ -105,7 +105,7 @@ def _virtual(
         subjects = _subjects(parts, where, kind, led) or _of_order(name, parts)
     elif origin is not None:
         model = Consistency.HOMED if origin.place in where.regions else Consistency.STRETCH
-        subjects = _listed(origin)
+        subjects = _list_subjects(origin)
     else:
         return None
     has = {part.place for part in parts}
@@ -123,10 +123,10 @@ def _virtual(
 
 def _of_order(name: str, parts: Iterable[MatchedStream]) -> tuple[str, ...]:
     """What an ordering stream that carries the virtual *name* says itself that clients publish on."""
-    return next((_listed(part) for part in parts if part.stream.config.name == name), ())
+    return next((_list_subjects(part) for part in parts if part.stream.config.name == name), ())
 
 
-def _listed(part: MatchedStream) -> tuple[str, ...]:
+def _list_subjects(part: MatchedStream) -> tuple[str, ...]:
     subjects = part.stream.config.fields.get("subjects")
     return tuple(str(subject) for subject in subjects) if isinstance(subjects, list | tuple) else ()
 
@@ -134,7 +134,7 @@ def _listed(part: MatchedStream) -> tuple[str, ...]:
 def _naming(parts: Iterable[MatchedStream]) -> Naming:
     """The naming that most write streams have."""
     blog = Counter(
-        all(subject.split(".")[1:2] == [part.place] for subject in _listed(part)) and not _is_isolated(part)
+        all(subject.split(".")[1:2] == [part.place] for subject in _list_subjects(part)) and not _is_isolated(part)
         for part in parts
         if part.role is Role.WRITE
     )
@@ -142,7 +142,7 @@ def _naming(parts: Iterable[MatchedStream]) -> Naming:
 
 
 def _is_isolated(part: MatchedStream) -> bool:
-    return _listed(part) == (naming.physical_subject(Naming.ISOLATED, part.virtual, part.place, ">"),)
+    return _list_subjects(part) == (naming.physical_subject(Naming.ISOLATED, part.virtual, part.place, ">"),)
 
 
 def _subjects(
@@ -151,8 +151,10 @@ def _subjects(
     """What clients publish on: with the blog's naming the write streams say it, else the loaded rules that lead to them."""
     writes = [part for part in parts if part.role is Role.WRITE]
     if kind is Naming.BLOG:
-        listed = [subject for part in writes for subject in _listed(part) if subject.split(".")[1:2] == [part.place]]
-        laid_out = [subject for subject in _transformed(parts) if subject in listed] + listed
+        listed = [
+            subject for part in writes for subject in _list_subjects(part) if subject.split(".")[1:2] == [part.place]
+        ]
+        laid_out = [subject for subject in _transform_sources(parts) if subject in listed] + listed
         return tuple(dict.fromkeys(naming.virtual_subject(kind, subject) for subject in laid_out))
     destinations = {(where.regions.get(part.place), part.place) for part in writes}
     return tuple(dict.fromkeys(source for source, lead in led if lead in destinations))
@@ -163,18 +165,18 @@ def _led(found: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
     led: dict[str, list[tuple[str, Lead]]] = {}
     for rules in found.rules.values():
         for source, destinations in rules.items():
-            pattern = _numbered(naming.with_placeholders(source))
+            pattern = _number_wildcards(naming.with_placeholders(source))
             for destination in destinations:
                 cluster, _, subject = destination.split(" ", 2)
                 prefix, _, rest = subject.partition(".")
                 stream, _, rest = rest.partition(".")
                 region, _, rest = rest.partition(".")
-                if prefix == naming.PHYSICAL_PREFIX and _numbered(rest) == pattern:
+                if prefix == naming.PHYSICAL_PREFIX and _number_wildcards(rest) == pattern:
                     led.setdefault(stream, []).append((source, (cluster, region)))
     return led
 
 
-def _transformed(parts: Iterable[MatchedStream]) -> Iterable[str]:
+def _transform_sources(parts: Iterable[MatchedStream]) -> Iterable[str]:
     """The subjects that sources look for, in their order: it is that of the topology."""
     for part in parts:
         sources = part.stream.config.fields.get("sources")
@@ -185,7 +187,7 @@ def _transformed(parts: Iterable[MatchedStream]) -> Iterable[str]:
                     yield str(transform.get("src"))
 
 
-def _numbered(subject: str) -> str:
+def _number_wildcards(subject: str) -> str:
     """*subject* with its wildcards in the one of two spellings: `$1` for `{{wildcard(1)}}`."""
     return _WILDCARD.sub(r"$\1", subject)
 
@@ -211,7 +213,7 @@ def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterabl
                 if source is not None and source not in found.streams:
                     text = f"takes from `{source}`, which does not exist"
                     do = "if that is of a region which is to come back, add the region to the stream's `regions`"
-                    yield Leftover(kind="field", name=config.name, what=text, do=do)
+                    yield Leftover(kind="field", name=config.name, text=text, do=do)
 
 
 def _plain(found: Discovered, taken: set[str], taken_over: set[str | None], said: set[str]) -> Iterable[Leftover]:
@@ -227,7 +229,7 @@ def _plain(found: Discovered, taken: set[str], taken_over: set[str | None], said
         can_be = fields.get("retention", "limits") == "limits" and subjects and not observed.config.source_names
         is_bucket = name.startswith(("KV_", "OBJ_"))
         do = f"a virtual stream with `subjects: [{subjects}]` can take it over: `takes_over: {name}`"
-        yield Leftover(kind="stream", name=name, what=text, do=do if can_be and not is_bucket else None)
+        yield Leftover(kind="stream", name=name, text=text, do=do if can_be and not is_bucket else None)
 
 
 _NAMED = (Role.WRITE, Role.READ, Role.ORDER)
@@ -251,19 +253,19 @@ def match_streams(
             continue
         if observed.config.owner != owner:
             other_owners[observed.config.owner] += 1
-        elif part := _marked(observed):
+        elif part := _match_by_marks(observed):
             parts.append(part)
         else:
             text = "has vstream's marks, and is not called as they say"
-            leftovers.append(Leftover(kind="stream", name=name, what=text))
+            leftovers.append(Leftover(kind="stream", name=name, text=text))
     for other_owner, number in sorted(other_owners.items()):
         do = f"`--name {other_owner}` imports that one"
-        leftovers.append(Leftover(kind="topology", name=other_owner, what=f"owns {number:,} streams", do=do))
+        leftovers.append(Leftover(kind="topology", name=other_owner, text=f"owns {number:,} streams", do=do))
     matched = {part.stream.config.name for part in parts}
     free = {
         name: observed for name, observed in streams.items() if observed.config.owner is None and name not in matched
     }
-    parts.extend(_wired(free))
+    parts.extend(_match_by_wiring(free))
     return parts, leftovers
 
 
@@ -272,7 +274,7 @@ def stream_name(virtual: str, role: Role, place: str) -> str:
     return virtual if role is Role.ORIGIN else f"{virtual}-{role.value}-{place}"
 
 
-def _marked(one: ObservedStream) -> MatchedStream | None:
+def _match_by_marks(one: ObservedStream) -> MatchedStream | None:
     marks = one.config.metadata
     role = next((role for role in Role if role.value == marks.get(ROLE_KEY)), None)
     virtual, place = marks.get(STREAM_KEY), marks.get(REGION_KEY)
@@ -284,7 +286,7 @@ def _marked(one: ObservedStream) -> MatchedStream | None:
     return MatchedStream(virtual=virtual, role=role, place=place, stream=one)
 
 
-def _wired(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedStream]:
+def _match_by_wiring(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedStream]:
     """What is called and wired as physical streams are: a name alone says nothing."""
     readers = [part for name, observed in sorted(streams.items()) if (part := _reader(name, observed))]
     mirrored = {part.stream.config.mirror_name for part in readers}

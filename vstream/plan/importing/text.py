@@ -74,12 +74,12 @@ def flow_value(value: Any) -> str:
         case list():
             return "[" + ", ".join(map(flow_value, value)) + "]"
         case str():
-            return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
+            return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quote(value)
         case _:
             return str(value)
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return (
         '"'
         + "".join(
@@ -104,6 +104,6 @@ def leftover_lines(leftovers: Iterable[Leftover]) -> Iterator[str]:
         return
     yield "What runs, and is not said above:"
     for leftover in listed:
-        yield f"- {leftover.kind} {leftover.name}: {leftover.what}"
+        yield f"- {leftover.kind} {leftover.name}: {leftover.text}"
         if leftover.do:
             yield f"    {leftover.do}"

@@ -80,7 +80,7 @@ def import_topology(found: Discovered, *, name: str | None, file: str) -> Import
     seen = recognise(found, called)
     data, unsaid = topology_document(called, found, seen)
     checked = load(write_yaml(data, (), {}, ()).encode(), file)
-    leftovers = [*seen.leftovers, *unsaid, *_unknown(found, seen)]
+    leftovers = [*seen.leftovers, *unsaid, *_missing_answers(found, seen)]
     topology = None if any(one.is_error for one in checked.diagnostics) else checked.topology
     plan = None
     if topology is not None:
@@ -172,15 +172,15 @@ def _other_rules(wanted: Bundle, plan: Plan, found: Discovered) -> Iterator[Left
         where = "every server" if len(servers) == len(found.rules) else ", ".join(servers)
         text = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
         do = "it is not in the rendered mappings.cfg: keep it in the account beside that"
-        yield Leftover(kind="mapping", name=source, what=text, do=do)
+        yield Leftover(kind="mapping", name=source, text=text, do=do)
 
 
 def _kept(plan: Plan) -> Iterator[Leftover]:
     for note in plan.notes:
-        yield Leftover(kind="field", name=note.name, what=note.text)
+        yield Leftover(kind="field", name=note.name, text=note.text)
 
 
-def _unknown(found: Discovered, seen: RecognisedTopology) -> Iterator[Leftover]:
+def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Leftover]:
     """What the servers did not say, and a topology needs."""
     for recognised in seen.virtual:
         if not recognised.subjects:
@@ -188,20 +188,20 @@ def _unknown(found: Discovered, seen: RecognisedTopology) -> Iterator[Leftover]:
             do = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
             if found.rules:
                 do = "no mapping rule leads to its write streams: fill it in by hand"
-            yield Leftover(kind="subjects", name=recognised.name, what=text, do=do)
+            yield Leftover(kind="subjects", name=recognised.name, text=text, do=do)
     if found.lab is None:
         reached = {endpoint.cluster for endpoint in found.endpoints}
         for region, cluster in seen.places.regions.items():
             if cluster not in reached:
                 text = "no connection leads there"
                 do = "name one of its servers, too: `--server`, or `--context`"
-                yield Leftover(kind="region", name=region, what=text, do=do)
+                yield Leftover(kind="region", name=region, text=text, do=do)
     for address in found.unread:
-        yield Leftover(kind="server", name=address, what="does not answer: what it has loaded is not known")
+        yield Leftover(kind="server", name=address, text="does not answer: what it has loaded is not known")
     if seen.places.stretch and not seen.places.members:
         text = "nothing says in which regions its servers stand"
         do = "list them under `stretch`: `members`"
-        yield Leftover(kind="region", name=seen.places.stretch, what=text, do=do)
+        yield Leftover(kind="region", name=seen.places.stretch, text=text, do=do)
 
 
 def _head(found: Discovered) -> Iterator[str]:

@@ -151,12 +151,12 @@ async def _consumers(
     """The durables of each stream that has consumers. Raises NotReachableError if one does not answer."""
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def listed(name: str) -> tuple[Mapping[str, ObservedConsumer], tuple[str, ...]]:
+    async def list_consumers(name: str) -> tuple[Mapping[str, ObservedConsumer], tuple[str, ...]]:
         async with slots:
             return await admin.consumers(name)
 
     asked = sorted(name for name, stream in streams.items() if stream.consumers)
-    answers = dict(zip(asked, await asyncio.gather(*map(listed, asked)), strict=True))
+    answers = dict(zip(asked, await asyncio.gather(*map(list_consumers, asked)), strict=True))
     for name, (_, missing) in answers.items():
         if missing:
             raise NotReachableError(

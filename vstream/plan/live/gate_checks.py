@@ -48,7 +48,7 @@ class _Stream:
     first_seq: int
     last_seq: int
     messages: int
-    taken: Mapping[str, int]
+    positions: Mapping[str, int]
     """How far it has come in each source, as servers of 2.15 say; a source that has not begun is not in it."""
     lags: Mapping[str, int]
     """How many messages of each source it knew of and did not have when it last heard from it."""
@@ -76,15 +76,15 @@ class LiveGateChecker:
     async def _missing(self, gate: Gate) -> str | None:
         match gate.kind:
             case GateKind.COPIED:
-                return await self._copied(gate)
+                return await self._check_copy(gate)
             case GateKind.AT_REST:
-                return await self._at_rest(gate)
+                return await self._check_at_rest(gate)
             case GateKind.FED:
-                return await self._fed(gate)
+                return await self._check_fed(gate)
             case GateKind.DRAINED | GateKind.PASSED_ON:
-                return await self._emptied(gate)
+                return await self._check_drained(gate)
             case GateKind.UNCHANGED:
-                return await self._unchanged(gate)
+                return await self._check_unchanged(gate)
             case _:
                 assert_never(gate.kind)
 
@@ -92,7 +92,7 @@ class LiveGateChecker:
         """See Gauges. What came after that was written down is found in the reader itself, which is at rest."""
         stream = await self._stream(reader)
         noted = seed_region.positions(stream.config.metadata)
-        newest = {origin: await self._scanned(stream, origin, _SCANNED_AT_REST) for origin in noted}
+        newest = {origin: await self._scan(stream, origin, _SCANNED_AT_REST) for origin in noted}
         starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
         mirrored = stream.config.metadata.get(seed_region.COPY_KEY)
         # Of a stream that sources nothing, a mirror has the very sequences.
@@ -113,8 +113,8 @@ class LiveGateChecker:
         last_known = 0
         for name in readers:
             reader = await self._stream(name)
-            newest = await self._scanned(reader, origin, _SCANNED_AT_REST)
-            last = max(reader.taken.get(origin, 0), newest or 0)
+            newest = await self._scan(reader, origin, _SCANNED_AT_REST)
+            last = max(reader.positions.get(origin, 0), newest or 0)
             cursors[name] = last or (None if reader.messages else 0)
             last_known = max(last_known, last + reader.lags.get(origin, 0))
         return cursors, max(0, last_known - max((seq or 0 for seq in cursors.values()), default=0))
@@ -133,11 +133,11 @@ class LiveGateChecker:
                 return {stream.name: at + 1}
         positions = {origin: await self._position(stream, origin) for origin in stream.config.source_names}
         if unknown := [origin for origin, position in positions.items() if position is None]:
-            raise VstreamError(_unknown(stream.name, unknown[0]), hint=_BEACON)
+            raise VstreamError(_unknown_position(stream.name, unknown[0]), hint=_BEACON)
         return {origin: position + 1 for origin, position in positions.items() if position is not None}
 
-    async def _copied(self, gate: Gate) -> str | None:
-        donor = await self._stream(gate.others[0])
+    async def _check_copy(self, gate: Gate) -> str | None:
+        donor = await self._stream(gate.counterparts[0])
         copy = await self._stream(gate.stream)
         if copy.last_seq < donor.last_seq:
             return f"`{copy.name}` is at {copy.last_seq:,} of {donor.last_seq:,}"
@@ -148,19 +148,19 @@ class LiveGateChecker:
             return f"`{copy.name}` holds {copy.messages:,} messages, `{donor.name}` {donor.messages:,}"
         for origin in donor.config.source_names:
             if await self._position(donor, origin) is None:
-                return f"{_unknown(donor.name, origin)}; {_BEACON}"
+                return f"{_unknown_position(donor.name, origin)}; {_BEACON}"
         return None
 
-    async def _at_rest(self, gate: Gate) -> str | None:
+    async def _check_at_rest(self, gate: Gate) -> str | None:
         copy = await self._stream(gate.stream)
         if not copy.is_settled:
             self._steady.pop(gate, None)
             return f"not all replicas of `{copy.name}` are current"
         return self._held(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
 
-    async def _fed(self, gate: Gate) -> str | None:
+    async def _check_fed(self, gate: Gate) -> str | None:
         # The reader is asked last: what clients publish meanwhile is not what it lacks.
-        origins = [await self._stream(origin) for origin in gate.others]
+        origins = [await self._stream(origin) for origin in gate.counterparts]
         reader = await self._stream(gate.stream)
         for origin in origins:
             missing = await self._behind(reader, origin)
@@ -168,9 +168,9 @@ class LiveGateChecker:
                 return missing
         return None
 
-    async def _emptied(self, gate: Gate) -> str | None:
+    async def _check_drained(self, gate: Gate) -> str | None:
         origin = await self._stream(gate.stream)
-        for reader in gate.others:
+        for reader in gate.counterparts:
             missing = await self._behind(await self._stream(reader), origin)
             if missing is not None:
                 self._steady.pop(gate, None)
@@ -178,7 +178,7 @@ class LiveGateChecker:
         self._drained[origin.name] = origin.last_seq
         return self._held(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
 
-    async def _unchanged(self, gate: Gate) -> str | None:
+    async def _check_unchanged(self, gate: Gate) -> str | None:
         origin = await self._stream(gate.stream)
         before = self._drained.get(origin.name)
         if before is not None:
@@ -189,7 +189,7 @@ class LiveGateChecker:
                 else None
             )
         # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
-        for name in gate.others:
+        for name in gate.counterparts:
             missing = await self._behind(await self._stream(name), origin)
             if missing is not None:
                 return f"{missing}, which nobody sources any more: {_BACK}"
@@ -209,21 +209,21 @@ class LiveGateChecker:
             return None  # nothing is left in it that could be taken
         if _start(reader, origin.name) > origin.last_seq:
             return None  # it began with what comes after
-        position = reader.taken.get(origin.name)
+        position = reader.positions.get(origin.name)
         if position is None:
             position = await self._newest(reader, origin)
-        if position is None and await self._searched(reader, origin.name) == origin.last_seq:
+        if position is None and await self._search(reader, origin.name) == origin.last_seq:
             return None
         if position is None:
-            return f"{_unknown(reader.name, origin.name)}; one more message on {_heard(origin)} will tell"
+            return f"{_unknown_position(reader.name, origin.name)}; one more message on {_heard(origin)} will tell"
         if position < origin.last_seq:
             return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
 
     async def _position(self, reader: _Stream, name: str) -> int | None:
         """The last sequence of the stream *name* that *reader* has taken, or 0; None if that cannot be known."""
-        if name in reader.taken:
-            return reader.taken[name]
+        if name in reader.positions:
+            return reader.positions[name]
         origin = await self._stream(name)
         if not origin.messages:
             return origin.last_seq  # whatever it held, there is nothing left to begin with
@@ -240,9 +240,9 @@ class LiveGateChecker:
             )
             if source == origin.name and seq == origin.last_seq:
                 return seq
-        return await self._scanned(reader, origin.name)
+        return await self._scan(reader, origin.name)
 
-    async def _searched(self, reader: _Stream, origin: str) -> int | None:
+    async def _search(self, reader: _Stream, origin: str) -> int | None:
         """
         The sequence in *origin* of a message that *reader* holds, of an origin that has been quiet for long.
 
@@ -268,7 +268,7 @@ class LiveGateChecker:
                 high = middle - 1
         return newest
 
-    async def _scanned(self, reader: _Stream, origin: str, limit: int = SCANNED) -> int | None:
+    async def _scan(self, reader: _Stream, origin: str, limit: int = SCANNED) -> int | None:
         bottom = max(reader.first_seq, reader.last_seq - limit + 1, 1)
         # Where Direct Get is off, nobody answers it.
         get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
@@ -294,7 +294,7 @@ class LiveGateChecker:
             first_seq=int(state.get("first_seq", 0)),
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
-            taken=_taken(info.get("sources") or (), name),
+            positions=_positions(info.get("sources") or (), name),
             lags={
                 source_name(source_info, name): int(source_info.get("lag") or 0)
                 for source_info in info.get("sources") or ()
@@ -325,11 +325,11 @@ def _heard(origin: _Stream) -> str:
     return ", ".join(f"`{one}`" for one in subjects) if isinstance(subjects, list) else f"`{origin.name}`"
 
 
-def _unknown(reader: str, origin: str) -> str:
+def _unknown_position(reader: str, origin: str) -> str:
     return f"how much of `{origin}` is in `{reader}` cannot be told from its last {SCANNED:,} messages"
 
 
-def _taken(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
+def _positions(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
     """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
     cursors: dict[str, int] = {}
     for source in sources:

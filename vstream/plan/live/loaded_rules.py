@@ -131,7 +131,7 @@ def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
         for source, to in (detail.get("mappings") or {}).items():
             # In a domain, servers themselves map the API of that name to the plain one.
             if not _OF_DOMAIN.match(source):
-                by_source.setdefault(source, {})[account] = _spelled(source, to)
+                by_source.setdefault(source, {})[account] = _spell_loaded(source, to)
     return {
         source: next(iter(by_account.values()))
         if len(by_account) == len(details) and len(set(by_account.values())) == 1
@@ -176,7 +176,7 @@ async def _detail_if_any(url: str, account: str, timeout: float) -> Mapping[str,
         return None
 
 
-def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
+def _spell_loaded(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
     # Where every destination names a cluster, servers list the source itself for all other clusters.
     identity = {source, _dollar(source), naming.with_placeholders(source)}
     return tuple(

@@ -262,7 +262,7 @@ async def observe(
         ),
         *(leaving_accounts(topology, here, asking) if topology.has_accounts else ()),
     )
-    streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)
+    streams, missing = await _list_streams(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
     return Observed(
@@ -296,11 +296,11 @@ async def _consumers(
     )
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def listed(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
+    async def list_consumers(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
         async with slots:
             return await admin.consumers(name)
 
-    answers = dict(zip(asked, await asyncio.gather(*map(listed, asked)), strict=True))
+    answers = dict(zip(asked, await asyncio.gather(*map(list_consumers, asked)), strict=True))
     silent = [f"{name} > {durable}" for name, (_, missing) in answers.items() for durable in missing]
     return {name: consumers for name, (consumers, _) in answers.items()}, tuple(silent)
 
@@ -357,7 +357,7 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
 
 
-async def _listed(
+async def _list_streams(
     topology: Topology,
     connections: Mapping[str, Connection | NotReachableError],
     admin: JetStreamAdmin,

@@ -64,10 +64,10 @@ class SignedAccounts:
 
     async def load(self) -> None:
         """See MappingAdmin."""
-        connection = await _connected(self._system)
+        connection = await _connect_to_system(self._system)
         try:
             accounts = [account["sub"] for account in self._claims]
-            stored_claims = await asyncio.gather(*(self._stored(connection, account) for account in accounts))
+            stored_claims = await asyncio.gather(*(self._read_stored(connection, account) for account in accounts))
             stored = dict(zip(accounts, stored_claims, strict=True))
             for stage in push_stages(self._claims, stored, len(self._servers)):
                 for claims in stage:
@@ -76,7 +76,7 @@ class SignedAccounts:
         finally:
             await connection.close()
 
-    async def _stored(self, connection: Connection, account: str) -> list[Claims]:
+    async def _read_stored(self, connection: Connection, account: str) -> list[Claims]:
         """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
         answers = await _answers(
             connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"", lambda some: len(some) >= len(self._servers)
@@ -216,7 +216,7 @@ def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
     )
 
 
-async def _connected(endpoints: Mapping[str, Endpoint]) -> Connection:
+async def _connect_to_system(endpoints: Mapping[str, Endpoint]) -> Connection:
     """To the system account, wherever it can be reached. Raises NotReachableError if nowhere."""
     reasons = []
     for region, endpoint in endpoints.items():

@@ -121,7 +121,7 @@ def create_ordering_stream(change: Create) -> Iterator[Create | Update]:
 def block_takeovers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Block read streams whose plain stream does not exist, or holds what the virtual stream does not have."""
     yield from outcomes
-    for stream in context.desired:
+    for stream in context.desired_streams:
         plain = stream.takes_over
         if plain is None or plain.startswith(FORMER_PREFIX):
             continue  # of the topology itself, in the layout that it moves away from

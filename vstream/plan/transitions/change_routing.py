@@ -45,10 +45,10 @@ def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
     Two layouts may exist beside the current one: that from which the topology moves away, and that to which it would
     have moved, while no client uses it.
     """
-    if not context.desired:
+    if not context.desired_streams:
         return ()
-    layouts = {_layout(stream.config.name, stream.config) for stream in context.desired}
-    first = context.desired[0].config
+    layouts = {_layout(stream.config.name, stream.config) for stream in context.desired_streams}
+    first = context.desired_streams[0].config
     routing, _ = _layout(first.name, first)
     if routing == _ACCOUNTS:
         layouts.add((_MAPPED, True))
@@ -249,7 +249,7 @@ def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> It
 
 
 def _profile_note(context: DiffContext) -> str | None:
-    staying = {_layout(stream.config.name, stream.config) for stream in context.desired}
+    staying = {_layout(stream.config.name, stream.config) for stream in context.desired_streams}
     going = {_layout(name, stream.config) for name, stream in context.gone.items()}
     new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
     if former in going:

@@ -32,7 +32,7 @@ def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
     These are the streams that source it and, where a server can be too old to notice, those that will.
     """
     is_old = context.topology.server_version < _NOTICE
-    desired = {stream.config.name: stream.config.source_names for stream in context.desired if is_old}
+    desired = {stream.config.name: stream.config.source_names for stream in context.desired_streams if is_old}
     readers: dict[str, set[str]] = {}
     for reader in context.streams.values():
         name, sources = reader.config.name, reader.config.source_names
