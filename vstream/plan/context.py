@@ -91,11 +91,8 @@ class DiffContext:
         # A plain stream that is taken over stays until the topology does not name it any more.
         staying = desired | {stream.takes_over for stream in bundle.streams if stream.takes_over is not None}
         owned = {name: stream for name, stream in observed.streams.items() if stream.config.owner == topology.name}
-        forms = {
-            name: canonical(stream.config.fields)
-            for name, stream in observed.streams.items()
-            if name in desired or name in owned
-        }
+        compared = [name for name in observed.streams if name in desired or name in owned]
+        forms = {name: canonical(observed.streams[name].config.fields) for name in compared}
         desired_rules = {**rule_entries(bundle.mappings), **account_entries(bundle.accounts)}
         return cls(
             topology=topology,

@@ -77,10 +77,10 @@ def _fingerprint(context: DiffContext, forms: Mapping[str, Mapping[str, Json]]) 
     """A digest of everything that a plan depends on: streams it wants or owns, and the loaded rules."""
     observed = context.observed
     streams = {name: [form, observed.streams[name].created] for name, form in forms.items()}
+    all_consumers = [consumer for on_stream in observed.consumers.values() for consumer in on_stream.values()]
     durables = {
         consumer.config.name: [consumers.canonical(consumer.config.fields), consumer.created]
-        for on_stream in observed.consumers.values()
-        for consumer in on_stream.values()
+        for consumer in all_consumers
     }
     silent = sorted((context.desired_names & set(observed.missing)) | set(observed.silent_consumers))
     rules = {server: dict(loaded) for server, loaded in observed.rules.items()}

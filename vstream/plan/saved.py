@@ -60,20 +60,8 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "topology": plan.topology,
         "observed": plan.observed,
         "changes": [_change(change) for change in plan.changes],
-        "blocked": [
-            {"name": item.name, "region": item.region, "reason": item.reason, "hint": item.hint}
-            for item in plan.blocked
-        ],
-        "mappings": [
-            {
-                "kind": item.kind,
-                "source": item.source,
-                "servers": item.servers,
-                "before": item.before,
-                "after": item.after,
-            }
-            for item in plan.rules
-        ],
+        "blocked": [_blocked_as_dict(blocked) for blocked in plan.blocked],
+        "mappings": [_rule(rule) for rule in plan.rules],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
         "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
         "asked": plan.asked,
@@ -84,6 +72,20 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": plan.losses,
         "owned": plan.owned,
+    }
+
+
+def _blocked_as_dict(blocked: Blocked) -> dict[str, str | None]:
+    return {"name": blocked.name, "region": blocked.region, "reason": blocked.reason, "hint": blocked.hint}
+
+
+def _rule(rule: RuleChange) -> dict[str, Any]:
+    return {
+        "kind": rule.kind,
+        "source": rule.source,
+        "servers": rule.servers,
+        "before": rule.before,
+        "after": rule.after,
     }
 
 
@@ -195,25 +197,27 @@ def _plan(data: dict[str, Any]) -> Plan:
         observed=data["observed"],
         changes=tuple(_read_change(item) for item in data["changes"]),
         blocked=tuple(Blocked(**item) for item in data["blocked"]),
-        rules=tuple(
-            RuleChange(
-                source=item["source"],
-                servers=tuple(item["servers"]),
-                before=None if item["before"] is None else tuple(item["before"]),
-                after=None if item["after"] is None else tuple(item["after"]),
-            )
-            for item in data["mappings"]
-        ),
+        rules=tuple(map(_read_rule, data["mappings"])),
         unread_servers=tuple(data["unread_servers"]),
         leaving=tuple(data.get("leaving", ())),
-        gates=tuple(
-            Gate(kind=GateKind(item["gate"]), stream=item["stream"], counterparts=tuple(item["others"]))
-            for item in data.get("gates", ())  # plans of earlier versions have none
-        ),
+        gates=tuple(map(_read_gate, data.get("gates", ()))),  # plans of earlier versions have none
         notes=tuple(Note(**item) for item in data["notes"]),
         losses=tuple(data.get("losses", ())),
         owned=data["owned"],
     )
+
+
+def _read_rule(data: dict[str, Any]) -> RuleChange:
+    return RuleChange(
+        source=data["source"],
+        servers=tuple(data["servers"]),
+        before=None if data["before"] is None else tuple(data["before"]),
+        after=None if data["after"] is None else tuple(data["after"]),
+    )
+
+
+def _read_gate(data: dict[str, Any]) -> Gate:
+    return Gate(kind=GateKind(data["gate"]), stream=data["stream"], counterparts=tuple(data["others"]))
 
 
 def _read_change(data: dict[str, Any]) -> Change:
@@ -243,11 +247,12 @@ def _read_change(data: dict[str, Any]) -> Change:
 
 
 def _read_fields(fields: Sequence[dict[str, Any]]) -> tuple[FieldChange, ...]:
-    return tuple(
-        FieldChange(
-            field=item["field"], before=item["before"], after=item["after"], risk=Risk(item["risk"]), why=item["why"]
-        )
-        for item in fields
+    return tuple(map(_read_field, fields))
+
+
+def _read_field(data: dict[str, Any]) -> FieldChange:
+    return FieldChange(
+        field=data["field"], before=data["before"], after=data["after"], risk=Risk(data["risk"]), why=data["why"]
     )
 
 

@@ -102,11 +102,9 @@ def _unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterato
             continue
         if change.config.name.startswith(FORMER_PREFIX):
             continue
-        readers = tuple(
-            reader.config.name
-            for reader in context.siblings.get(change.config.metadata.get(STREAM_KEY, ""), ())
-            if reader.config.source_names and reader.config.name in context.streams
-        )
+        siblings = context.siblings.get(change.config.metadata.get(STREAM_KEY, ""), ())
+        sourcing = [sibling.config.name for sibling in siblings if sibling.config.source_names]
+        readers = tuple(name for name in sourcing if name in context.streams)
         if readers:
             yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, counterparts=readers)
 
@@ -126,21 +124,16 @@ def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[G
     for change in going:
         name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
         if change.role is Role.WRITE:
-            between = tuple(
-                sibling.config.name
-                for sibling in going
-                if sibling.role is Role.READ and sibling.config.metadata.get(STREAM_KEY) == virtual
-            )
+            read_configs = [candidate.config for candidate in going if candidate.role is Role.READ]
+            between = tuple(config.name for config in read_configs if config.metadata.get(STREAM_KEY) == virtual)
             if not followed.isdisjoint(between):
                 yield Gate(kind=GateKind.PASSED_ON, stream=name, counterparts=between)
             if between:
                 yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=between)
             continue
-        followers = tuple(
-            stream.config.name
-            for stream in context.siblings.get(virtual or "", ())
-            if stream.role is Role.READ and stream.region == change.region and stream.config.name in context.streams
-        )
+        siblings = [stream for stream in context.siblings.get(virtual or "", ()) if stream.region == change.region]
+        read_streams = [stream.config.name for stream in siblings if stream.role is Role.READ]
+        followers = tuple(follower for follower in read_streams if follower in context.streams)
         if followers:
             yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=followers)
 
@@ -184,11 +177,10 @@ class PlanStage:
             (Update | UpdateConsumer, "update"),
             (Delete | DeleteConsumer, "delete"),
         )
-        parts = [
-            f"{number:,} to {verb}"
-            for kind, verb in kinds
-            if (number := sum(isinstance(change, kind) for change in self.changes))
-        ]
+        parts = []
+        for kind, verb in kinds:
+            if number := sum(isinstance(change, kind) for change in self.changes):
+                parts.append(f"{number:,} to {verb}")
         if self.rules:
             parts.append(f"{len({rule.source for rule in self.rules}):,} to load")
         if self.servers:

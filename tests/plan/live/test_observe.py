@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.plans import topology
-from vstream.errors import VstreamError
+from tests.support.plans import rendered, topology
+from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import endpoint_problems
 from vstream.plan.live.observe import connect_all
+from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.topology.model import Endpoint
 
 
@@ -48,3 +49,14 @@ def test_a_context_that_is_there_is_looked_into(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (problem,) = endpoint_problems(Endpoint(urls=(), context="prod"), "west")
     assert "/nowhere.creds" in problem.message
+
+
+async def test_what_is_waited_for_is_told() -> None:
+    texts: list[str] = []
+    endpoints = {region: Endpoint(urls=("nats://127.0.0.1:1",)) for region in ("west", "central", "east")}
+    request = PlanRequest(topology=topology(), bundle=rendered(), endpoints=endpoints)
+    with pytest.raises(NotReachableError, match="no region can be reached"):
+        await make_plan(request, on_progress=texts.append)
+    assert texts[0] == "connecting to west, central, east"
+    assert [text.count(",") for text in texts[1:]] == [1, 0]
+    assert all(text.startswith("waiting for ") for text in texts[1:])

@@ -102,10 +102,8 @@ def demand_sentences(plan: Plan) -> list[str]:
 
 def unknown_sentences(plan: Plan) -> list[str]:
     """Which regions and servers could not be asked, a sentence each."""
-    sentences = [
-        f"{region.reason}; region `{plan.asked}` answered for its streams, its servers were not checked"
-        for region in plan.unreachable
-    ]
+    answered = f"region `{plan.asked}` answered for its streams, its servers were not checked"
+    sentences = [f"{region.reason}; {answered}" for region in plan.unreachable]
     if plan.unread_servers:
         text = (
             f"what is loaded could not be read on {', '.join(plan.unread_servers)}: "
@@ -289,20 +287,17 @@ def render_markdown(plan: Plan, routing: str) -> str:
     if plan.changes or plan.blocked:
         lines += ["| | stream | region | change | risk |", "|---|---|---|---|---|"]
     lines += [_change_row(change) for change in plan.changes]
-    lines += [
-        f"| ! | {markdown_code(blocked.name)} | {blocked.region or '?'} | blocked: {markdown_text(blocked.reason)} | |"
-        for blocked in plan.blocked
-    ]
+    for blocked in plan.blocked:
+        name, reason = markdown_code(blocked.name), markdown_text(blocked.reason)
+        lines.append(f"| ! | {name} | {blocked.region or '?'} | blocked: {reason} | |")
     if plan.rules:
         lines += ["", "| | loaded | servers |", "|---|---|---|"]
     lines += [_rule_row(rule) for rule in plan.rules]
     plan_stages = list(stages(plan))
     if len(plan_stages) > 1:
         lines += ["", "| stage | what | begins once |", "|---|---|---|"]
-        lines += [
-            f"| {number} | {stage.title}: {stage.counts} | {markdown_text('; '.join(stage.waits))} |"
-            for number, stage in enumerate(plan_stages, 1)
-        ]
+        for number, stage in enumerate(plan_stages, 1):
+            lines.append(f"| {number} | {stage.title}: {stage.counts} | {markdown_text('; '.join(stage.waits))} |")
     lines += [f"- **data loss**: {markdown_text(loss)}" for loss in plan.losses]
     lines += [f"- {markdown_code(note.name)} {markdown_text(note.text)}" for note in plan.notes]
     for sentence in unknown_sentences(plan):

@@ -116,11 +116,8 @@ def servers_in(cluster: str, found: Discovered) -> tuple[int, int]:
     """How many servers of *cluster* were asked, and how many it has at least."""
     asked = sum(server.cluster == cluster for server in found.servers)
     heard = [endpoint.servers for endpoint in found.endpoints if endpoint.cluster == cluster]
-    replicas = [
-        int(str(stream.config.fields.get("num_replicas") or 1))
-        for stream in found.streams.values()
-        if cluster_of(stream) == cluster
-    ]
+    placed = [stream.config for stream in found.streams.values() if cluster_of(stream) == cluster]
+    replicas = [int(str(config.fields.get("num_replicas") or 1)) for config in placed]
     return asked, max(asked, *heard, *replicas, 1)
 
 

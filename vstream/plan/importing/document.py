@@ -65,11 +65,8 @@ def _document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[D
 
 def _ages(one: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
-    return {
-        (part.role, part.place): settings.max_age(part.stream.config.fields)
-        for part in one.parts
-        if part.role in {Role.WRITE, Role.ORIGIN}
-    }
+    taking = [part for part in one.parts if part.role in {Role.WRITE, Role.ORIGIN}]
+    return {(part.role, part.place): settings.max_age(part.stream.config.fields) for part in taking}
 
 
 def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str]) -> Iterator[Leftover]:
@@ -125,10 +122,9 @@ def _resolve(written: Data) -> Topology:
 
     Raises ValidationError if the language has no word for something of it.
     """
-    streams = {
-        name: {**stream, "subjects": stream["subjects"] or [f"unknown.{name}"]}
-        for name, stream in written["streams"].items()
-    }
+    streams = {}
+    for name, stream in written["streams"].items():
+        streams[name] = {**stream, "subjects": stream["subjects"] or [f"unknown.{name}"]}
     return decode.resolve(expand_buckets(TopologyDocument.model_validate({**written, "streams": streams})))
 
 
@@ -243,11 +239,8 @@ def _stream(
 
 def _counts(one: RecognisedStream) -> bool:
     """Whether what takes its writes stores sums."""
-    return any(
-        part.stream.config.fields.get("allow_msg_counter") is True
-        for part in one.parts
-        if part.role in {Role.WRITE, Role.ORIGIN}
-    )
+    taking = [part.stream.config for part in one.parts if part.role in {Role.WRITE, Role.ORIGIN}]
+    return any(config.fields.get("allow_msg_counter") is True for config in taking)
 
 
 def _levels(one: RecognisedStream, said: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
@@ -275,11 +268,8 @@ def _said_once(general: Data, words: Collection[str]) -> None:
     if len(words) == 1 or set(general) != set(words):
         return
     kinds = [general[word] for word in general]
-    shared = {
-        key: value
-        for key, value in kinds[0].items()
-        if key not in _OF_ONE_KIND and all(kind.get(key) == value for kind in kinds)
-    }
+    equal = [key for key, value in kinds[0].items() if all(kind.get(key) == value for kind in kinds)]
+    shared = {key: kinds[0][key] for key in equal if key not in _OF_ONE_KIND}
     for kind in kinds:
         for key in shared:
             del kind[key]

@@ -133,11 +133,11 @@ def _list_subjects(part: MatchedStream) -> tuple[str, ...]:
 
 def _naming(parts: Iterable[MatchedStream]) -> Naming:
     """The naming that most write streams have."""
-    blog = Counter(
-        all(subject.split(".")[1:2] == [part.place] for subject in _list_subjects(part)) and not _is_isolated(part)
-        for part in parts
-        if part.role is Role.WRITE
-    )
+    blog = Counter[bool]()
+    for part in parts:
+        if part.role is Role.WRITE:
+            names_place = all(subject.split(".")[1:2] == [part.place] for subject in _list_subjects(part))
+            blog[names_place and not _is_isolated(part)] += 1
     return Naming.BLOG if blog[True] > blog[False] else Naming.ISOLATED
 
 
@@ -195,11 +195,8 @@ def _number_wildcards(subject: str) -> str:
 def _taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
     """The plain stream that every read stream sources beside the write streams."""
     prefix = f"{name}-{Role.WRITE.value}-"
-    other_sources = [
-        {source for source in part.stream.config.source_names if not source.startswith(prefix)}
-        for part in parts
-        if part.role is Role.READ and part.stream.config.source_names
-    ]
+    sources = [part.stream.config.source_names for part in parts if part.role is Role.READ]
+    other_sources = [{name for name in names if not name.startswith(prefix)} for names in sources if names]
     common = set.intersection(*other_sources) if other_sources else set()
     return min(common) if common else None
 
@@ -290,12 +287,10 @@ def _match_by_wiring(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedS
     """What is called and wired as physical streams are: a name alone says nothing."""
     readers = [part for name, observed in sorted(streams.items()) if (part := _reader(name, observed))]
     mirrored = {part.stream.config.mirror_name for part in readers}
-    readers += [
-        MatchedStream(virtual=name, role=Role.ORDER, place=AT_ITS_CLUSTER, stream=observed)
-        for name, observed in sorted(streams.items())
-        if name in mirrored
-        and any(source.startswith(f"{name}-{Role.WRITE.value}-") for source in observed.config.source_names)
-    ]
+    for name, observed in sorted(streams.items()):
+        write_prefix = f"{name}-{Role.WRITE.value}-"
+        if name in mirrored and any(source.startswith(write_prefix) for source in observed.config.source_names):
+            readers.append(MatchedStream(virtual=name, role=Role.ORDER, place=AT_ITS_CLUSTER, stream=observed))
     yield from readers
     sourced = {source for part in readers for source in part.stream.config.source_names}
     for name, observed in sorted(streams.items()):

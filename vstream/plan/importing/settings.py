@@ -140,11 +140,8 @@ def consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     if any(form[field] != default[field] for field in _UNSAYABLE):
         return None
     dull = {"ack_wait", "max_ack_pending"} if form["ack_policy"] == "none" else set()
-    stated: Data = {
-        word: spelled(form[field])
-        for field, (word, spelled) in _CONSUMER.items()
-        if form[field] != default[field] and field not in dull
-    }
+    differing = [field for field in _CONSUMER if form[field] != default[field] and field not in dull]
+    stated: Data = {word: spelled(form[field]) for field in differing for word, spelled in [_CONSUMER[field]]}
     backoff = form["backoff"]
     if isinstance(backoff, list) and backoff:
         stated.pop("ack_wait", None)

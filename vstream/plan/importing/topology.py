@@ -61,11 +61,12 @@ class ImportedTopology:
             "streams": dict(self.streams),
             "adopts": self.adopts,
             "leftovers": [item.as_dict() for item in self.leftovers],
-            "problems": [
-                {"code": item.code, "severity": item.severity.value, "message": item.message}
-                for item in self.diagnostics
-            ],
+            "problems": [_problem(finding) for finding in self.diagnostics],
         }
+
+
+def _problem(finding: Finding) -> dict[str, str]:
+    return {"code": finding.code, "severity": finding.severity.value, "message": finding.message}
 
 
 def import_topology(found: Discovered, *, name: str | None, file: str) -> ImportedTopology:
@@ -81,29 +82,24 @@ def import_topology(found: Discovered, *, name: str | None, file: str) -> Import
     data, unsaid = topology_document(called, found, seen)
     checked = load(write_yaml(data, (), {}, ()).encode(), file)
     leftovers = [*seen.leftovers, *unsaid, *_missing_answers(found, seen)]
-    topology = None if any(one.is_error for one in checked.diagnostics) else checked.topology
+    topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
     plan = None
     if topology is not None:
-        wanted = render_bundle(topology)
-        plan = _plan(topology, wanted, found)
-        leftovers += [*_other_rules(wanted, plan, found), *_kept(plan)]
+        desired = render_bundle(topology)
+        plan = _plan(topology, desired, found)
+        leftovers += [*_other_rules(desired, plan, found), *_kept(plan)]
     written = write_yaml(
         data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), leftover_lines(leftovers)
     )
-    owners = {part.stream.config.owner for one in seen.virtual for part in one.parts}
-    owners |= {
-        one.config.owner
-        for virtual in data["streams"].values()
-        for durable in virtual.get("consumers", {})
-        for some in found.consumers.values()
-        for one in some.values()
-        if one.config.durable == durable
-    }
+    owners = {part.stream.config.owner for recognised in seen.virtual for part in recognised.parts}
+    durables = {durable for virtual in data["streams"].values() for durable in virtual.get("consumers", {})}
+    for consumers in found.consumers.values():
+        owners |= {consumer.config.owner for consumer in consumers.values() if consumer.config.durable in durables}
     return ImportedTopology(
         name=called,
         text=written,
         naming=seen.naming.value,
-        streams={one.name: one.consistency.value for one in seen.virtual},
+        streams={recognised.name: recognised.consistency.value for recognised in seen.virtual},
         regions=tuple(seen.places.regions),
         leftovers=tuple(leftovers),
         diagnostics=load(written.encode(), file).diagnostics,
@@ -121,11 +117,8 @@ def check_routing(found: Discovered) -> None:
     for rules in found.rules.values():
         for destinations in rules.values():
             for destination in destinations:
-                routings = [
-                    profile.routing
-                    for profile in _OTHERS
-                    if destination.rpartition(" ")[2].startswith(profile.rules_lead_to)
-                ]
+                subject = destination.rpartition(" ")[2]
+                routings = [profile.routing for profile in _OTHERS if subject.startswith(profile.rules_lead_to)]
                 if routings:
                     raise unsupported_routing(*routings)
 

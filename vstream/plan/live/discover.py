@@ -52,21 +52,17 @@ async def discover(
         admin = JetStreamAdmin(connections[0])
         streams = await _streams(admin)
         consumers = await _consumers(admin, streams)
-    asked = {
-        url: connection.cluster
-        for connection, (_, endpoint) in zip(connections, ways, strict=True)
-        for url in endpoint.monitor
-    }
+    asked: dict[str, str | None] = {}
+    for connection, (_, endpoint) in zip(connections, ways, strict=True):
+        asked |= dict.fromkeys(endpoint.monitor, connection.cluster)
     addresses = {**dict.fromkeys(monitors), **asked}
     answers = await asyncio.gather(*(_server(url, beside, account, timeout) for url, beside in addresses.items()))
     read = [answer for answer in answers if answer is not None]
     monitored = {server.name for server, _, _ in read}
+    unmonitored = [connection for connection in connections if connection.server_name not in monitored]
     connected = [
-        DiscoveredServer(
-            name=connection.server_name, cluster=connection.cluster, version=_version(connection.server_version)
-        )
-        for connection in connections
-        if connection.server_name not in monitored
+        DiscoveredServer(name=link.server_name, cluster=link.cluster, version=_version(link.server_version))
+        for link in unmonitored
     ]
     return Discovered(
         streams=streams,

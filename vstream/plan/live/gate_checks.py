@@ -254,13 +254,11 @@ class LiveGateChecker:
             middle = (low + high) // 2
             seqs = range(middle, min(middle + _AT_ONCE, reader.last_seq + 1))
             messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
-            seen = [
-                (message.seq, seq)
-                for message in messages
-                if message is not None
-                for source, seq in [origin_of(message.headers, [origin])]
-                if source == origin and seq is not None
-            ]
+            seen: list[tuple[int, int]] = []
+            for message in messages:
+                source, seq = origin_of(message.headers if message is not None else {}, [origin])
+                if message is not None and source == origin and seq is not None:
+                    seen.append((message.seq, seq))
             if seen:
                 at, newest = max(seen)
                 low = at + 1
@@ -287,18 +285,15 @@ class LiveGateChecker:
         if info["config"]["name"] != naming.local_name(name):
             # A mapping has led the question to a read stream: `name` is a plain stream that was taken over.
             info = await self._admin.listed(name)
-        state, cluster = info.get("state") or {}, info.get("cluster") or {}
+        state, cluster, sources = info.get("state") or {}, info.get("cluster") or {}, info.get("sources") or ()
         return _Stream(
             name=name,
             config=StreamConfig(name=name, fields=info["config"]),
             first_seq=int(state.get("first_seq", 0)),
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
-            positions=_positions(info.get("sources") or (), name),
-            lags={
-                source_name(source_info, name): int(source_info.get("lag") or 0)
-                for source_info in info.get("sources") or ()
-            },
+            positions=_positions(sources, name),
+            lags={source_name(source, name): int(source.get("lag") or 0) for source in sources},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
 
@@ -310,19 +305,14 @@ _BACK = "let the topology have the region again, apply it, and take it out once 
 
 
 def _start(reader: _Stream, origin: str) -> int:
-    """The sequence that *reader* began with in *origin*: it has had what comes before since then; 0 if that is not said."""
-    sources = reader.config.fields.get("sources")
-    for source in sources if isinstance(sources, list) else []:
-        if isinstance(source, dict) and source_name(source, reader.name) == origin:
-            start = source.get("opt_start_seq")
-            return start if isinstance(start, int) else 0
-    return 0
+    """The sequence of *origin* that *reader* began with: it has had everything before. 0 if it does not say."""
+    source = next((source for source in reader.config.sources if source.stream == origin), None)
+    return (source.start_seq or 0) if source is not None else 0
 
 
 def _heard(origin: _Stream) -> str:
     """The subjects that *origin* listens on, also where no client is mapped to it any more."""
-    subjects = origin.config.fields.get("subjects")
-    return ", ".join(f"`{one}`" for one in subjects) if isinstance(subjects, list) else f"`{origin.name}`"
+    return ", ".join(f"`{subject}`" for subject in origin.config.subjects) or f"`{origin.name}`"
 
 
 def _unknown_position(reader: str, origin: str) -> str:
@@ -340,19 +330,12 @@ def _positions(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str,
 
 def _as_read(reader: _Stream, origin: str, subject: str) -> str | None:
     """What *subject* of *origin* is called in *reader*; None if it is not sourced there."""
-    sources = reader.config.fields.get("sources")
-    for source in sources if isinstance(sources, list) else []:
-        transforms = source.get("subject_transforms") if isinstance(source, dict) else None
-        if (
-            not isinstance(source, dict)
-            or source_name(source, reader.name) != origin
-            or not isinstance(transforms, list)
-        ):
+    for source in reader.config.sources:
+        if source.stream != origin:
             continue
-        for one in transforms:
-            if isinstance(one, dict):
-                transform = SubjectTransform.parse(str(one.get("src", "")), str(one.get("dest", "")))
-                changed = transform.apply(subject) if isinstance(transform, SubjectTransform) else None
-                if changed is not None:
-                    return changed
+        for pattern, destination in source.transforms:
+            transform = SubjectTransform.parse(pattern, destination)
+            transformed = transform.apply(subject) if isinstance(transform, SubjectTransform) else None
+            if transformed is not None:
+                return transformed
     return None

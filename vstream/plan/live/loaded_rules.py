@@ -85,7 +85,8 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
     detail, *hidden_details = await asyncio.gather(
         monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, name, timeout) for name in names)
     )
-    details = {name: found for name, found in zip(names, hidden_details, strict=True) if found is not None}
+    answers = zip(names, hidden_details, strict=True)
+    details = {name: answer for name, answer in answers if answer is not None}
     own_accounts = frozenset((account, *hidden))
     shared = {account: detail, **details} if hidden else {}
     loaded = [read_account(name, account_detail, own_accounts) for name, account_detail in shared.items()]
@@ -132,16 +133,14 @@ def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
             # In a domain, servers themselves map the API of that name to the plain one.
             if not _OF_DOMAIN.match(source):
                 by_source.setdefault(source, {})[account] = _spell_loaded(source, to)
-    return {
-        source: next(iter(by_account.values()))
-        if len(by_account) == len(details) and len(set(by_account.values())) == 1
-        else tuple(
-            f"{account} {destination}"
-            for account, destinations in sorted(by_account.items())
-            for destination in destinations
-        )
-        for source, by_account in by_source.items()
-    }
+    rules: Entries = {}
+    for source, by_account in by_source.items():
+        if len(by_account) == len(details) and len(set(by_account.values())) == 1:
+            rules[source] = next(iter(by_account.values()))
+        else:
+            pairs = [(account, to) for account, destinations in sorted(by_account.items()) for to in destinations]
+            rules[source] = tuple(f"{account} {to}" for account, to in pairs)
+    return rules
 
 
 async def unserved_accounts(url: str, accounts: Sequence[Account], timeout: float) -> frozenset[str]:
@@ -151,12 +150,11 @@ async def unserved_accounts(url: str, accounts: Sequence[Account], timeout: floa
     After a reload that made an account (2.11 to 2.15.1): it listens for what that imports from the next reload on
     (server/server.go, configureAccounts: not while reloading, and not for accounts that it did not have).
     """
-    services = {
-        account.name: service.to or service.subject
-        for account in accounts
-        for service in account.imports
-        if service.kind is ShareKind.SERVICE
-    }
+    services: dict[str, str] = {}
+    for account in accounts:
+        for imported in account.imports:
+            if imported.kind is ShareKind.SERVICE:
+                services[account.name] = imported.to or imported.subject
     served = await asyncio.gather(
         *(monitoring.has_subscription(url, *service, timeout) for service in services.items())
     )
@@ -179,13 +177,12 @@ async def _detail_if_any(url: str, account: str, timeout: float) -> Mapping[str,
 def _spell_loaded(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
     # Where every destination names a cluster, servers list the source itself for all other clusters.
     identity = {source, _dollar(source), naming.with_placeholders(source)}
-    return tuple(
-        sorted(
-            spell(destination.get("cluster"), int(destination.get("weight", 0)), str(destination.get("subject", "")))
-            for destination in destinations
-            if destination.get("cluster") or destination.get("subject") not in identity
-        )
-    )
+    spelled = []
+    for destination in destinations:
+        cluster, subject = destination.get("cluster"), str(destination.get("subject", ""))
+        if cluster or subject not in identity:
+            spelled.append(spell(cluster, int(destination.get("weight", 0)), subject))
+    return tuple(sorted(spelled))
 
 
 def _dollar(source: str) -> str:

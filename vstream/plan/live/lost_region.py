@@ -61,11 +61,8 @@ async def measure_losses(
     for stream in topology.streams:
         for region in regions:
             name = physical.physical_name(stream, Role.WRITE, region)
-            readers = sorted(
-                physical.physical_name(stream, part.role, part.place)
-                for part in stream.physical
-                if part.role in {Role.READ, Role.ORDER}
-            )
+            parts = [part for part in stream.physical if part.role in {Role.READ, Role.ORDER}]
+            readers = sorted(physical.physical_name(stream, part.role, part.place) for part in parts)
             seen = {reader: observed.streams[reader] for reader in readers if reader in observed.streams}
             readers = [reader for reader, held in seen.items() if held.config.mirror_name is None]
             if name in observed.missing or any(name in seen[reader].config.source_names for reader in readers):

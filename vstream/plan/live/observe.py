@@ -76,12 +76,10 @@ async def connect_all(
 
 def _check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
     """Raises VstreamError with everything that is wrong with *endpoints* before any server is dialled."""
-    problems = [
-        problem
-        for region in topology.regions
-        if region.name in endpoints
-        for problem in endpoint_problems(endpoints[region.name], region.name)
-    ]
+    problems: list[VstreamError] = []
+    for region in topology.regions:
+        if region.name in endpoints:
+            problems += endpoint_problems(endpoints[region.name], region.name)
     if len(problems) == 1:
         raise problems[0]
     if problems:
@@ -279,12 +277,8 @@ async def _consumers(
     topology: Topology, streams: Mapping[str, ObservedStream], admin: JetStreamAdmin
 ) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
     """The durables of the streams that are read from, where there are any, and those that did not answer."""
-    read_streams = {
-        physical.read_stream_in(stream, region)
-        for stream in topology.streams
-        if stream.consumers
-        for region in stream.regions
-    }
+    consumed = [stream for stream in topology.streams if stream.consumers]
+    read_streams = {physical.read_stream_in(stream, region) for stream in consumed for region in stream.regions}
     asked = sorted(
         name
         for name, stream in streams.items()
@@ -310,11 +304,8 @@ def _unknown_regions(
 ) -> frozenset[str]:
     """Regions where streams of *topology* live, and of whose servers nothing is known."""
     known_regions = {region.name for region in topology.regions} | endpoints.keys() | {*topology.clusters}
-    regions = {
-        stream.config.metadata[REGION_KEY]
-        for stream in streams
-        if stream.config.owner == topology.name and REGION_KEY in stream.config.metadata
-    }
+    owned = [stream.config.metadata for stream in streams if stream.config.owner == topology.name]
+    regions = {metadata[REGION_KEY] for metadata in owned if REGION_KEY in metadata}
     return frozenset(
         f"the servers of region `{region}`, which the topology does not have" for region in regions - known_regions
     )
@@ -373,21 +364,15 @@ async def _list_streams(
     members = topology.stretch.members if topology.stretch else {}
     if topology.stretch and 2 * len(reached & members.keys()) > len(members):
         reached.add(topology.stretch.cluster)  # it has its majority
-    awaited = {
-        physical.physical_name(stream, part.role, part.place)
-        for stream in topology.streams
-        for part in stream.physical
-        if part.place in reached
-    }
+    awaited: set[str] = set()
+    for stream in topology.streams:
+        parts = [part for part in stream.physical if part.place in reached]
+        awaited |= {physical.physical_name(stream, part.role, part.place) for part in parts}
     # Who is in another domain knows nothing of this one's streams: they are as those that do not answer.
     in_domains = profile_of(topology).has_domains
     asked = [account for account in accounts if not in_domains or account in reached]
-    away = [
-        part.name
-        for stream in topology.streams
-        for part in physical_streams(stream)
-        if in_domains and part.place not in reached
-    ]
+    parts_of_all = [part for stream in topology.streams for part in physical_streams(stream)]
+    away = [part.name for part in parts_of_all if in_domains and part.place not in reached]
     deadline = time.monotonic() + _ELECTION
     while True:
         streams, missing = await admin.streams(asked)

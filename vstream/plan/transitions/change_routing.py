@@ -54,11 +54,9 @@ def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
         layouts.add((_MAPPED, True))
     elif routing == _MAPPED and _are_clients_in_mapped(context.owned):
         layouts.add((_ACCOUNTS, False))
-    return tuple(
-        _block_other_layout(name, stream, routing)
-        for name, stream in sorted(context.owned.items())
-        if _layout(name, stream.config) not in layouts
-    )
+    owned = sorted(context.owned.items())
+    foreign = [(name, stream) for name, stream in owned if _layout(name, stream.config) not in layouts]
+    return tuple(_block_other_layout(name, stream, routing) for name, stream in foreign)
 
 
 def _layout(name: str, config: StreamConfig) -> tuple[str, bool]:
@@ -69,11 +67,9 @@ def _layout(name: str, config: StreamConfig) -> tuple[str, bool]:
 def _are_clients_in_mapped(owned: Mapping[str, ObservedStream]) -> bool:
     """Whether the account of clients answers for its own streams, and nothing was published into others beside."""
     has_mapped = any(_layout(name, stream.config) == (_MAPPED, False) for name, stream in owned.items())
-    return has_mapped and not any(
-        stream.messages and stream.config.metadata.get(ROLE_KEY) == Role.WRITE.value
-        for name, stream in owned.items()
-        if _layout(name, stream.config) == (_ACCOUNTS, False)
-    )
+    beside = [stream for name, stream in owned.items() if _layout(name, stream.config) == (_ACCOUNTS, False)]
+    written = [stream for stream in beside if stream.config.metadata.get(ROLE_KEY) == Role.WRITE.value]
+    return has_mapped and not any(stream.messages for stream in written)
 
 
 def _block_other_layout(name: str, stream: ObservedStream, routing: str) -> Blocked:
@@ -195,11 +191,9 @@ def swaps_subjects(stream: RenderedStream, fields: Sequence[FieldChange]) -> boo
     """Whether *fields* add subjects to a stream that carries those of clients, and take others out."""
     if not names_clients_subjects(stream.config, stream.role):
         return False
-    return any(
-        lists_more(change.before, change.after) and lists_more(change.after, change.before)
-        for change in fields
-        if change.field == "subjects"
-    )
+    changes = [change for change in fields if change.field == "subjects"]
+    adds = any(lists_more(change.before, change.after) for change in changes)
+    return adds and any(lists_more(change.after, change.before) for change in changes)
 
 
 def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:

@@ -55,10 +55,8 @@ def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Updat
     if not is_reached or change.role is None or change.region is None:
         return
     virtual = metadata.get(STREAM_KEY, "")
-    is_read = any(
-        reader.config.source_names and reader.config.name in context.streams
-        for reader in context.siblings.get(virtual, ())
-    )
+    readers = [stream.config for stream in context.siblings.get(virtual, ()) if stream.config.source_names]
+    is_read = any(reader.name in context.streams for reader in readers)
     before, after = change.config.fields.get("subjects"), [f"{CLOSED}.{virtual}"]
     if not is_read or before == after:
         return

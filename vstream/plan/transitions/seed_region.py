@@ -96,11 +96,8 @@ def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequen
 
 def positions(metadata: Mapping[str, str]) -> Mapping[str, int]:
     """Source → the sequence that it continues with, as the *metadata* of a stopped copy says."""
-    return {
-        key.removeprefix(FROM_KEY): int(value)
-        for key, value in metadata.items()
-        if key.startswith(FROM_KEY) and value.isdecimal()
-    }
+    recorded = {key.removeprefix(FROM_KEY): value for key, value in metadata.items() if key.startswith(FROM_KEY)}
+    return {name: int(value) for name, value in recorded.items() if value.isdecimal()}
 
 
 def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
