@@ -298,13 +298,13 @@ def _print_summary(report: LintReport, *, is_fixing: bool) -> None:
 
 
 def _fix(
-    given: list[Source], report: LintReport, check: Callable[[list[Source]], LintReport]
+    sources: list[Source], report: LintReport, check: Callable[[list[Source]], LintReport]
 ) -> tuple[LintReport, list[str]]:
     """Correct what can be, until nothing more can; returns what is left, and the changes."""
     before = report.texts
     writable = {
         source.name
-        for source in given
+        for source in sources
         if source.name != input_files.STDIN and not before.get(source.name, "\ufeff").startswith("\ufeff")
     }
     after: dict[str, str] = {}
@@ -313,11 +313,11 @@ def _fix(
         if not changed:
             break
         after |= changed
-        given = [
+        sources = [
             replace(source, content=after[source.name].encode(), problem=None) if source.name in after else source
-            for source in given
+            for source in sources
         ]
-        report = check(given)
+        report = check(sources)
     for name, text in sorted(after.items()):
         _save(name, text)
     return report, list(diff(before, after))

@@ -118,7 +118,7 @@ def _cluster(workspace: Workspace, block: MappingsBlock, region: str | None) -> 
         names.discard(None)
         return names.pop() if len(names) == 1 else None
     regions = workspace.topology.regions if workspace.topology else ()
-    by_region = {known.name: known.cluster for known in regions}
+    by_region = {place_of_region.name: place_of_region.cluster for place_of_region in regions}
     cluster = by_region.get(region, region)
     clusters = workspace.cluster_names or sorted({name for entry in block.entries for name in entry.clusters})
     if clusters and cluster not in clusters:

@@ -90,10 +90,10 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     start = text[:1]
     if _DECORATION.search(text) or (start == "e" and find_token(text.rstrip(_BLANKS)) is not None):
         return Kind.TOKEN
-    if start not in {"{", "["} and len({found[1] for found in _SCENARIO.finditer(text)}) > 1:
+    if start not in {"{", "["} and len({match[1] for match in _SCENARIO.finditer(text)}) > 1:
         return Kind.SCENARIO
     if name.endswith((".yaml", ".yml")):
-        spoken = {found[1] for found in _TOPOLOGY.finditer(text)}
+        spoken = {match[1] for match in _TOPOLOGY.finditer(text)}
         return Kind.TOPOLOGY if len(spoken) > (not is_named) else Kind.OTHER
     if name.endswith((".conf", ".cfg")) and (start != "{" or _OPTIONS.search(text)):
         return Kind.CONF if _OPTIONS.search(text) else Kind.OTHER
@@ -121,12 +121,12 @@ def looks_like_nats(text: str) -> bool:
 
 def find_token(text: str) -> tuple[str, int, int] | None:
     """The claims, as text, of the first JWT in *text*, and where the token begins and ends."""
-    found = _TOKEN.search(text)
-    if found is None:
+    match = _TOKEN.search(text)
+    if match is None:
         return None
-    body = found[1]
+    body = match[1]
     try:
         claims = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
-    return claims, found.start(), found.end()
+    return claims, match.start(), match.end()

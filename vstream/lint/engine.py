@@ -63,7 +63,7 @@ class LintReport:
     @property
     def is_complete(self) -> bool:
         """Whether everything could be read."""
-        return all(one.code != _COULD_NOT for one in self.diagnostics)
+        return all(finding.code != _COULD_NOT for finding in self.diagnostics)
 
 
 def lint(
@@ -85,27 +85,27 @@ def lint(
     unknown = secrets.unknown_places(gathered.references, around.env or {})
     judged = _judge(gathered.workspace(topology, server_version))
     # What a rule says about a value that nobody knows is a guess.
-    found = [*gathered.diagnostics, *(finding for finding in judged if finding.span not in unknown)]
+    findings = [*gathered.diagnostics, *(finding for finding in judged if finding.span not in unknown)]
     shown = dict(gathered.shown)
     texts = dict(gathered.texts)
     comments = list(gathered.comments)
     streams = list(gathered.streams)
     for source in gathered.topologies:
-        one = _Declared(source, around, server_version)
-        found += one.diagnostics
-        shown |= one.shown
-        texts |= one.texts
-        comments += one.comments
+        declared_topology = _Declared(source, around, server_version)
+        findings += declared_topology.diagnostics
+        shown |= declared_topology.shown
+        texts |= declared_topology.texts
+        comments += declared_topology.comments
     for source in gathered.scenarios:
         scenario = around.load_scenario(source.content, source.name)
-        found += scenario.diagnostics
+        findings += scenario.diagnostics
         texts |= scenario.texts
         comments += _comments(yaml.parse(source.content, source.name), source.name)
     declared = (*gathered.topologies, *gathered.scenarios)
-    placed = {_placed(one, shown): None for one in found}
+    placed = {_place_in_user_file(declared_topology, shown): None for declared_topology in findings}
     suppressions = suppress.collect(comments, texts, streams, known_codes())
-    kept = suppress.apply(_merge_places(placed), suppressions)
-    reported = (selection or Selection()).apply(secrets.mask(finding, around.env or {}) for finding in kept)
+    unsuppressed = suppress.apply(_merge_places(placed), suppressions)
+    reported = (selection or Selection()).apply(secrets.mask(finding, around.env or {}) for finding in unsuppressed)
     return LintReport(
         diagnostics=tuple(sorted(reported, key=Finding.sort_key)),
         texts=texts,
@@ -135,7 +135,7 @@ class _Declared:
         self.diagnostics = list(loaded.diagnostics)
         self._document = yaml.parse(source.content, source.name)
         self.comments = _comments(self._document, source.name)
-        if loaded.topology is not None and not any(one.is_error for one in self.diagnostics):
+        if loaded.topology is not None and not any(finding.is_error for finding in self.diagnostics):
             try:
                 bundle = around.render(loaded.topology)
             except InvalidInputError as error:
@@ -153,13 +153,13 @@ class _Declared:
             files.append(Source(name=file, content=artifact.text.encode(), is_named=False))
             span = self._document.source.key(artifact.origin) if artifact.origin else self._document.source.value(())
             self.shown[file] = Shown(span=span, what=f"in `{artifact.path}`, which it renders to")
-        gathered: Gathered = gather(files, read=_included)
+        gathered: Gathered = gather(files, read=_read_placeholder)
         self.texts |= gathered.texts
         yield from gathered.diagnostics
         yield from _judge(gathered.workspace(topology, server_version))
 
 
-def _included(name: str) -> bytes:
+def _read_placeholder(name: str) -> bytes:
     """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
     return (placeholder_for(name) or "").encode()
 
@@ -175,12 +175,12 @@ def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:
     yield from merged.values()
 
 
-def _placed(diagnostic: Finding, shown: Mapping[str, Shown]) -> Finding:
+def _place_in_user_file(diagnostic: Finding, shown: Mapping[str, Shown]) -> Finding:
     """*diagnostic* at a place in a file that the user has: what is not in one stays as a related place."""
     span = diagnostic.span
     if span is None or not shown:
         return diagnostic
-    related = tuple(one for one in diagnostic.related if one.span.file not in shown)
+    related = tuple(related_place for related_place in diagnostic.related if related_place.span.file not in shown)
     if span.file not in shown:
         return replace(diagnostic, related=related)
     place = shown[span.file]

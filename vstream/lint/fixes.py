@@ -18,15 +18,15 @@ def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writab
     Of fixes that overlap, the first is made; the next run, of what this one leaves, makes the others.
     """
     lines = _LineStarts(texts)
-    taken: dict[str, list[tuple[int, int, str]]] = {}
+    accepted: dict[str, list[tuple[int, int, str]]] = {}
     for diagnostic in diagnostics:
         edits = [(edit.span.file, *lines.offsets(edit), edit.text) for edit in dict.fromkeys(diagnostic.fix)]
         if edits and all(
-            file in writable and not _overlaps(taken.get(file, ()), start, end) for file, start, end, _ in edits
+            file in writable and not _overlaps(accepted.get(file, ()), start, end) for file, start, end, _ in edits
         ):
             for file, start, end, text in edits:
-                taken.setdefault(file, []).append((start, end, text))
-    changed = {file: _apply(texts[file], edits) for file, edits in taken.items()}
+                accepted.setdefault(file, []).append((start, end, text))
+    changed = {file: _apply(texts[file], edits) for file, edits in accepted.items()}
     return {file: text for file, text in changed.items() if text != texts[file]}
 
 
@@ -60,9 +60,11 @@ class _LineStarts:
         )
 
 
-def _overlaps(taken: Iterable[tuple[int, int, str]], start: int, end: int) -> bool:
+def _overlaps(accepted: Iterable[tuple[int, int, str]], start: int, end: int) -> bool:
     # Two insertions at one place have no order that is right.
-    return any((start < other_end and other < end) or start == other for other, other_end, _ in taken)
+    return any(
+        (start < other_end and other_start < end) or start == other_start for other_start, other_end, _ in accepted
+    )
 
 
 def _apply(text: str, edits: Iterable[tuple[int, int, str]]) -> str:

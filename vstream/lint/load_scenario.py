@@ -71,11 +71,11 @@ def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bo
     """
     document = yaml.parse(content, file)
     if not document.is_readable:
-        found = tuple(_said_of_scenarios(one) for one in document.diagnostics)
-        return LoadedScenario(scenario=None, topology=None, diagnostics=found, texts={file: document.text})
+        problems = tuple(_said_of_scenarios(problem) for problem in document.diagnostics)
+        return LoadedScenario(scenario=None, topology=None, diagnostics=problems, texts={file: document.text})
     beside = _topology(document, read)
-    scenario, found = _check(document, beside)
-    everything = (*document.diagnostics, *found, *beside.diagnostics, *_templates(scenario, document, is_directory))
+    scenario, problems = _check(document, beside)
+    everything = (*document.diagnostics, *problems, *beside.diagnostics, *_templates(scenario, document, is_directory))
     texts = {file: document.text, **({beside.file: beside.text} if beside.file else {})}
     return LoadedScenario(
         scenario=scenario,
@@ -97,9 +97,9 @@ def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tupl
             return None, diagnostics
         rest, unsure = part
         return None, (*diagnostics, *_judge(rest, beside, document.source, unsure))
-    found = _judge(shaped, beside, document.source)
-    if beside.topology is None or any(one.is_error for one in found):
-        return None, found
+    problems = _judge(shaped, beside, document.source)
+    if beside.topology is None or any(problem.is_error for problem in problems):
+        return None, problems
     scenario = resolve(
         shaped,
         document.source,
@@ -108,7 +108,7 @@ def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tupl
         topology_text=beside.text,
         directory=posixpath.dirname(document.source.file),
     )
-    return scenario, found
+    return scenario, problems
 
 
 def _judge(

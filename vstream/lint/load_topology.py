@@ -49,8 +49,8 @@ def load(content: bytes, file: str) -> LoadedTopology:
 
 def check(document: Document) -> LoadedTopology:
     """Decode and check a document that is a topology, or was written as a part of another one."""
-    topology, found = _read(document) if document.is_readable else (None, ())
-    ordered = tuple(sorted((*document.diagnostics, *found), key=Finding.sort_key))
+    topology, findings = _read(document) if document.is_readable else (None, ())
+    ordered = tuple(sorted((*document.diagnostics, *findings), key=Finding.sort_key))
     return LoadedTopology(text=document.text, topology=topology, diagnostics=ordered)
 
 

@@ -84,7 +84,7 @@ class Gathered:
 
     def workspace(self, topology: Topology | None = None, server_version: ServerVersion | None = None) -> Workspace:
         """Everything as rules see it. A version that is given wins over that of *topology*."""
-        known = topology.server_version if topology else DEFAULT_SERVER_VERSION
+        declared = topology.server_version if topology else DEFAULT_SERVER_VERSION
         blocks = (*servers.distinct_blocks(self.servers), *self.claims)
         return Workspace(
             servers=tuple(self.servers),
@@ -92,7 +92,7 @@ class Gathered:
             streams=tuple(self.streams),
             consumers=tuple(self.consumers),
             topology=topology,
-            server_version=server_version or known,
+            server_version=server_version or declared,
             is_version_stated=server_version is not None or topology is not None,
         )
 
@@ -174,11 +174,11 @@ class _Gatherer:
         elif claims.is_claims(data):
             self.gathered.checked.append(source.name)
             self._claims(document)
-        elif found := (*streams.stream_files(data, document.source), *streams.consumer_files(data, document.source)):
+        elif configs := (*streams.stream_files(data, document.source), *streams.consumer_files(data, document.source)):
             self.gathered.checked.append(source.name)
             self.gathered.diagnostics += document.diagnostics
-            self.gathered.streams += (one for one in found if isinstance(one, StreamFile))
-            self.gathered.consumers += (one for one in found if isinstance(one, ConsumerFile))
+            self.gathered.streams += (config for config in configs if isinstance(config, StreamFile))
+            self.gathered.consumers += (config for config in configs if isinstance(config, ConsumerFile))
         elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
             self._conf(text, source)
         else:
@@ -191,12 +191,12 @@ class _Gatherer:
             self.gathered.claims.append(block)
 
     def _token(self, text: str, source: Source) -> None:
-        found = detect.find_token(text)
-        if found is None:
+        token = detect.find_token(text)
+        if token is None:
             message, hint = "this token cannot be decoded", "is the file complete?"
             self.gathered.diagnostics.append(detect.unreadable_file(source.name, message, hint))
             return
-        claims_text, start, end = found
+        claims_text, start, end = token
         line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
         span = Span(source.name, line, column, line, column + end - start)
         if self._token_claims(claims_text, span, f"{source.name}:claims"):
@@ -251,15 +251,15 @@ class _Gatherer:
     def _preloaded(self, conf: ServerConf) -> None:
         """The tokens that a server in operator mode has in its configuration."""
         tokens = table(conf.root, "resolver_preload")
-        for one in tokens.effective() if tokens else ():
-            value = one.value
-            found = (
+        for entry in tokens.effective() if tokens else ():
+            value = entry.value
+            token = (
                 detect.find_token(value.value)
                 if isinstance(value, ConfScalar) and isinstance(value.value, str)
                 else None
             )
-            if found is not None:
-                self._token_claims(found[0], value.span, f"{value.span.file}:{value.span.line}:claims")
+            if token is not None:
+                self._token_claims(token[0], value.span, f"{value.span.file}:{value.span.line}:claims")
 
 
 class _Including:

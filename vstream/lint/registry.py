@@ -81,26 +81,26 @@ def run_rules(
     *unsure* are paths that could not be read: what is said about them, about what they
     are a part of or about their parts may only be a consequence, and is left out.
     """
-    found = [
+    findings = [
         Finding(
-            code=one.code,
-            severity=finding.severity or one.severity,
+            code=rule_.code,
+            severity=finding.severity or rule_.severity,
             message=finding.message,
             where=_span(at, source, on_key=finding.on_key),
             hint=finding.hint,
             related=finding.related,
             fix=finding.fix,
         )
-        for one in rules
-        for finding in one.check(subject)
+        for rule_ in rules
+        for finding in rule_.check(subject)
         for at in [written_at(finding.at) if isinstance(finding.at, tuple) else finding.at]
         if not any(_is_about(at, path) for path in unsure)
     ]
-    return tuple(sorted(found, key=Finding.sort_key))
+    return tuple(sorted(findings, key=Finding.sort_key))
 
 
 def _is_about(at: Path | Span, path: Path) -> bool:
-    return isinstance(at, tuple) and all(one == other for one, other in zip(at, path, strict=False))
+    return isinstance(at, tuple) and all(part == unsure_part for part, unsure_part in zip(at, path, strict=False))
 
 
 def _span(at: Path | Span, source: SourceMap | None, *, on_key: bool) -> Span | None:

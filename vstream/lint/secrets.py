@@ -58,7 +58,7 @@ def mask(finding: Finding, env: Mapping[str, str]) -> Finding:
         finding,
         message=_masked_text(message, env),
         hint=_masked_text(finding.hint, env) if finding.hint else finding.hint,
-        related=tuple(replace(other, message=_masked_text(other.message, env)) for other in finding.related),
+        related=tuple(replace(related, message=_masked_text(related.message, env)) for related in finding.related),
         fix=() if any(_masked_text(edit.text, env) != edit.text for edit in finding.fix) else finding.fix,
     )
 

@@ -83,10 +83,10 @@ class Selection:
 
     def apply(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Those of *findings* that are wanted, with the weight they have here."""
-        wanted = (finding for finding in findings if self.wants(finding))
+        reported = (finding for finding in findings if self.wants(finding))
         return tuple(
             replace(finding, severity=self.severity[finding.code]) if finding.code in self.severity else finding
-            for finding in wanted
+            for finding in reported
         )
 
     def wants(self, finding: Finding) -> bool:
@@ -122,16 +122,16 @@ def matches_file(file: str, pattern: str) -> bool:
 
 def check_selectors(selectors: Iterable[str], codes: Iterable[str]) -> tuple[str, ...]:
     """*selectors* in their usual spelling. Raises VstreamError for one that selects nothing."""
-    known = frozenset(codes)
+    known_codes_ = frozenset(codes)
     checked = []
     for written in selectors:
         for word in written.replace(",", " ").split():
             selector = word.upper() if word.upper().startswith("VS") or word.upper() == "ALL" else word.lower()
             if selector in RETIRED:
                 raise VstreamError(f"{selector} is retired: {RETIRED[selector]}")
-            is_prefix = _CODE.fullmatch(selector) and any(code.startswith(selector) for code in known)
+            is_prefix = _CODE.fullmatch(selector) and any(code.startswith(selector) for code in known_codes_)
             if not is_prefix and selector not in {"ALL", DEFAULT, *GROUPS}:
-                close = get_close_matches(selector, [*GROUPS, *known], n=1)
+                close = get_close_matches(selector, [*GROUPS, *known_codes_], n=1)
                 hint = f"did you mean `{close[0]}`?" if close else f"groups are {', '.join(GROUPS)}"
                 raise VstreamError(f"there is no rule or group `{word[:40]}`", hint=hint)
             checked.append(selector)
@@ -152,7 +152,7 @@ class LintConfig:
 
 def read_config(table: Mapping[str, Any], file: str, codes: Iterable[str]) -> LintConfig:
     """The configuration in *table*, which is `[tool.vstream.lint]` or `[lint]` of *file*. Raises VstreamError."""
-    known = frozenset(codes)
+    all_codes = frozenset(codes)
     unknown = next((key for key in table if key not in _KEYS), None)
     if unknown is not None:
         close = get_close_matches(unknown, _KEYS, n=1)
@@ -164,16 +164,16 @@ def read_config(table: Mapping[str, Any], file: str, codes: Iterable[str]) -> Li
         key: _texts(table, key, file) for key in ("select", "ignore", "extend-select", "exclude", "env", "env-files")
     }
     ignores = {
-        pattern: check_selectors(_texts(_table(table, "per-file-ignores", file), pattern, file), known)
+        pattern: check_selectors(_texts(_table(table, "per-file-ignores", file), pattern, file), all_codes)
         for pattern in _table(table, "per-file-ignores", file)
     }
     weights = _table(table, "severity", file)
-    check_selectors(weights, known)
+    check_selectors(weights, all_codes)
     return LintConfig(
         selection=Selection(
-            select=check_selectors(lists["select"], known) or (DEFAULT,),
-            ignore=check_selectors(lists["ignore"], known),
-            extend_select=check_selectors(lists["extend-select"], known),
+            select=check_selectors(lists["select"], all_codes) or (DEFAULT,),
+            ignore=check_selectors(lists["ignore"], all_codes),
+            extend_select=check_selectors(lists["extend-select"], all_codes),
             per_file_ignores=ignores,
             severity={code: _severity(weights[code], f"severity.{code}", file) for code in weights},
         ),

@@ -58,7 +58,7 @@ class Simulation:
         if candidate.mapping is None:
             return ()
         winner = self.block.entry(candidate.mapping)
-        return tuple(one for one in self.block.entries if one.source == winner.source and one is not winner)
+        return tuple(entry for entry in self.block.entries if entry.source == winner.source and entry is not winner)
 
 
 def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: Iterable[str]) -> Simulation:
@@ -68,15 +68,20 @@ def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: 
     *clusters* are those that exist; those that the rules name are added. Raises ValueError for a subject
     that is not literal.
     """
-    named = {one.model.cluster for entry in block.entries for one in entry.destinations if one.model.cluster}
-    others = sorted({*clusters, *named} - {cluster})
+    named = {
+        destination.model.cluster
+        for entry in block.entries
+        for destination in entry.destinations
+        if destination.model.cluster
+    }
+    other_clusters = sorted({*clusters, *named} - {cluster})
     resolve = block.table.resolve
     return Simulation(
         block=block,
         subject=subject,
         cluster=cluster,
         here=resolve(subject, cluster) if cluster is not None else None,
-        elsewhere=(*(resolve(subject, other) for other in others), resolve(subject, None)),
+        elsewhere=(*(resolve(subject, other_cluster) for other_cluster in other_clusters), resolve(subject, None)),
         refusals=tuple(_refusals(block)),
     )
 

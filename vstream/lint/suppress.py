@@ -71,50 +71,54 @@ def collect(
         if file not in lines:
             lines[file] = texts.get(file, "").split("\n")
         line = _target(comment.span, lines[file])
-        found = _DIRECTIVE.fullmatch(comment.text)
-        if found is None:
+        match = _DIRECTIVE.fullmatch(comment.text)
+        if match is None:
             problems.append(_problem("this suppression names no code", comment.span, _EXAMPLE))
             continue
-        codes = found[2].replace(",", " ").split()
-        lines_meant = (0, _LAST_LINE) if found[1] else (line, line)
-        entries += _entries(codes, found[3], comment.span, lines_meant, known, problems)
+        codes = match[2].replace(",", " ").split()
+        lines_meant = (0, _LAST_LINE) if match[1] else (line, line)
+        entries += _entries(codes, match[3], comment.span, lines_meant, known, problems)
     for stream in streams:
         text = stream.config.metadata.get(KEY)
         if text is not None:
             whole, span = stream.at(), stream.at("metadata", KEY)
             for part in filter(str.strip, text.split(";")):
-                found = _IN_METADATA.fullmatch(part)
-                codes = found[1].replace(",", " ").split() if found else [part]
+                match = _IN_METADATA.fullmatch(part)
+                codes = match[1].replace(",", " ").split() if match else [part]
                 area = (whole.line, whole.end_line)
-                entries += _entries(codes, found[2] if found else "", span, area, known, problems)
+                entries += _entries(codes, match[2] if match else "", span, area, known, problems)
     return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
 
 
 def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[Finding, ...]:
     """*diagnostics* without those that are suppressed, with VS009 for what is wrong with the suppressions."""
     by_place: dict[tuple[str, str], list[Suppression]] = {}
-    for one in suppressions.entries:
-        by_place.setdefault((one.file, one.code), []).append(one)
-    kept: list[Finding] = []
+    for suppression in suppressions.entries:
+        by_place.setdefault((suppression.file, suppression.code), []).append(suppression)
+    remaining: list[Finding] = []
     for diagnostic in diagnostics:
         span = diagnostic.span
         matching = [
-            one
-            for one in (by_place.get((span.file, diagnostic.code), ()) if span else ())
-            if span and one.first_line <= span.line <= one.last_line
+            suppression
+            for suppression in (by_place.get((span.file, diagnostic.code), ()) if span else ())
+            if span and suppression.first_line <= span.line <= suppression.last_line
         ]
-        for one in matching:
-            one.is_used = True
+        for suppression in matching:
+            suppression.is_used = True
         if not matching:
-            kept.append(diagnostic)
+            remaining.append(diagnostic)
     # Where a file could not be read to its end, the rules did not see all of it.
-    unread = {one.span.file for one in kept if one.span and one.is_error and one.code.startswith(_SYNTAX)}
+    unread = {
+        suppression.span.file
+        for suppression in remaining
+        if suppression.span and suppression.is_error and suppression.code.startswith(_SYNTAX)
+    }
     unused = (
-        _problem(f"there is no {one.code} to ignore here", one.span, "remove the suppression")
-        for one in suppressions.entries
-        if not one.is_used and one.file not in unread
+        _problem(f"there is no {suppression.code} to ignore here", suppression.span, "remove the suppression")
+        for suppression in suppressions.entries
+        if not suppression.is_used and suppression.file not in unread
     )
-    return (*kept, *suppressions.diagnostics, *unused)
+    return (*remaining, *suppressions.diagnostics, *unused)
 
 
 def yaml_comments(text: str, file: str, make: type[Comment], values: Collection[Span]) -> Iterator[Comment]:
@@ -122,8 +126,8 @@ def yaml_comments(text: str, file: str, make: type[Comment], values: Collection[
     if not _MARK.search(text):
         return
     for number, line in enumerate(text.split("\n"), start=1):
-        for found in re.finditer(r"(?:^|(?<=\s))#(?=\s*vstream\s*:)", line):
-            column = found.start() + 1
+        for match in re.finditer(r"(?:^|(?<=\s))#(?=\s*vstream\s*:)", line):
+            column = match.start() + 1
             inside = any(
                 (span.line, span.column) <= (number, column) < (span.end_line, span.end_column) for span in values
             )

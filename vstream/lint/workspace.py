@@ -108,11 +108,11 @@ class MappingEntry:
 
     def all_faults(self) -> tuple[MappingFault, ...]:
         """What the server cannot read: of the entry as a whole, then of its destinations, in the order written."""
-        found = self.faults
+        faults = self.faults
         for destination in self.destinations:
             if destination.faults:
-                found += destination.faults
-        return found
+                faults += destination.faults
+        return faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,9 +148,9 @@ class MappingsBlock:
     def place(self, error: MappingError) -> Span:
         """Where *error*, one of *table*, was written: a destination's subject, else the source."""
         entry = self.entry(error.mapping)
-        for one in entry.destinations:
-            if one.model is error.destination:
-                return one.subject.span if one.subject else one.span
+        for destination in entry.destinations:
+            if destination.model is error.destination:
+                return destination.subject.span if destination.subject else destination.span
         return entry.key_span
 
 
@@ -385,7 +385,7 @@ class Workspace:
         names: dict[str, None] = {}
         for server in self.servers:
             remotes = server.gateway.remotes if server.gateway else ()
-            for one in (server.cluster_name, *(remote.name for remote in remotes)):
-                if one is not None and one.text:
-                    names[one.text] = None
+            for name in (server.cluster_name, *(remote.name for remote in remotes)):
+                if name is not None and name.text:
+                    names[name.text] = None
         return tuple(names)

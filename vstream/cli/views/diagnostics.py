@@ -45,7 +45,7 @@ def full(findings: Sequence[Finding], sources: Mapping[str, str]) -> Iterator[Te
     for finding, elsewhere in _group_alike(findings):
         yield from finding_lines(finding, snippets)
         if elsewhere:
-            places = ", ".join(clean(other.about) for other in elsewhere[:_RELATED])
+            places = ", ".join(clean(copy.about) for copy in elsewhere[:_RELATED])
             more = f" and {len(elsewhere) - _RELATED:,} more" if len(elsewhere) > _RELATED else ""
             yield Text.assemble(("  = ", "bold cyan"), f"the same at {places}{more}")
         yield Text("")

@@ -37,7 +37,11 @@ def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
     if not isinstance(mappings, dict):
         message = "`mappings` must be an object: sources and their arrays of destinations"
         fault = MappingFault(message=message, server_message="", span=source.value(path))
-    entries = [_entry(name, one, (*path, name), source) for name, one in mappings.items()] if fault is None else []
+    entries = (
+        [_entry(name, destinations, (*path, name), source) for name, destinations in mappings.items()]
+        if fault is None
+        else []
+    )
     name = data.get("name") or data.get("sub")
     return block(
         entries,
@@ -59,28 +63,28 @@ def _entry(name: str, value: Json, path: Path, source: SourceMap) -> MappingEntr
 
 
 def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[MappingDestination]:
-    for index, one in enumerate(value):
+    for index, item in enumerate(value):
         place = (*path, index)
-        fields = one if isinstance(one, dict) else {}
-        found = {
+        fields = item if isinstance(item, dict) else {}
+        written = {
             name: ConfValue(value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name)))
             for name in _FIELDS & fields.keys()
         }
-        faults = [_fault("a destination must be an object", place, source)] if fields is not one else []
+        faults = [_fault("a destination must be an object", place, source)] if fields is not item else []
         faults += [
             _fault(f"`{name}` must be text", (*place, name), source)
             for name in ("subject", "cluster")
-            if name in found and found[name].text is None
+            if name in written and written[name].text is None
         ]
-        weight = found["weight"].value if "weight" in found else 0
+        weight = written["weight"].value if "weight" in written else 0
         if not isinstance(weight, int) or isinstance(weight, bool):
             faults.append(_fault("`weight` must be a whole number", (*place, "weight"), source))
             weight = 0
         yield destination_of(
             source.value(place),
-            subject=found.get("subject"),
-            weight=found.get("weight"),
-            cluster=found.get("cluster"),
+            subject=written.get("subject"),
+            weight=written.get("weight"),
+            cluster=written.get("cluster"),
             # A weight of 0 is that of a field that was left out, and means everything.
             percent=weight or 100,
             faults=faults,

@@ -52,7 +52,7 @@ def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
         wording = f"interface conversion: interface {{}} is {kind_of(node)}, not map[string]interface {{}}"
         hint = "write `mappings { source: destination }`"
         fault = MappingFault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
-    entries = [_conf_entry(one) for one in node.entries] if isinstance(node, ConfMap) else []
+    entries = [_conf_entry(inner) for inner in node.entries] if isinstance(node, ConfMap) else []
     return block(
         entries,
         form=MappingForm.CONF,
@@ -95,15 +95,19 @@ def entry_of(
     faults: Iterable[MappingFault] = (),
 ) -> MappingEntry:
     """An entry with its model."""
-    found = tuple(destinations)
+    all_destinations = tuple(destinations)
     return MappingEntry(
         source=source,
         key_span=key_span,
         value_span=value_span,
-        destinations=found,
+        destinations=all_destinations,
         is_list=is_list,
-        model=Mapping(source=source, destinations=tuple([one.model for one in found]), span=key_span),
-        clusters=frozenset([one.model.cluster for one in found if one.model.cluster]),
+        model=Mapping(
+            source=source, destinations=tuple([destination.model for destination in all_destinations]), span=key_span
+        ),
+        clusters=frozenset(
+            [destination.model.cluster for destination in all_destinations if destination.model.cluster]
+        ),
         faults=tuple(faults),
     )
 
@@ -148,7 +152,7 @@ def _conf_entry(entry: ConfEntry) -> MappingEntry:
 
 
 def _conf_destination(node: ConfMap) -> MappingDestination:
-    found: dict[str, ConfValue] = {}
+    written: dict[str, ConfValue] = {}
     faults: list[MappingFault] = []
     percent: int | None = None
     for entry in node.entries if len(node.entries) <= 1 else node.effective():
@@ -160,22 +164,22 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
             hint = "its fields are `destination`, `weight` and `cluster`"
             faults.append(MappingFault(message=message, server_message=wording, span=entry.key_span, hint=hint))
             continue
-        found[name] = value_of(value, entry.key_span)
+        written[name] = value_of(value, entry.key_span)
         if name == "weight":
             percent, fault = _weight(entry)
             faults += [fault] if fault else []
         elif not is_text(value):
             faults.append(_not_text(entry))
-    if "weight" not in found:
-        subject = found["subject"].text if "subject" in found else None
+    if "weight" not in written:
+        subject = written["subject"].text if "subject" in written else None
         wording = f"Missing weight for mapping destination {go_quote(subject or '')}"
         hint = "add `weight: 100%`, or write the destination without braces"
         faults.append(MappingFault(message="the weight is missing", server_message=wording, span=node.span, hint=hint))
     return destination_of(
         node.span,
-        subject=found.get("subject"),
-        weight=found.get("weight"),
-        cluster=found.get("cluster"),
+        subject=written.get("subject"),
+        weight=written.get("weight"),
+        cluster=written.get("cluster"),
         percent=100 if percent is None else percent,
         faults=faults,
     )
@@ -183,7 +187,7 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
 
 def _not_text(entry: ConfEntry) -> MappingFault:
     wording = f"interface conversion: interface {{}} is {kind_of(entry.value)}, not string"
-    message = f"`{entry.key}` must be text, not {_described(entry.value)}"
+    message = f"`{entry.key}` must be text, not {_describe_node(entry.value)}"
     return MappingFault(
         message=message, server_message=wording, span=entry.value.span, hint="put the value in double quotes"
     )
@@ -199,18 +203,18 @@ def _weight(entry: ConfEntry) -> tuple[int | None, MappingFault | None]:
     if not isinstance(value, str) or not is_text(node):
         shown = node.raw if isinstance(node, ConfScalar) else "%v"
         wording = f"Unknown entry type for weight of {shown}"
-        message = f"a weight must be a percentage, not {_described(node)}"
+        message = f"a weight must be a percentage, not {_describe_node(node)}"
         return None, MappingFault(message=message, server_message=wording, span=node.span, hint=hint)
     number = value.removesuffix("%")
-    found = _ATOI.fullmatch(number)
-    if not found or len(found[1]) > 18:  # noqa: PLR2004 - beyond what strconv.Atoi takes, or far out of range
+    match = _ATOI.fullmatch(number)
+    if not match or len(match[1]) > 18:  # noqa: PLR2004 - beyond what strconv.Atoi takes, or far out of range
         wording = f"Invalid weight {go_quote(number)} for mapping destination"
         message = f"`{value}` is not a percentage"
         return None, MappingFault(message=message, server_message=wording, span=node.span, hint=hint)
     return int(number), None
 
 
-def _described(node: ConfNode) -> str:
+def _describe_node(node: ConfNode) -> str:
     if isinstance(node, ConfScalar):
         return {"boolean": "a boolean", "integer": "a number", "float": "a number", "datetime": "a date"}.get(
             node.kind.value, "text"

@@ -47,19 +47,19 @@ def entry(conf: ConfMap | None, *names: str) -> ConfEntry | None:
     """The entry that the server takes for the option with any of *names*, in any mixture of cases."""
     if conf is None:
         return None
-    return next((one for one in reversed(conf.entries) if one.key.lower() in names), None)
+    return next((candidate for candidate in reversed(conf.entries) if candidate.key.lower() in names), None)
 
 
 def option(conf: ConfMap | None, *names: str) -> ConfValue | None:
     """The value of an option."""
-    found = entry(conf, *names)
-    return value_of(found.value, found.key_span) if found else None
+    named = entry(conf, *names)
+    return value_of(named.value, named.key_span) if named else None
 
 
 def table(conf: ConfMap | None, *names: str) -> ConfMap | None:
     """The value of an option that is a map."""
-    found = entry(conf, *names)
-    return found.value if found and isinstance(found.value, ConfMap) else None
+    named = entry(conf, *names)
+    return named.value if named and isinstance(named.value, ConfMap) else None
 
 
 def several(node: ConfNode | None) -> tuple[ConfValue, ...]:

@@ -62,7 +62,7 @@ def server_conf(
     """
     blocks_of = _Blocks(document, file, cache)
     root = document.root
-    is_fragment = not any(one.key.lower() in _SERVER_OPTIONS for one in root.entries)
+    is_fragment = not any(top.key.lower() in _SERVER_OPTIONS for top in root.entries)
     gateway = entry(root, "gateway")
     jetstream = entry(root, "jetstream")
     accounts = tuple(_accounts(root, blocks_of))
@@ -104,20 +104,20 @@ class _Blocks:
 
     def all(self, conf: ConfMap, account: str | None) -> tuple[MappingsBlock, ...]:
         """Every block that the server reads: the last of each key, and `mappings` and `maps` are two keys."""
-        return tuple(self(one, account) for one in conf.effective() if one.key.lower() in _MAPPINGS)
+        return tuple(self(entry, account) for entry in conf.effective() if entry.key.lower() in _MAPPINGS)
 
 
 def _accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
     accounts = table(root, "accounts")
-    for one in accounts.effective() if accounts else ():
-        if isinstance(one.value, ConfMap):
+    for account in accounts.effective() if accounts else ():
+        if isinstance(account.value, ConfMap):
             yield AccountConf(
-                name=one.key,
-                span=one.span,
-                key_span=one.key_span,
-                conf=one.value,
-                users=tuple(_users(one.value, one.key)),
-                mappings=blocks_of.all(one.value, one.key),
+                name=account.key,
+                span=account.span,
+                key_span=account.key_span,
+                conf=account.value,
+                users=tuple(_users(account.value, account.key)),
+                mappings=blocks_of.all(account.value, account.key),
             )
 
 
@@ -144,12 +144,12 @@ def _users(conf: ConfMap | None, account: str | None) -> Iterator[UserConf]:
 
 
 def _permission(conf: ConfMap | None, *names: str) -> Permission | None:
-    found = entry(conf, *names)
-    if found is None:
+    written = entry(conf, *names)
+    if written is None:
         return None
-    if not isinstance(found.value, ConfMap):
-        return Permission(allow=several(found.value))
-    allow, deny = entry(found.value, "allow"), entry(found.value, "deny")
+    if not isinstance(written.value, ConfMap):
+        return Permission(allow=several(written.value))
+    allow, deny = entry(written.value, "allow"), entry(written.value, "deny")
     return Permission(allow=several(allow.value) if allow else None, deny=several(deny.value) if deny else ())
 
 
@@ -168,8 +168,8 @@ def _gateway(found: ConfEntry) -> GatewayConf | None:
 
 
 def _urls(conf: ConfMap) -> tuple[ConfValue, ...]:
-    found = entry(conf, "url", "urls")
-    return several(found.value) if found else ()
+    urls = entry(conf, "url", "urls")
+    return several(urls.value) if urls else ()
 
 
 def _jetstream(found: ConfEntry) -> JetStreamConf:
@@ -206,11 +206,11 @@ def _listeners(root: ConfMap) -> Iterator[Listener]:
     yield client
     for block, *names in (("http", "http", "http_port", "monitor_port"), ("https", "https", "https_port")):
         # Several names of one option: one of them counts.
-        found = option(root, *names)
-        if found is not None:
-            address, port = _address(found)
+        address_option = option(root, *names)
+        if address_option is not None:
+            address, port = _address(address_option)
             # The monitoring port listens where the clients do, if it names no host.
-            yield Listener(block=block, host=address or client.host, port=port, span=found.span)
+            yield Listener(block=block, host=address or client.host, port=port, span=address_option.span)
     for name in _BLOCKS:
         listener = _listener(name, table(root, name))
         if listener is not None:
@@ -222,11 +222,16 @@ def _listener(block: str, conf: ConfMap | None) -> Listener | None:
     if listen is not None:
         host, port = _address(listen)
         return Listener(block=block, host=host, port=port, span=listen.span)
-    found, named = option(conf, "port"), option(conf, "host", "net", "addr")
-    if found is None:
+    port_option, host_option = option(conf, "port"), option(conf, "host", "net", "addr")
+    if port_option is None:
         return None
-    port = found.value if isinstance(found.value, int) else None
-    return Listener(block=block, host=(named.text or "") if named else "", port=port, span=(named or found).span)
+    port = port_option.value if isinstance(port_option.value, int) else None
+    return Listener(
+        block=block,
+        host=(host_option.text or "") if host_option else "",
+        port=port,
+        span=(host_option or port_option).span,
+    )
 
 
 def _address(listen: ConfValue) -> tuple[str, int | None]:
@@ -245,10 +250,10 @@ def distinct_blocks(servers: Iterable[ServerConf]) -> tuple[MappingsBlock, ...]:
 
     Where one of them includes it inside an account, that account is the one it is for.
     """
-    found: dict[Span, MappingsBlock] = {}
+    blocks: dict[Span, MappingsBlock] = {}
     for server in servers:
         for one in server.mappings:
-            known = found.get(one.key_span)
-            if known is None or (known.account is None and one.account is not None):
-                found[one.key_span] = one
-    return tuple(sorted(found.values(), key=lambda block: block.key_span))
+            earlier = blocks.get(one.key_span)
+            if earlier is None or (earlier.account is None and one.account is not None):
+                blocks[one.key_span] = one
+    return tuple(sorted(blocks.values(), key=lambda block: block.key_span))

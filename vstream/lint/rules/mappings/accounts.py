@@ -39,8 +39,8 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
             continue
         named = next((name for name in server.included if "mapping" in name.rpartition("/")[2].lower()), None)
         if with_block or named:
-            other = with_block[0].file if with_block else None
-            because = f"`{other}` has one" if other else f"`{named}` is included and has none"
+            other_file = with_block[0].file if with_block else None
+            because = f"`{other_file}` has one" if other_file else f"`{named}` is included and has none"
             yield Violation(
                 at=_accounts_key(server),
                 message=f"there is no `mappings` block here, and {because}: a reload without it keeps the old rules",
@@ -49,7 +49,7 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _accounts_key(server: ServerConf) -> Span:
-    return next(one.key_span for one in server.root.entries if one.key.lower() == "accounts")
+    return next(entry.key_span for entry in server.root.entries if entry.key.lower() == "accounts")
 
 
 @rule("VS354", "mappings-of-nobody", Severity.WARNING)
@@ -99,15 +99,15 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Violation]:
     for server in workspace.servers:
         for conf in (server.root, *(account.conf for account in server.accounts)):
             written: dict[str, ConfEntry] = {}
-            for one in conf.entries:
-                if one.key.lower() not in _MAPPINGS:
+            for entry in conf.entries:
+                if entry.key.lower() not in _MAPPINGS:
                     continue
-                earlier = written.get(one.key)
-                written[one.key] = one
-                if earlier is not None and one.key_span not in seen:
-                    seen.add(one.key_span)
+                earlier = written.get(entry.key)
+                written[entry.key] = entry
+                if earlier is not None and entry.key_span not in seen:
+                    seen.add(entry.key_span)
                     yield Violation(
-                        at=one.key_span,
+                        at=entry.key_span,
                         message="this block replaces an earlier one: blocks are not merged",
                         hint="put all rules of an account into one block",
                         related=(Related(span=earlier.key_span, message="this block has no effect"),),

@@ -124,9 +124,9 @@ class Request(NamedTuple):
         """The operations whose stream it leaves open."""
         count = len(self.tokens)
         return tuple(
-            one
-            for one in self.operations
-            if one.stream is not None and (one.stream >= count or _is_open(self.tokens[one.stream]))
+            operation
+            for operation in self.operations
+            if operation.stream is not None and (operation.stream >= count or _is_open(self.tokens[operation.stream]))
         )
 
 
@@ -199,11 +199,13 @@ def _splits(token: str) -> bool:
 def _meaning(shape: tuple[str, ...]) -> Meaning:
     subject = SEPARATOR.join(shape)
     is_broken = "" in shape or FULL_WILDCARD in shape[:-1]
-    found = () if is_broken else tuple(one for one in OPERATIONS if overlaps(subject, one.pattern))
+    operations = (
+        () if is_broken else tuple(operation for operation in OPERATIONS if overlaps(subject, operation.pattern))
+    )
     return Meaning(
-        operations=found,
-        names=frozenset(one.name for one in found),
-        slots=tuple(sorted({one.stream for one in found if one.stream is not None})),
+        operations=operations,
+        names=frozenset(operation.name for operation in operations),
+        slots=tuple(sorted({operation.stream for operation in operations if operation.stream is not None})),
     )
 
 

@@ -48,16 +48,16 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
         names = _Names.of(workspace, block)
         for entry in view(block).entries:
             named = entry.clusters
-            for one in entry.destinations:
-                name = one.model.cluster
-                if name is None or one.cluster is None or name not in names.unknown:
+            for destination in entry.destinations:
+                name = destination.model.cluster
+                if name is None or destination.cluster is None or name not in names.unknown:
                     continue
                 meant = names.unknown[name]
                 yield Violation(
-                    at=one.cluster.span,
+                    at=destination.cluster.span,
                     message=f"no {names.origin} is called `{name}`: messages keep their subject there",
-                    hint=f"did you mean `{meant}`?" if meant else f"the clusters are {_listed(names.known)}",
-                    fix=(Edit(span=one.cluster.span, text=f'"{meant}"'),)
+                    hint=f"did you mean `{meant}`?" if meant else f"the clusters are {_list_names(names.known)}",
+                    fix=(Edit(span=destination.cluster.span, text=f'"{meant}"'),)
                     if meant and meant.lower() == name.lower() and meant not in named
                     else (),
                 )
@@ -74,18 +74,18 @@ class _Names:
     @classmethod
     def of(cls, workspace: Workspace, block: MappingsBlock) -> _Names:
         used = Counter(name for entry in view(block).entries for name in entry.clusters)
-        known = workspace.cluster_names
+        clusters = workspace.cluster_names
         # A server that names no gateways knows its own cluster only.
         complete = workspace.topology is not None or any(
-            one.gateway and one.gateway.remotes for one in workspace.servers
+            server.gateway and server.gateway.remotes for server in workspace.servers
         )
-        if known and complete:
-            close = {name: _closest(name, known) for name in used if name not in known}
-            return cls(known, close, "region's cluster" if workspace.topology else "cluster of these servers")
-        if known:
-            close = {name: _closest(name, known) for name in used if name not in known}
+        if clusters and complete:
+            close = {name: _closest(name, clusters) for name in used if name not in clusters}
+            return cls(clusters, close, "region's cluster" if workspace.topology else "cluster of these servers")
+        if clusters:
+            close = {name: _closest(name, clusters) for name in used if name not in clusters}
             same = {name: meant for name, meant in close.items() if meant and meant.lower() == name.lower()}
-            return cls(known, same, "cluster of these servers")
+            return cls(clusters, same, "cluster of these servers")
         return cls(tuple(used), _odd_ones(block, used), "cluster of the other rules")
 
 
@@ -106,18 +106,18 @@ def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]
 
 def _swapped_letters(first: frozenset[str], second: frozenset[str]) -> dict[str, str | None]:
     """Of two rules that agree but for one name each: the second name, if it has the letters of the first."""
-    (rest, *more), (odd, *others) = sorted(first - second) or [""], sorted(second - first) or [""]
-    if more or others or not first & second or rest == odd:
+    (rest, *more), (odd, *rest_of_second) = sorted(first - second) or [""], sorted(second - first) or [""]
+    if more or rest_of_second or not first & second or rest == odd:
         return {}
     return {odd: rest} if sorted(rest.lower()) == sorted(odd.lower()) else {}
 
 
 def _closest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
-    folded = next((one for one in known if one.lower() == name.lower()), None)
+    folded = next((candidate for candidate in known if candidate.lower() == name.lower()), None)
     return folded or next(iter(get_close_matches(name, known, n=1)), None)
 
 
-def _listed(names: tuple[str, ...] | list[str]) -> str:
+def _list_names(names: tuple[str, ...] | list[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + more
 
@@ -137,25 +137,25 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
     with its set of clusters with the others of its block.
     """
     for block in workspace.blocks:
-        meant = {name: other for name, other in _Names.of(workspace, block).unknown.items() if other}
+        meant = {name: meaning for name, meaning in _Names.of(workspace, block).unknown.items() if meaning}
         scoped = {
             entry.source: frozenset(meant.get(name, name) for name in entry.clusters) if meant else entry.clusters
             for entry in view(block).entries
             if entry.clusters and not has_default(entry)
         }
-        wanted = _by_others(block, scoped)
+        expected_clusters = _by_others(block, scoped)
         for source, clusters in _by_servers(workspace, block, scoped).items():
-            wanted[source] = wanted.get(source, frozenset()) | clusters
-        wanted.update(_by_topology(workspace, block))
+            expected_clusters[source] = expected_clusters.get(source, frozenset()) | clusters
+        expected_clusters.update(_by_topology(workspace, block))
         for entry in view(block).entries:
-            expected = wanted.get(entry.source)
+            expected = expected_clusters.get(entry.source)
             if expected is None or entry.source not in scoped:
                 continue
             missing = sorted(expected - scoped[entry.source])
             if missing:
                 yield Violation(
                     at=entry.key_span,
-                    message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing) > 1)} {_listed(missing)}: "
+                    message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing) > 1)} {_list_names(missing)}: "
                     "it stays unmapped there",
                     hint="add one for each cluster, or one without a cluster for all the others",
                 )
@@ -169,26 +169,26 @@ def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozen
     clusters = {region.name: region.cluster for region in topology.regions}
     # What has an origin is not mapped at all.
     mapped = [stream for stream in topology.streams if not stream.consistency.has_origin]
-    wanted = {stream.name: frozenset(clusters[region] for region in stream.regions) for stream in mapped}
-    found: dict[str, frozenset[str]] = {}
-    for one in view(block).api:
-        for name in one.request.streams & wanted.keys():
-            found[one.entry.source] = wanted[name]
+    clusters_of = {stream.name: frozenset(clusters[region] for region in stream.regions) for stream in mapped}
+    expected: dict[str, frozenset[str]] = {}
+    for api_rule in view(block).api:
+        for name in api_rule.request.streams & clusters_of.keys():
+            expected[api_rule.entry.source] = clusters_of[name]
     trie, entries = sources(block)
     for stream in mapped:
         for subject in stream.subjects:
             for number in trie.overlapping(subject):
-                found[entries[number].source] = wanted[stream.name]
-    return found
+                expected[entries[number].source] = clusters_of[stream.name]
+    return expected
 
 
 def _by_servers(
     workspace: Workspace, block: MappingsBlock, scoped: Mapping[str, frozenset[str]]
 ) -> dict[str, frozenset[str]]:
     """Each rule for several clusters that leaves out the one of a server which reads it: that cluster is wanted too."""
-    wanted: dict[str, frozenset[str]] = {}
+    expected: dict[str, frozenset[str]] = {}
     if workspace.topology is not None:
-        return wanted
+        return expected
     readers = {
         name.text
         for server in whole(workspace)
@@ -199,40 +199,40 @@ def _by_servers(
     elsewhere = _mapped_elsewhere(workspace, block)
     for source, own in scoped.items():
         # A stream need not be in every region: the rules of other servers say whether this one is.
-        wanted[source] = own | (readers & elsewhere.get(source, set()))
-    return wanted
+        expected[source] = own | (readers & elsewhere.get(source, set()))
+    return expected
 
 
 def _mapped_elsewhere(workspace: Workspace, block: MappingsBlock) -> dict[str, set[str]]:
     """The clusters for which the other blocks have a rule, by its source."""
     clusters: dict[str, set[str]] = {}
-    for other in workspace.blocks:
-        if other is not block:
-            for entry in other.entries:
+    for other_block in workspace.blocks:
+        if other_block is not block:
+            for entry in other_block.entries:
                 clusters.setdefault(entry.source, set()).update(entry.clusters)
     return clusters
 
 
 def _by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     """The clusters that the rules for the same virtual name have, and most rules where one stands alone."""
-    found: dict[str, frozenset[str]] = {}
+    expected: dict[str, frozenset[str]] = {}
     how_many = Counter(scoped.values())
-    usual = max(how_many, key=lambda one: (how_many[one], sorted(one)), default=frozenset[str]())
+    usual = max(how_many, key=lambda api_rule: (how_many[api_rule], sorted(api_rule)), default=frozenset[str]())
     if len(scoped) == _PAIR:
         # Of two rules, the one with fewer clusters is the one where somebody forgot one.
         usual = frozenset[str]().union(*scoped.values())
-        found.update({source: usual for source, own in scoped.items() if own < usual and usual in how_many})
+        expected.update({source: usual for source, own in scoped.items() if own < usual and usual in how_many})
     elif how_many[usual] >= _ENOUGH_RULES:
-        found.update({source: usual for source, own in scoped.items() if how_many[own] == 1 and own < usual})
+        expected.update({source: usual for source, own in scoped.items() if how_many[own] == 1 and own < usual})
     groups: defaultdict[str, list[str]] = defaultdict(list)
-    for one in view(block).api:
-        for name in one.request.streams:
-            if one.entry.source in scoped:
-                groups[name].append(one.entry.source)
+    for api_rule in view(block).api:
+        for name in api_rule.request.streams:
+            if api_rule.entry.source in scoped:
+                groups[name].append(api_rule.entry.source)
     for members in groups.values():
         everywhere = frozenset[str]().union(*(scoped[source] for source in members))
-        found.update(dict.fromkeys(members, everywhere))
-    return found
+        expected.update(dict.fromkeys(members, everywhere))
+    return expected
 
 
 @rule("VS317", "stream-not-mapped", Severity.ERROR)
@@ -284,15 +284,15 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
         own = cluster(server)
         for block in server.mappings if own and own.text in groups else ():
             assert own is not None
-            earlier, other = first.setdefault((groups[own.text or ""], block.account), (server, block))
-            if other.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
+            earlier, earlier_block = first.setdefault((groups[own.text or ""], block.account), (server, block))
+            if earlier_block.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
                 is_same = own.text == getattr(cluster(earlier), "text", None)
-                findings += _differences(block, other, is_same_cluster=is_same)
+                findings += _differences(block, earlier_block, is_same_cluster=is_same)
     yield from {finding.at: finding for finding in findings[:_MOST]}.values()
 
 
 def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
-    here, there = ({entry.source: entry for entry in view(one).entries} for one in (block, other))
+    here, there = ({entry.source: entry for entry in view(either).entries} for either in (block, other))
     missing = [source for source in there if source not in here]
     if missing:
         yield Violation(

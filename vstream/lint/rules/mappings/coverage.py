@@ -78,13 +78,13 @@ class _Virtual:
 
     def lacks(self, needs: Sequence[_Need]) -> list[tuple[_Need, bool]]:
         """The forms that no rule matches in full, each with whether a rule matches some of it."""
-        mapped = [effective_source(one.request.subject) for one in self.rules]
-        found = []
+        mapped = [effective_source(api_rule.request.subject) for api_rule in self.rules]
+        lacking = []
         for need in needs:
             subject = api.PREFIX + need.form.replace("<V>", self.name)
             if not any(is_subset(subject, source) for source in mapped):
-                found.append((need, any(overlaps(subject, source) for source in mapped)))
-        return found
+                lacking.append((need, any(overlaps(subject, source) for source in mapped)))
+        return lacking
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
@@ -97,14 +97,14 @@ def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     """
     by_name: defaultdict[str, list[ApiRule]] = defaultdict(list)
     renamed: set[str] = set()
-    for one in view(block).api:
-        for name in one.request.streams:
-            by_name[name].append(one)
-        renamed |= one.renames
+    for api_rule in view(block).api:
+        for name in api_rule.request.streams:
+            by_name[name].append(api_rule)
+        renamed |= api_rule.renames
     return tuple(
         _Virtual(name, rules)
         for name, rules in by_name.items()
-        if name in renamed and frozenset[str]().union(*(one.request.names for one in rules)) > _LOOKUP
+        if name in renamed and frozenset[str]().union(*(api_rule.request.names for api_rule in rules)) > _LOOKUP
     )
 
 
@@ -137,8 +137,8 @@ def direct_get_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     later). The read streams need `allow_direct` as well.
     """
     for block in workspace.blocks:
-        for one in _virtuals(block):
-            yield from _missing(one, _DIRECT, "Direct Get")
+        for virtual in _virtuals(block):
+            yield from _missing(virtual, _DIRECT, "Direct Get")
 
 
 @rule("VS341", "consumer-creation-not-mapped", Severity.WARNING)
@@ -155,8 +155,8 @@ def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     later).
     """
     for block in workspace.blocks:
-        for one in _virtuals(block):
-            yield from _missing(one, _CREATE, "consumer creation")
+        for virtual in _virtuals(block):
+            yield from _missing(virtual, _CREATE, "consumer creation")
 
 
 @rule("VS342", "request-not-mapped", Severity.WARNING)
@@ -175,8 +175,8 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     name first, as the nats CLI does.
     """
     for block in workspace.blocks:
-        for one in _virtuals(block):
-            yield from _missing(one, _OTHERS, "part of the API")
+        for virtual in _virtuals(block):
+            yield from _missing(virtual, _OTHERS, "part of the API")
 
 
 @rule("VS343", "creation-by-virtual-name", Severity.NOTE)
@@ -201,10 +201,12 @@ def creation_by_virtual_name(workspace: Workspace) -> Iterator[Violation]:
     creating = {"CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE"}
     for block in workspace.blocks:
         renaming = [
-            one for one in view(block).api if one.renames and any(creating & target.names for _, target in one.targets)
+            api_rule
+            for api_rule in view(block).api
+            if api_rule.renames and any(creating & target.names for _, target in api_rule.targets)
         ]
         if renaming:
-            names = sorted(frozenset[str]().union(*(one.renames for one in renaming)))
+            names = sorted(frozenset[str]().union(*(api_rule.renames for api_rule in renaming)))
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
             yield Violation(
                 at=renaming[0].entry.key_span,

@@ -108,10 +108,10 @@ def literal_function(workspace: Workspace) -> Iterator[Violation]:
                     message=f"`{token}` is plain text in a source: only messages with these braces match",
                     hint="write `*` for any one token",
                 )
-            for one in entry.destinations:
-                for token in _literal_calls(one.model.subject, is_source=False):
+            for written_destination in entry.destinations:
+                for token in _literal_calls(written_destination.model.subject, is_source=False):
                     yield Violation(
-                        at=place(one),
+                        at=place(written_destination),
                         message=f"`{token}` is plain text: a function is replaced only if it is a whole token",
                         hint="give the function a token of its own, between dots",
                     )
@@ -141,13 +141,13 @@ def function_too_new(workspace: Workspace) -> Iterator[Violation]:
     is_stated = workspace.stated_version is not None
     for block in workspace.blocks:
         for entry in view(block).accepted:
-            for one in entry.destinations:
-                transform = _transform(entry, one.model.subject)
+            for written_destination in entry.destinations:
+                transform = _transform(entry, written_destination.model.subject)
                 if transform is not None and transform.since[:2] > oldest:
                     since = f"{transform.since[0]}.{transform.since[1]}"
                     yield Violation(
-                        at=place(one),
-                        message=f"`{one.model.subject}` needs nats-server {since}"
+                        at=place(written_destination),
+                        message=f"`{written_destination.model.subject}` needs nats-server {since}"
                         + (f", and the oldest is {oldest[0]}.{oldest[1]}" if is_stated else ""),
                         hint=f"state a newer server version if all servers are at least {since}, "
                         "or use `partition` with wildcards",
@@ -159,8 +159,8 @@ def _transform(entry: MappingEntry, destination: str) -> SubjectTransform | None
     calls = destination.count("{{")
     if not calls or (calls == destination.count("{{wildcard(") and PARTIAL_WILDCARD in entry.source):
         return None  # `wildcard` is as old as clusters in mappings, and by far the most frequent.
-    found = SubjectTransform.parse(entry.source, destination)
-    return found if isinstance(found, SubjectTransform) else None
+    parsed = SubjectTransform.parse(entry.source, destination)
+    return parsed if isinstance(parsed, SubjectTransform) else None
 
 
 @rule("VS310", "duplicate-destination", Severity.ERROR)

@@ -59,13 +59,13 @@ def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
 
 def _over_leaves(workspace: Workspace) -> dict[object, set[str]]:
     """Where blocks begin whose messages cross leaf nodes, each with the sides on which its servers are."""
-    found: dict[object, set[str]] = {}
+    sides_of: dict[object, set[str]] = {}
     for server in workspace.servers:
         for block in server.mappings:
             sides = set(_sides(server, block.account))
             if sides:
-                found.setdefault(block.key_span, set()).update(sides)
-    return found
+                sides_of.setdefault(block.key_span, set()).update(sides)
+    return sides_of
 
 
 def _sides(server: ServerConf, account: str | None) -> Iterator[str]:
@@ -79,28 +79,28 @@ def _sides(server: ServerConf, account: str | None) -> Iterator[str]:
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
 def _inside(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDestination, MappingEntry], ...]:
     """Destinations that rules take, each with its entry and the first rule that takes it and changes it."""
-    found: list[tuple[MappingEntry, MappingDestination, MappingEntry]] = []
+    inside: list[tuple[MappingEntry, MappingDestination, MappingEntry]] = []
     trie, entries = sources(block)
-    taken: dict[str, MappingEntry | None] = {}
+    takers: dict[str, MappingEntry | None] = {}
     open_ones = 0
     for entry in entries:
-        for one in entry.destinations:
-            subject = pattern(one.model.subject)
-            if subject is None or subject == entry.source or not one.model.weight or entry.source == OWN_API:
+        for destination in entry.destinations:
+            subject = pattern(destination.model.subject)
+            if subject is None or subject == entry.source or not destination.model.weight or entry.source == OWN_API:
                 continue
-            if subject not in taken:
+            if subject not in takers:
                 open_ones += subject.startswith(PARTIAL_WILDCARD)
                 numbers = trie.overlapping(subject) if open_ones <= _ENOUGH_OPEN else []
-                taken[subject] = next((entries[number] for number in numbers if _changes(entries[number])), None)
-            other = taken[subject]
-            if other is not None:
-                found.append((entry, one, other))
-                if len(found) == MANY:
-                    return tuple(found)
+                takers[subject] = next((entries[number] for number in numbers if _changes(entries[number])), None)
+            taker = takers[subject]
+            if taker is not None:
+                inside.append((entry, destination, taker))
+                if len(inside) == MANY:
+                    return tuple(inside)
                 break
-    return tuple(found)
+    return tuple(inside)
 
 
 def _changes(entry: MappingEntry) -> bool:
     """Whether a message that *entry* takes can get another subject."""
-    return any(one.model.subject != entry.source for one in entry.destinations)
+    return any(destination.model.subject != entry.source for destination in entry.destinations)

@@ -69,14 +69,14 @@ def view(block: MappingsBlock) -> View:
     everything: list[tuple[MappingDestination, Request]] = []
     for entry in entries:
         request = api.read(entry.source)
-        read = [(one, api.read(one.model.subject)) for one in entry.destinations]
-        targets = [(one, target) for one, target in read if target is not None]
+        read = [(destination, api.read(destination.model.subject)) for destination in entry.destinations]
+        targets = [(destination, target) for destination, target in read if target is not None]
         everything += targets
         if request is not None:
             rules.append(ApiRule(entry, request, tuple(targets)))
     return View(
         entries=entries,
-        accepted=tuple(one for one in entries if one.source not in refused),
+        accepted=tuple(destination for destination in entries if destination.source not in refused),
         faulty=faulty,
         api=tuple(rules),
         targets=tuple(everything),
@@ -93,13 +93,13 @@ def sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
 def written(block: MappingsBlock) -> Mapping[int, MappingDestination]:
     """The destinations of *block* by the identity of their models."""
-    return {id(one.model): one for entry in block.entries for one in entry.destinations}
+    return {id(destination.model): destination for entry in block.entries for destination in entry.destinations}
 
 
 def place_of(block: MappingsBlock, error: MappingError) -> Span:
     """Where *error* was written: at a destination, else at the source of its rule."""
-    one = written(block).get(id(error.destination))
-    return place(one) if one else block.entry(error.mapping).key_span
+    destination = written(block).get(id(error.destination))
+    return place(destination) if destination else block.entry(error.mapping).key_span
 
 
 def place(destination: MappingDestination) -> Span:
@@ -127,15 +127,15 @@ def pattern(destination: str) -> str | None:
 def weights(entry: MappingEntry) -> Mapping[str, int]:
     """The sum of weights by cluster, "" for destinations without one."""
     totals: dict[str, int] = {}
-    for one in entry.destinations:
-        cluster = one.model.cluster or ""
-        totals[cluster] = totals.get(cluster, 0) + one.model.weight
+    for destination in entry.destinations:
+        cluster = destination.model.cluster or ""
+        totals[cluster] = totals.get(cluster, 0) + destination.model.weight
     return totals
 
 
 def has_default(entry: MappingEntry) -> bool:
     """Whether *entry* says what happens at clusters that it does not name."""
-    return any(one.model.cluster is None for one in entry.destinations)
+    return any(destination.model.cluster is None for destination in entry.destinations)
 
 
 def with_server(message: str, wording: str) -> str:

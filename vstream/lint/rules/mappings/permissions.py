@@ -44,10 +44,12 @@ def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Violation
     versions). A deny that keeps clients away from physical subjects forbids the
     virtual stream, too.
     """
-    known = {block.key_span: block for block in workspace.blocks}
+    block_at = {block.key_span: block for block in workspace.blocks}
     seen: set[Span] = set()
     for server in workspace.servers:
-        blocks = {one.account or _GLOBAL: known.get(one.key_span, one) for one in server.mappings}
+        blocks = {
+            own_block.account or _GLOBAL: block_at.get(own_block.key_span, own_block) for own_block in server.mappings
+        }
         cluster = server.cluster_name.text if server.cluster_name else None
         for user in server.users:
             block = blocks.get(user.account or _GLOBAL)
@@ -66,17 +68,17 @@ def _refusals(
     allowed = None if publish.allow is None else _patterns(publish.allow)
     denied = _patterns(publish.deny)
     lost = _not_allowed(block, cluster, allowed) if allowed else {}
-    refused = _denied(block, cluster, allowed, denied) if denied else {}
-    for one in publish.allow or ():
-        if one.text and one.text in lost:
-            why = f"user `{user.name}` may publish to `{one.text}`, but not to what becomes of it"
-            hint = f"allow `{pattern(lost[one.text][1].model.subject)}` too"
-            yield _finding(one, lost[one.text], why, hint), one.span
-    for one in publish.deny:
-        if one.text and one.text in refused:
-            why = f"`deny` of `{one.text}` forbids user `{user.name}` to publish to `{refused[one.text][0].source}`"
+    refused = _refusals_of_deny(block, cluster, allowed, denied) if denied else {}
+    for allowed_value in publish.allow or ():
+        if allowed_value.text and allowed_value.text in lost:
+            why = f"user `{user.name}` may publish to `{allowed_value.text}`, but not to what becomes of it"
+            hint = f"allow `{pattern(lost[allowed_value.text][1].model.subject)}` too"
+            yield _finding(allowed_value, lost[allowed_value.text], why, hint), allowed_value.span
+    for allowed_value in publish.deny:
+        if allowed_value.text and allowed_value.text in refused:
+            why = f"`deny` of `{allowed_value.text}` forbids user `{user.name}` to publish to `{refused[allowed_value.text][0].source}`"
             hint = "remove it: the server cannot tell a mapped publish from one that names the physical subject"
-            yield _finding(one, refused[one.text], why, hint), one.span
+            yield _finding(allowed_value, refused[allowed_value.text], why, hint), allowed_value.span
 
 
 def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Violation:
@@ -90,7 +92,7 @@ def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Violation:
 
 
 def _patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
-    return tuple(one.text for one in written if one.text and is_valid(one.text))
+    return tuple(value.text for value in written if value.text and is_valid(value.text))
 
 
 # Many users have the same permissions, and each set of them may cost a walk over all rules.
@@ -98,44 +100,44 @@ def _patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
 def _not_allowed(block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...]) -> Mapping[str, Refusal]:
     """The allowed patterns under which a publish is mapped to what no pattern allows, each with the first such rule."""
     trie, entries = sources(block)
-    found: dict[str, Refusal] = {}
-    for one in dict.fromkeys(allowed):
-        for number in trie.overlapping(one):
+    refusals: dict[str, Refusal] = {}
+    for subject in dict.fromkeys(allowed):
+        for number in trie.overlapping(subject):
             if entries[number].source == OWN_API:
                 continue  # what a topology moves away from is asked for there, by vstream and nobody else
             target = next(
                 (target for target in entries[number].destinations if _is_lost(target, cluster, allowed)), None
             )
             if target is not None:
-                found[one] = (entries[number], target)
+                refusals[subject] = (entries[number], target)
                 break
-    return found
+    return refusals
 
 
 def _is_lost(target: MappingDestination, cluster: str | None, allowed: tuple[str, ...]) -> bool:
     result = pattern(target.model.subject)
     if result is None or not target.model.weight or not _applies(target, cluster):
         return False
-    return not any(overlaps(result, one) for one in allowed)
+    return not any(overlaps(result, allowed_subject) for allowed_subject in allowed)
 
 
 @lru_cache(maxsize=_AT_HAND)
-def _denied(
+def _refusals_of_deny(
     block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...] | None, denied: tuple[str, ...]
 ) -> Mapping[str, Refusal]:
     """The denied patterns that cover what a permitted publish is mapped to, each with the first such rule."""
     index, targets = _targets(block)
-    found: dict[str, Refusal] = {}
-    for one in dict.fromkeys(denied):
-        for number in index.overlapping(one):
+    refusals: dict[str, Refusal] = {}
+    for subject in dict.fromkeys(denied):
+        for number in index.overlapping(subject):
             entry, target = targets[number]
             source, result = effective_source(entry.source), pattern(target.model.subject)
-            may_publish = allowed is None or any(overlaps(source, other) for other in allowed)
-            is_meant = any(is_subset(source, other) for other in denied)
-            if may_publish and not is_meant and result and is_subset(result, one) and _applies(target, cluster):
-                found[one] = (entry, target)
+            may_publish = allowed is None or any(overlaps(source, allowed_subject) for allowed_subject in allowed)
+            is_meant = any(is_subset(source, allowed_subject) for allowed_subject in denied)
+            if may_publish and not is_meant and result and is_subset(result, subject) and _applies(target, cluster):
+                refusals[subject] = (entry, target)
                 break
-    return found
+    return refusals
 
 
 def _applies(one: MappingDestination, cluster: str | None) -> bool:
@@ -147,6 +149,12 @@ def _applies(one: MappingDestination, cluster: str | None) -> bool:
 def _targets(block: MappingsBlock) -> tuple[SubjectTrie, tuple[Refusal, ...]]:
     """The destinations of a block that are patterns, and an index of them."""
     _, entries = sources(block)
-    found = [(entry, one, pattern(one.model.subject)) for entry in entries for one in entry.destinations]
-    usable = [(entry, one, subject) for entry, one, subject in found if subject is not None]
-    return SubjectTrie(subject for _, _, subject in usable), tuple((entry, one) for entry, one, _ in usable)
+    targets = [
+        (entry, destination, pattern(destination.model.subject))
+        for entry in entries
+        for destination in entry.destinations
+    ]
+    usable = [(entry, destination, subject) for entry, destination, subject in targets if subject is not None]
+    return SubjectTrie(subject for _, _, subject in usable), tuple(
+        (entry, destination) for entry, destination, _ in usable
+    )

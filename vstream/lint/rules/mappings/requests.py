@@ -37,14 +37,15 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
     from 2.9 to 2.15, tokens after the stream's name included.
     """
     for block in workspace.blocks:
-        taken = {entry.source for entry in view(block).entries}
-        for one in view(block).api:
-            if not one.request.operations:
-                meant = api.suggestion(one.request)
+        mapped_sources = {entry.source for entry in view(block).entries}
+        for api_rule in view(block).api:
+            if not api_rule.request.operations:
+                meant = api.suggestion(api_rule.request)
                 yield Violation(
-                    at=one.entry.key_span,
-                    message=f"`{one.entry.source}` is no request that a server knows: the rule never matches",
-                    hint=f"did you mean `{meant}`?" + (" There is a rule for it already." if meant in taken else ""),
+                    at=api_rule.entry.key_span,
+                    message=f"`{api_rule.entry.source}` is no request that a server knows: the rule never matches",
+                    hint=f"did you mean `{meant}`?"
+                    + (" There is a rule for it already." if meant in mapped_sources else ""),
                 )
         for destination, target in view(block).targets:
             if not target.operations:
@@ -66,25 +67,27 @@ def request_becomes_another(workspace: Workspace) -> Iterator[Violation]:
     versions). `STREAM.MSG.GET` and `DIRECT.GET` are different requests, too.
     """
     for block in workspace.blocks:
-        for one in view(block).api:
-            for destination, target in one.targets:
-                if one.request.operations and target.operations and not one.request.names & target.names:
+        for api_rule in view(block).api:
+            for destination, target in api_rule.targets:
+                if api_rule.request.operations and target.operations and not api_rule.request.names & target.names:
                     yield Violation(
                         at=place(destination),
-                        message=f"{_named(one.request)} becomes {_named(target)}",
-                        hint=f"write `{_renamed(one.request, target)}`",
+                        message=f"{_name_requests(api_rule.request)} becomes {_name_requests(target)}",
+                        hint=f"write `{_with_target_stream(api_rule.request, target)}`",
                     )
 
 
-def _named(request: api.Request) -> str:
+def _name_requests(request: api.Request) -> str:
     return " or ".join(f"`{name}`" for name in sorted(request.names)[:2])
 
 
-def _renamed(request: api.Request, target: api.Request) -> str:
+def _with_target_stream(request: api.Request, target: api.Request) -> str:
     """The source as a destination, with the stream that the destination names."""
-    stream, other = min(request.streams, default=""), min(target.streams, default="")
+    stream, target_stream = min(request.streams, default=""), min(target.streams, default="")
     tokens = request.subject.split(SEPARATOR)
-    return with_placeholders(SEPARATOR.join(other if token == stream and other else token for token in tokens))
+    return with_placeholders(
+        SEPARATOR.join(target_stream if token == stream and target_stream else token for token in tokens)
+    )
 
 
 @rule("VS332", "request-not-in-every-version", Severity.NOTE)
@@ -102,18 +105,22 @@ def request_not_in_every_version(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.server_version
     is_stated = workspace.stated_version is not None
     for block in workspace.blocks:
-        for one in view(block).api:
-            known = one.request.operations
-            if not known:
+        for api_rule in view(block).api:
+            operations = api_rule.request.operations
+            if not operations:
                 continue
-            since = min(operation.since for operation in known)
+            since = min(operation.since for operation in operations)
             if is_stated and since > oldest:
                 when = f"came with nats-server {since[0]}.{since[1]}, and the oldest is {oldest[0]}.{oldest[1]}"
-            elif all(operation.until for operation in known):
+            elif all(operation.until for operation in operations):
                 when = "is gone since nats-server 2.14"
             else:
                 continue
-            yield Violation(at=one.entry.key_span, message=f"{_named(one.request)} {when}", hint="leave the rule out")
+            yield Violation(
+                at=api_rule.entry.key_span,
+                message=f"{_name_requests(api_rule.request)} {when}",
+                hint="leave the rule out",
+            )
 
 
 @rule("VS333", "stream-management-mapped", Severity.ERROR)
@@ -127,15 +134,15 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
     error 10056 (server/jetstream_api.go, jsStreamCreateRequest; all versions).
     """
     for block in workspace.blocks:
-        for one in view(block).api:
-            caught = _caught(one, NEVER)
-            if caught and one.renames:
+        for api_rule in view(block).api:
+            caught = _caught(api_rule, NEVER)
+            if caught and api_rule.renames:
                 yield Violation(
-                    at=one.entry.key_span,
-                    message=f"`{one.entry.source}` catches {_listed(caught)}: "
-                    f"clients would manage a physical stream under the name `{min(one.renames)}`",
+                    at=api_rule.entry.key_span,
+                    message=f"`{api_rule.entry.source}` catches {_listed(caught)}: "
+                    f"clients would manage a physical stream under the name `{min(api_rule.renames)}`",
                     hint="name the requests that are meant instead of `*`"
-                    if len(one.request.names) > 1
+                    if len(api_rule.request.names) > 1
                     else "remove the rule: streams are managed under their own names",
                 )
 
@@ -152,12 +159,12 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
     jsMsgDeleteRequest; all versions).
     """
     for block in workspace.blocks:
-        for one in view(block).api:
-            caught = _caught(one, _DIVERGING)
-            if caught and one.renames and not _caught(one, NEVER):
+        for api_rule in view(block).api:
+            caught = _caught(api_rule, _DIVERGING)
+            if caught and api_rule.renames and not _caught(api_rule, NEVER):
                 yield Violation(
-                    at=one.entry.key_span,
-                    message=f"{_listed(caught)} of `{min(one.renames)}` changes the read stream of one region only: "
+                    at=api_rule.entry.key_span,
+                    message=f"{_listed(caught)} of `{min(api_rule.renames)}` changes the read stream of one region only: "
                     "the regions diverge for good",
                     hint="remove the rule, and delete by a message that is stored, such as a KV delete marker",
                 )
@@ -187,13 +194,13 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for entry in view(block).entries:
-            prefix = next((one for one in _REPLIES if entry.source.startswith(one)), None)
+            prefix = next((reply for reply in _REPLIES if entry.source.startswith(reply)), None)
             stream = entry.source.split(SEPARATOR)[_SHORTEST_REPLY - 1 : _SHORTEST_REPLY] if prefix else []
             if prefix is None or not stream or effective_source(stream[0])[:1] in ("*", ">"):
                 continue
             if any(
-                one.model.subject.startswith(prefix) and not one.model.subject.startswith(f"{prefix}{stream[0]}.")
-                for one in entry.destinations
+                reply.model.subject.startswith(prefix) and not reply.model.subject.startswith(f"{prefix}{stream[0]}.")
+                for reply in entry.destinations
             ):
                 yield Violation(
                     at=entry.key_span,
@@ -215,14 +222,14 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
     versions). With two `*` in a row any name is.
     """
     for block in workspace.blocks:
-        for one in view(block).api:
-            names = one.request.streams
-            stray = sorted({operation.name for operation in one.request.catches_all_streams}) if names else []
+        for api_rule in view(block).api:
+            names = api_rule.request.streams
+            stray = sorted({operation.name for operation in api_rule.request.catches_all_streams}) if names else []
             if stray:
                 name = min(names)
                 yield Violation(
-                    at=one.entry.key_span,
-                    message=f"`{one.entry.source}` also matches {_listed(stray[:3])} of every other stream",
+                    at=api_rule.entry.key_span,
+                    message=f"`{api_rule.entry.source}` also matches {_listed(stray[:3])} of every other stream",
                     hint=f"`{name}` is a word of the API: give the virtual stream another name"
                     if name in RESERVED_NAMES
                     else "name the requests that are meant instead of `*`",
@@ -252,13 +259,15 @@ def system_subjects_mapped(workspace: Workspace) -> Iterator[Violation]:
         is_handled_elsewhere = _reaches_other_accounts(workspace, block)
         for entry in view(block).accepted:
             source = effective_source(entry.source)
-            for probe, what, effect in _PROBES:
+            for probe, subjects, effect in _PROBES:
                 if probe.startswith("$JS") and is_handled_elsewhere:
                     continue
-                if matches(probe, source) and any(one.model.subject != entry.source for one in entry.destinations):
+                if matches(probe, source) and any(
+                    destination.model.subject != entry.source for destination in entry.destinations
+                ):
                     yield Violation(
                         at=entry.key_span,
-                        message=f"`{entry.source}` maps {what}, which `{probe.partition('.')[0]}` subjects are: {effect}",
+                        message=f"`{entry.source}` maps {subjects}, which `{probe.partition('.')[0]}` subjects are: {effect}",
                         hint="map only the subjects of your own streams, such as `orders.>`",
                     )
                     break

@@ -37,8 +37,8 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Violation]:
     finding is a warning.
     """
     for block in workspace.blocks:
-        for one, other in islice(block.table.overlapping(), MANY):
-            pair = sorted((block.entry(one), block.entry(other)), key=lambda entry: entry.key_span)
+        for first, second in islice(block.table.overlapping(), MANY):
+            pair = sorted((block.entry(first), block.entry(second)), key=lambda entry: entry.key_span)
             yield _overlap(block, *pair)
 
 
@@ -49,10 +49,15 @@ def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) ->
         len(names) <= _FEW_CLUSTERS
         and is_literal(example)
         and all(
-            len({tuple((one.subject, one.probability_percent) for one in candidate.outcomes) for candidate in found})
+            len(
+                {
+                    tuple((outcome.subject, outcome.probability_percent) for outcome in candidate.outcomes)
+                    for candidate in candidates
+                }
+            )
             == 1
             for cluster in names
-            if (found := block.table.resolve(example, cluster).candidates)
+            if (candidates := block.table.resolve(example, cluster).candidates)
         )
     )
     return Violation(

@@ -31,25 +31,28 @@ def origin_mapped(workspace: Workspace) -> Iterator[Violation]:
     names = {stream.name for stream in topology.streams if stream.has_namesake} if topology else set()
     for block in workspace.blocks if names else ():
         trie, entries = sources(block)
-        found: dict[str, tuple[MappingEntry, str]] = {}
+        mapped: dict[str, tuple[MappingEntry, str]] = {}
         for stream in origins:
             for subject in stream.subjects:
                 for number in trie.overlapping(subject):
                     if not _stays(entries[number], stream.subjects):
-                        found[entries[number].source] = (entries[number], stream.name)
-        for one in view(block).api:
-            for name in sorted(one.renames & names)[:1]:
-                found[one.entry.source] = (one.entry, name)
-        for entry, name in found.values():
+                        mapped[entries[number].source] = (entries[number], stream.name)
+        for api_rule in view(block).api:
+            for name in sorted(api_rule.renames & names)[:1]:
+                mapped[api_rule.entry.source] = (api_rule.entry, name)
+        for entry, name in mapped.values():
             yield Violation(
                 at=entry.key_span,
                 message=f"`{entry.source}` is mapped, but `{name}` has "
-                f"{'an origin' if name in {one.name for one in origins} else 'an order of that name'} that takes it as it is",
+                f"{'an origin' if name in {api_rule.name for api_rule in origins} else 'an order of that name'} that takes it as it is",
                 hint="remove the rule, or render the topology again",
             )
 
 
 def _stays(entry: MappingEntry, subjects: tuple[str, ...]) -> bool:
     """Whether all destinations of *entry* lie among *subjects*: an alias within the stream."""
-    patterns = [pattern(one.model.subject) for one in entry.destinations]
-    return all(one is not None and any(is_subset(one, subject) for subject in subjects) for one in patterns)
+    patterns = [pattern(destination.model.subject) for destination in entry.destinations]
+    return all(
+        destination is not None and any(is_subset(destination, subject) for subject in subjects)
+        for destination in patterns
+    )

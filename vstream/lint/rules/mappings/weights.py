@@ -22,8 +22,8 @@ _ALL = 100
 
 def _weight_of(block: MappingsBlock, error: MappingError) -> Span:
     """The weight that *error* is about."""
-    one = written(block).get(id(error.destination))
-    return one.weight.span if one and one.weight else place_of(block, error)
+    destination = written(block).get(id(error.destination))
+    return destination.weight.span if destination and destination.weight else place_of(block, error)
 
 
 @rule("VS311", "weight-out-of-range", Severity.ERROR)
@@ -81,14 +81,14 @@ def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for entry in view(block).accepted:
-            if any(one.model.subject == entry.source for one in entry.destinations):
+            if any(destination.model.subject == entry.source for destination in entry.destinations):
                 continue
             totals = weights(entry)
             if all(total >= _ALL for total in totals.values()):
                 continue
             by_cluster: defaultdict[str, list[MappingDestination]] = defaultdict(list)
-            for one in entry.destinations:
-                by_cluster[one.model.cluster or ""].append(one)
+            for destination in entry.destinations:
+                by_cluster[destination.model.cluster or ""].append(destination)
             is_scoped = len(by_cluster) > ("" in by_cluster)
             for cluster, total in totals.items():
                 if total < _ALL:
@@ -123,15 +123,17 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
     that the rule does not name lose everything (server/accounts.go,
     AddWeightedMappings, "meaning they want loss"; all versions).
     """
-    known = frozenset(workspace.cluster_names)
+    clusters = frozenset(workspace.cluster_names)
     for block in workspace.blocks:
         for entry in view(block).accepted:
-            own = next((one for one in entry.destinations if one.model.subject == entry.source), None)
+            own = next(
+                (destination for destination in entry.destinations if destination.model.subject == entry.source), None
+            )
             if own is None:
                 continue
             named = entry.clusters
             totals = {"": 0, **weights(entry)}
-            if known and known <= named:
+            if clusters and clusters <= named:
                 del totals[""]
             lost = [
                 f"{_ALL - total} % {f'in cluster `{cluster}`' if cluster else 'in other clusters' if named else 'everywhere'}"

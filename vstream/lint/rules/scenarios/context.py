@@ -44,7 +44,9 @@ class ScenarioSubject:
     @property
     def servers(self) -> list[str]:
         """The names of all servers."""
-        return [one for some in servers_by_region(self.topology).values() for one in some] if self.topology else []
+        return (
+            [server for some in servers_by_region(self.topology).values() for server in some] if self.topology else []
+        )
 
     @property
     def streams(self) -> dict[str, VirtualStream]:

@@ -80,7 +80,7 @@ def _link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[V
     if len(names) > 1 and names[0] == names[1]:
         yield Violation(at=place, message=f"`{names[0]}` has no link to itself", hint="name two regions")
     elif len(meant) > 1:
-        links = " or ".join(f"`{one}` and `{other}`" for one, other in meant)
+        links = " or ".join(f"`{near}` and `{far}`" for near, far in meant)
         hint = f"write it as a list: `[{', '.join(meant[0])}]`"
         yield Violation(at=place, message=f"`{names[0]}` can be the link of {links}", hint=hint)
 
@@ -135,13 +135,13 @@ def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
     for moment in subject.moments():
         if moment.action.fault is None or moment.action.fault.takes is not Takes.SERVERS:
             continue
-        wanted = servers_named(subject.topology, getattr(moment.step, moment.field))
-        for one in moment.open:
-            both = sorted(wanted & one.down)
+        targets = servers_named(subject.topology, getattr(moment.step, moment.field))
+        for open_fault in moment.open:
+            both = sorted(targets & open_fault.down)
             if both:
                 yield Violation(
                     at=("steps", moment.index, yaml_key(moment.field)),
-                    message=f"{_who(both)} away already, by `{one.type.name}` in step {one.index + 1}",
+                    message=f"{_who(both)} away already, by `{open_fault.type.name}` in step {open_fault.index + 1}",
                     hint="heal that fault first",
                 )
                 break
@@ -176,9 +176,9 @@ def _blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
     regions = servers_by_region(topology).values()
     return next(
         (
-            one
-            for one in moment.open
-            if one.type.takes is Takes.LINKS or any(one.down.issuperset(members) for members in regions)
+            open_fault
+            for open_fault in moment.open
+            if open_fault.type.takes is Takes.LINKS or any(open_fault.down.issuperset(members) for members in regions)
         ),
         None,
     )

@@ -38,19 +38,19 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
     if subject.topology is None:
         return
     regions, servers = subject.regions, subject.servers
-    known = {
+    names_of = {
         "region": regions,
         "server": servers,
         "region or server": [*regions, *servers],
         "virtual stream": list(subject.streams),
         "stream": [*subject.streams, *_physical(subject)],
     }
-    for what, (at, name, on_key) in _names(subject):
-        if name not in known[what]:
+    for kind, (at, name, on_key) in _names(subject):
+        if name not in names_of[kind]:
             yield Violation(
                 at=at,
-                message=f"the topology has no {what} {quote_value(name)}",
-                hint=closest(name, known[what], f"there are {'these' if known[what] else 'none'}"),
+                message=f"the topology has no {kind} {quote_value(name)}",
+                hint=closest(name, names_of[kind], f"there are {'these' if names_of[kind] else 'none'}"),
                 on_key=on_key,
             )
 
@@ -69,18 +69,18 @@ def _names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
         if name != "*":
             yield "region or server", (("lab", "versions", name), name, True)
     for kind in ("publishers", "readers"):
-        for index, one in enumerate(getattr(document.workload, kind) or ()):
+        for index, client in enumerate(getattr(document.workload, kind) or ()):
             place: Path = ("workload", kind, index)
-            if one.stream is not None:
-                yield "virtual stream", ((*place, "stream"), one.stream, False)
-            for number, region in enumerate(one.regions if one.regions != "all" else ()):
+            if client.stream is not None:
+                yield "virtual stream", ((*place, "stream"), client.stream, False)
+            for number, region in enumerate(client.regions if client.regions != "all" else ()):
                 yield "region", ((*place, "regions", number), region, False)
     for index, step in enumerate(document.steps):
         for field in actions_of(step):
             yield from _targets(subject, index, step, field)
         if step.region is not None:
             yield "region", (("steps", index, "region"), step.region, False)
-    yield from _expected(subject)
+    yield from _name_kinds(subject)
 
 
 _WHAT = {Aim.REGIONS: "region", Aim.SERVERS: "server", Aim.MACHINES: "region or server", Aim.ENDS: "region"}
@@ -105,11 +105,11 @@ def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
     names = link_ends(value, subject.topology) if subject.topology is not None else value
     if len(names) != 1:
         return names
-    separator = next(one for one in naming.LINK_SEPARATORS if one in names[0])
+    separator = next(separator_sign for separator_sign in naming.LINK_SEPARATORS if separator_sign in names[0])
     return () if naming.link_ends(names[0], subject.regions) else tuple(names[0].split(separator, 1))
 
 
-def _expected(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
+def _name_kinds(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
     for index, group in enumerate(subject.document.expect):
         place: Path = ("expect", index)
         if group.stream is not None:
@@ -134,10 +134,10 @@ def unknown_window(subject: ScenarioSubject) -> Iterator[Violation]:
     ## Why is this bad?
     A window is a step with a name (`as`). Without one, nothing is measured.
     """
-    known = list(subject.windows)
+    windows = list(subject.windows)
     for index, group in enumerate(subject.document.expect):
-        if group.in_ is not None and group.in_ not in known:
-            hint = closest(group.in_, known, "named steps") if known else f"name a step: `as: {group.in_}`"
+        if group.in_ is not None and group.in_ not in windows:
+            hint = closest(group.in_, windows, "named steps") if windows else f"name a step: `as: {group.in_}`"
             yield Violation(
                 at=("expect", index, "in"), message=f"no step is called {quote_value(group.in_)}", hint=hint
             )
@@ -156,7 +156,7 @@ def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Violation]:
         if moment.field != "heal":
             continue
         place: Path = ("steps", moment.index, "heal")
-        names = [one.name for one in moment.open if one.name]
+        names = [open_fault.name for open_fault in moment.open if open_fault.name]
         if not moment.step.heal and not moment.open:
             yield Violation(
                 at=place, message="no fault is open here", hint="a fault with `for` heals itself", on_key=True
@@ -189,14 +189,14 @@ def unknown_operation(subject: ScenarioSubject) -> Iterator[Violation]:
     ## Why is this bad?
     Nothing would ever be known about it.
     """
-    known = [trial.value for trial in ClientOperation]
+    operations = [trial.value for trial in ClientOperation]
     for index, group in enumerate(subject.document.expect):
         for region, operation, _ in group.works:
-            if operation not in known:
+            if operation not in operations:
                 inside = () if region is None else (region,)
                 yield Violation(
                     at=("expect", index, "works", *inside, operation),
                     message=f"no operation is called {quote_value(operation)}",
-                    hint=closest(operation, known, "there are"),
+                    hint=closest(operation, operations, "there are"),
                     on_key=True,
                 )

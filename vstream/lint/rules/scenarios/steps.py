@@ -90,16 +90,16 @@ def name_taken(subject: ScenarioSubject) -> Iterator[Violation]:
     ## Why is this bad?
     An expectation about that window could mean either, and so could `heal`.
     """
-    taken: set[str] = set()
+    names: set[str] = set()
     for index, step in enumerate(subject.document.steps):
         if step.as_ is None:
             continue
-        if step.as_ in taken or step.as_ == QUIESCE:
+        if step.as_ in names or step.as_ == QUIESCE:
             whose = "the time after the last step" if step.as_ == QUIESCE else "another step"
             yield Violation(
                 at=("steps", index, "as"), message=f"{whose} is called `{step.as_}` already", hint="choose another name"
             )
-        taken.add(step.as_)
+        names.add(step.as_)
 
 
 @rule("VS514", "begins-late", Severity.WARNING)

@@ -43,26 +43,26 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
     ## Why is this bad?
     No stream would take the messages.
     """
-    for index, one in enumerate(subject.document.workload.publishers or ()):
-        if one.subject is None:
+    for index, publisher in enumerate(subject.document.workload.publishers or ()):
+        if publisher.subject is None:
             continue
         at: Path = ("workload", "publishers", index, "subject")
-        unknown = [name for name in placeholders(one.subject) if name not in PLACEHOLDERS]
-        example = fill(one.subject, dict.fromkeys(PLACEHOLDERS, "1"))
-        streams = [one.stream] if one.stream is not None else list(subject.streams)
+        unknown = [name for name in placeholders(publisher.subject) if name not in PLACEHOLDERS]
+        example = fill(publisher.subject, dict.fromkeys(PLACEHOLDERS, "1"))
+        streams = [publisher.stream] if publisher.stream is not None else list(subject.streams)
         if unknown:
             hint = closest(unknown[0], list(PLACEHOLDERS), "there are")
             yield Violation(at=at, message=f"nothing stands for `{{{unknown[0]}}}`", hint=hint)
-        elif brace := next((one for one in "{}" if one in example), None):
+        elif brace := next((publisher for publisher in "{}" if publisher in example), None):
             yield Violation(
                 at=at,
-                message=f"the `{brace}` in {quote_value(one.subject)} has no other half: it would be published as it stands",
+                message=f"the `{brace}` in {quote_value(publisher.subject)} has no other half: it would be published as it stands",
                 hint="placeholders are `{region}`, `{key}` and `{n}`",
             )
         elif not is_literal(example):
             hint = "tokens without spaces, separated by dots, such as `foo.{region}.{key}`"
             yield Violation(
-                at=at, message=f"{quote_value(one.subject)} is no subject that one can publish on", hint=hint
+                at=at, message=f"{quote_value(publisher.subject)} is no subject that one can publish on", hint=hint
             )
         else:
             for name in streams:
@@ -70,7 +70,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
                 if stream is not None and not any(matches(example, pattern) for pattern in stream.subjects):
                     yield Violation(
                         at=at,
-                        message=f"stream `{name}` does not take {quote_value(one.subject)}",
+                        message=f"stream `{name}` does not take {quote_value(publisher.subject)}",
                         hint=f"it takes {join_names(stream.subjects)}",
                     )
 
@@ -111,7 +111,7 @@ def _window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple
         return f"`{yaml_key(word)}` is known at the end of the whole run only", "write it without `in`"
     needed = {"converged": "converge", "works": "try_"}.get(word)
     if needed is not None and field != needed:
-        candidates = [name for name, one in windows.items() if one == needed]
+        candidates = [name for name, window in windows.items() if window == needed]
         hint = f"write `in: {candidates[0]}`" if candidates else "name such a step (`as`) and write its name after `in`"
         return f"`{word}` is about a `{yaml_key(needed)}` step", hint
     return None
@@ -121,7 +121,7 @@ def _clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
     workload = subject.document.workload
     if workload.publishers == [] and word in _NEEDS_LOAD:
         return "nobody publishes in this scenario", "remove `publishers: []`: then there is one in every region"
-    readers = [one.by for one in workload.readers] if workload.readers is not None else ["consumer", "direct"]
+    readers = [reader.by for reader in workload.readers] if workload.readers is not None else ["consumer", "direct"]
     if word in {"read", "read_time"} and not {"direct", "sequence"} & set(readers):
         return "nobody reads in this scenario", "add a reader: `{by: direct}`"
     if word in {"delivered", "propagation"} and "consumer" not in readers:
@@ -130,7 +130,9 @@ def _clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
 
 
 def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Path) -> Iterator[Violation]:
-    step = next((one for one in subject.document.steps if one.as_ == group.in_ and one.try_), None)
+    step = next(
+        (candidate for candidate in subject.document.steps if candidate.as_ == group.in_ and candidate.try_), None
+    )
     if step is None or group.in_ is None:
         return
     for region in dict.fromkeys(region for region, *_ in group.works if region in subject.regions):

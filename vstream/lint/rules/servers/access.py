@@ -33,24 +33,29 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
     The second cannot start: `address already in use`. Clients, routes, gateways and
     monitoring need ports of their own, and so do two servers on one host (all versions).
     """
-    taken: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
+    listening: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
     for server in whole(workspace):
         own: dict[int, Listener] = {}
         for listener in server.listeners:
             port = _CLIENT_PORT if listener.block == "client" and listener.port is None else listener.port
             if port is None or port <= 0:
                 continue
-            other = own.get(port)
-            if other is not None and (other.is_everywhere or listener.is_everywhere or other.host == listener.host):
-                yield _clash(listener, port, f"the `{other.block}` port", other.span)
+            own_listener = own.get(port)
+            if own_listener is not None and (
+                own_listener.is_everywhere or listener.is_everywhere or own_listener.host == listener.host
+            ):
+                yield _clash(listener, port, f"the `{own_listener.block}` port", own_listener.span)
                 continue
             own.setdefault(port, listener)
             if listener.is_everywhere:
                 continue
-            earlier = taken.setdefault((listener.host.lower(), port), [])
-            found = next(((one, at) for one, at in earlier[:20] if not are_copies(one, server)), None)
-            if found is not None:
-                yield _clash(listener, port, f"a port of the server of `{found[0].file}`", found[1].span)
+            earlier = listening.setdefault((listener.host.lower(), port), [])
+            clash = next(
+                ((earlier_server, at) for earlier_server, at in earlier[:20] if not are_copies(earlier_server, server)),
+                None,
+            )
+            if clash is not None:
+                yield _clash(listener, port, f"a port of the server of `{clash[0].file}`", clash[1].span)
             earlier.append((server, listener))
 
 
@@ -73,9 +78,13 @@ def no_system_account(workspace: Workspace) -> Iterator[Violation]:
         if server.system_account is not None and not disabled:
             continue
         operator = next((node for name in _OPERATOR if (node := root.get_folded(name)) is not None), None)
-        accounts = next((one for one in reversed(root.entries) if one.key.lower() == "accounts"), None)
+        accounts = next(
+            (entry_of_root for entry_of_root in reversed(root.entries) if entry_of_root.key.lower() == "accounts"), None
+        )
         if disabled:
-            entry = next(one for one in root.entries if one.key.lower().startswith("no_sys"))
+            entry = next(
+                entry_of_root for entry_of_root in root.entries if entry_of_root.key.lower().startswith("no_sys")
+            )
             at, message = entry.span, "the system account is switched off"
         elif operator is not None and _names_no_system_account(operator):
             at, message = operator.span, "neither the operator nor `system_account` names a system account"
@@ -131,14 +140,14 @@ def plain_password(workspace: Workspace) -> Iterator[Violation]:
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        outside = {one.span for one in server.document.references if one.definition is None}
-        found = [
+        outside = {reference.span for reference in server.document.references if reference.definition is None}
+        passwords = [
             (f"user `{user.name}`", user.password.span, user.password.value) for user in server.users if user.password
         ]
         token = server.authorization.get_folded("token") if server.authorization else None
         if isinstance(token, ConfScalar) and isinstance(token.value, str):
-            found.append(("the token", token.span, token.value))
-        for whose, span, value in found:
+            passwords.append(("the token", token.span, token.value))
+        for whose, span, value in passwords:
             if span in seen or span in outside or _BCRYPT.fullmatch(str(value)):
                 continue
             seen.add(span)
@@ -174,11 +183,11 @@ def _names_no_system_account(operator: object) -> bool:
     """Whether *operator* is a token that can be read, and names none; a file's name says nothing."""
     if not isinstance(operator, ConfScalar) or not isinstance(operator.value, str):
         return False
-    found = detect.find_token(operator.value)
-    if found is None:
+    token = detect.find_token(operator.value)
+    if token is None:
         return False
     try:
-        claims = json.loads(found[0])
+        claims = json.loads(token[0])
     except (ValueError, RecursionError):
         return False
     nats = claims.get("nats") if isinstance(claims, dict) else None

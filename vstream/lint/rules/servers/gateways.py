@@ -36,8 +36,8 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
         if own is None or own.text is None or own.text not in belongs:
             continue
         gateway = server.gateway
-        known = {own.text, *(remote.name.text for remote in (gateway.remotes if gateway else ()) if remote.name)}
-        lacking = [name for name in belongs[own.text] if name not in known]
+        listed = {own.text, *(remote.name.text for remote in (gateway.remotes if gateway else ()) if remote.name)}
+        lacking = [name for name in belongs[own.text] if name not in listed]
         if not lacking:
             continue
         rejects = gateway is not None and is_on(gateway.conf, *_REJECT)

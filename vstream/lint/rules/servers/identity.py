@@ -28,13 +28,19 @@ def names_differ(workspace: Workspace) -> Iterator[Violation]:
     validateCluster). Names are compared exactly, case included.
     """
     for server in whole(workspace):
-        one, other = server.cluster_name, server.gateway.name if server.gateway else None
-        if one and other and one.text and other.text and one.text != other.text:
+        cluster_name, gateway_name = server.cluster_name, server.gateway.name if server.gateway else None
+        if (
+            cluster_name
+            and gateway_name
+            and cluster_name.text
+            and gateway_name.text
+            and cluster_name.text != gateway_name.text
+        ):
             yield Violation(
-                at=other.span,
-                message=f"the gateway is called `{other.text}`, the cluster `{one.text}`: the server does not start",
+                at=gateway_name.span,
+                message=f"the gateway is called `{gateway_name.text}`, the cluster `{cluster_name.text}`: the server does not start",
                 hint="give both the name of the region's cluster",
-                related=(Related(span=one.span, message="the cluster"),),
+                related=(Related(span=cluster_name.span, message="the cluster"),),
             )
 
 
@@ -85,7 +91,7 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Violation]:
     server in two environments.
     """
     keyed = ((server.server_name.text if server.server_name else None, server) for server in whole(workspace))
-    for first, second in _repeated(keyed):
+    for first, second in _pairs_with_same_key(keyed):
         name = second.server_name
         yield Violation(
             at=place(second),
@@ -106,20 +112,25 @@ def shared_store(workspace: Workspace) -> Iterator[Violation]:
     addresses that servers listen on; those that listen everywhere may be anywhere.
     """
     stores = [(_store(server), server) for server in whole(workspace)]
-    for first, second in _repeated((store[0] if store else None, server) for store, server in stores):
+    for first, second in _pairs_with_same_key((store[0] if store else None, server) for store, server in stores):
         store = _store(second)
         if store is not None:
             yield Violation(
                 at=store[1],
                 message=f"the server of `{first.file}` stores here too",
                 hint="give every server a directory of its own",
-                related=(Related(span=found[1], message="the other server"),) if (found := _store(first)) else (),
+                related=(Related(span=first_store[1], message="the other server"),)
+                if (first_store := _store(first))
+                else (),
             )
 
 
 def _store(server: ServerConf) -> tuple[tuple[str, str, str], Span] | None:
     """What tells the server's directory from others: the host, what a relative path begins at, and the path."""
-    host = next((one.host for one in server.listeners if one.block == "client" and not one.is_everywhere), None)
+    host = next(
+        (listener.host for listener in server.listeners if listener.block == "client" and not listener.is_everywhere),
+        None,
+    )
     written = server.jetstream.store_dir if server.jetstream and has_jetstream(server) else None
     path, span = (written.text, written.span) if written else (None, None)
     if path is None:
@@ -132,14 +143,14 @@ def _store(server: ServerConf) -> tuple[tuple[str, str, str], Span] | None:
     return (host.lower(), start, posixpath.normpath(path)), span
 
 
-def _repeated(keyed: Iterable[tuple[Hashable, ServerConf]]) -> Iterator[tuple[ServerConf, ServerConf]]:
+def _pairs_with_same_key(keyed: Iterable[tuple[Hashable, ServerConf]]) -> Iterator[tuple[ServerConf, ServerConf]]:
     """Each server whose key an earlier one has, with that one."""
     seen: dict[Hashable, list[ServerConf]] = {}
     for key, server in keyed:
         if not key:
             continue
         earlier = seen.setdefault(key, [])
-        first = next((one for one in earlier[:20] if not are_copies(one, server)), None)
+        first = next((candidate for candidate in earlier[:20] if not are_copies(candidate, server)), None)
         if first is not None:
             yield first, server
         earlier.append(server)

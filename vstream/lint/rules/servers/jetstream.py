@@ -35,7 +35,7 @@ def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
         if own is None or own.text is None or own.text in equipped or own.text in seen:
             continue
         seen.add(own.text)
-        if any(one.block == "leafnodes" for one in server.listeners):
+        if any(listener.block == "leafnodes" for listener in server.listeners):
             continue  # a hub: it joins domains, and stores nothing
         yield Violation(
             at=server.jetstream.span if server.jetstream else own.span,
@@ -68,7 +68,7 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=jetstream.key_span,
                 message=f"JetStream has no {' and no '.join(f'`{name}`' for name in missing)}: "
-                f"it takes {_taken(missing)} that it finds at its start",
+                f"it takes {_default_shares(missing)} that it finds at its start",
                 hint="state how much this server may use",
             )
 
@@ -126,6 +126,6 @@ def _is_unlimited(written: ConfValue | None) -> bool:
     return written is None or (isinstance(written.value, int) and written.value < 0)
 
 
-def _taken(missing: list[str]) -> str:
-    taken = {"max_file": "all of the disk", "max_mem": "three quarters of the memory"}
-    return " and ".join(taken[name] for name in missing)
+def _default_shares(missing: list[str]) -> str:
+    shares = {"max_file": "all of the disk", "max_mem": "three quarters of the memory"}
+    return " and ".join(shares[name] for name in missing)

@@ -117,7 +117,7 @@ def _by_region(workspace: Workspace, voters: Mapping[str, int]) -> Mapping[str, 
 
 def _first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span:
     """Where the first server of the cluster *name* is configured."""
-    found = (server for server in whole(workspace) if (own := cluster(server)) and own.text == name)
-    server = next(found, None) or whole(workspace)[0]
+    members = (server for server in whole(workspace) if (own := cluster(server)) and own.text == name)
+    server = next(members, None) or whole(workspace)[0]
     own = cluster(server)
     return own.span if own and own.text in names else place(server)

@@ -39,8 +39,8 @@ def _block(
     since: Mapping[str, ServerVersion] | None = None,
     inner: Mapping[str, str] | None = None,
 ) -> Block:
-    known = frozenset(options.split())
-    return Block(title=title, options=known | frozenset(since or ()), since=since or {}, inner=inner or {})
+    names = frozenset(options.split())
+    return Block(title=title, options=names | frozenset(since or ()), since=since or {}, inner=inner or {})
 
 
 _ADDRESS = "listen port host net"

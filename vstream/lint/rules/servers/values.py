@@ -42,8 +42,8 @@ def place(server: ServerConf) -> Span:
 
 def is_on(conf: ConfMap | None, *names: str) -> bool:
     """Whether one of the options *names* is true."""
-    found = (conf.get_folded(name) for name in names) if conf is not None else ()
-    return any(getattr(node, "value", None) is True for node in found)
+    nodes = (conf.get_folded(name) for name in names) if conf is not None else ()
+    return any(getattr(node, "value", None) is True for node in nodes)
 
 
 def has_any(conf: ConfMap | None, *names: str) -> bool:
@@ -67,7 +67,7 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
     component: dict[str, list[str]] = {}
 
     def join(names: list[str]) -> None:
-        merged = list(dict.fromkeys(one for name in names for one in component.get(name, [name])))
+        merged = list(dict.fromkeys(member for name in names for member in component.get(name, [name])))
         for name in merged:
             component[name] = merged
 
@@ -78,20 +78,20 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
         own = cluster(server)
         remotes = server.gateway.remotes if server.gateway else ()
         names = [own.text if own else None, *(remote.name.text if remote.name else None for remote in remotes)]
-        known = [name for name in names if name]
-        if len(set(known)) > 1:
-            join(known)
+        cluster_names = [name for name in names if name]
+        if len(set(cluster_names)) > 1:
+            join(cluster_names)
     return list(dict.fromkeys(tuple(names) for names in component.values()))
 
 
 def peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
     """How many servers with JetStream each of the clusters *names* has, None where files are missing to say it."""
     counted = dict.fromkeys(names, 0)
-    given = dict.fromkeys(names, 0)
+    files = dict.fromkeys(names, 0)
     for server in whole(workspace):
         own = cluster(server)
         if own and own.text in counted:
-            given[own.text] += 1
+            files[own.text] += 1
             counted[own.text] += has_jetstream(server)
-    is_complete = all(0 < given[name] == sizes.get(name) for name in names)
+    is_complete = all(0 < files[name] == sizes.get(name) for name in names)
     return {name: number for name, number in counted.items() if number} if is_complete else None

@@ -291,8 +291,8 @@ def _wrong(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath
         yield path, value, type_
     elif type_.items is not None:
         inner = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, one in inner:
-            yield from _wrong((*path, key), one, type_.items)
+        for key, item in inner:
+            yield from _wrong((*path, key), item, type_.items)
 
 
 def _objects_in(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath, dict[str, Any], Type]]:

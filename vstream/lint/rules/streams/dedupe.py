@@ -146,12 +146,12 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
     streams promise what publishers are refused (server/stream.go, processJetStreamMsg).
     Delete markers bring TTLs and rollups with them.
     """
-    known = StreamSet(workspace.streams)
+    streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
         if not stream.role.may_source:
             continue
         seen: set[str] = set()
-        for _, write in known.sourced(stream):
+        for _, write in streams.sourced_streams(stream):
             for field in ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter"):
                 has, wants = _allows(stream, field), _allows(write, field)
                 implied = has and bool(limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
@@ -176,22 +176,22 @@ def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
     size >= target` (400, 10046). If the other one is changed later, the first message
     that is too big stops its source for ever. All versions (server/stream.go).
     """
-    known = StreamSet(workspace.streams)
+    streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
         own = limit(stream, "max_msg_size")
         if own is None:
             continue
-        for _, other in known.sourced(stream):
-            theirs = limit(other, "max_msg_size")
+        for _, source_stream in streams.sourced_streams(stream):
+            theirs = limit(source_stream, "max_msg_size")
             if theirs is None or own < theirs:
                 sent = "any size" if theirs is None else f"{theirs:,} bytes"
                 yield Violation(
                     at=stream.at("max_msg_size"),
-                    message=f"messages of up to {own:,} bytes, but `{other.config.name}`, which it sources, takes {sent}",
+                    message=f"messages of up to {own:,} bytes, but `{source_stream.config.name}`, which it sources, takes {sent}",
                     hint="raise or remove the limit of the stream that sources",
                     # Servers compare two limits; no limit at all is found out by the first big message.
                     severity=None if theirs else Severity.WARNING,
-                    related=(Related(span=place(other, "max_msg_size"), message="the other limit"),),
+                    related=(Related(span=place(source_stream, "max_msg_size"), message="the other limit"),),
                 )
                 break
 

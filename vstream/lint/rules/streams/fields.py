@@ -51,7 +51,7 @@ def invalid_name(workspace: Workspace) -> Iterator[Violation]:
         if not name:
             message = "the stream has no name"
         elif bad:
-            message = f"the name {quote_value(name)} holds {', '.join(repr(one) for one in bad)}"
+            message = f"the name {quote_value(name)} holds {', '.join(repr(character) for character in bad)}"
         elif len(name.encode()) > _LONGEST_NAME:
             message = f"the name has {len(name.encode())} bytes, {_LONGEST_NAME} are allowed"
         else:
@@ -176,12 +176,12 @@ def _bad_names(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
 
 def _bad_start(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
     policy = fields.get("deliver_policy", "all")
-    for wanted, start in _START.items():
-        if policy == wanted and not fields.get(start):
-            yield "deliver_policy", f"`{wanted}` needs `{start}`", f"add `{start}`"
-        if policy != wanted and fields.get(start):
-            hint = f'write `"deliver_policy": "{wanted}"`, or remove it'
-            yield start, f"`{start}` needs `deliver_policy: {wanted}`", hint
+    for needed_policy, start in _START.items():
+        if policy == needed_policy and not fields.get(start):
+            yield "deliver_policy", f"`{needed_policy}` needs `{start}`", f"add `{start}`"
+        if policy != needed_policy and fields.get(start):
+            hint = f'write `"deliver_policy": "{needed_policy}"`, or remove it'
+            yield start, f"`{start}` needs `deliver_policy: {needed_policy}`", hint
     has_filter = bool(fields.get("filter_subject") or fields.get("filter_subjects"))
     if policy == "last_per_subject" and not has_filter:
         yield "deliver_policy", "`last_per_subject` needs a filter", 'add `"filter_subject": ">"`'
@@ -241,10 +241,10 @@ def _wrong_values(
 
 def _wrong_value(owner: StreamFile | ConsumerFile, path: FieldPath, value: object, type_: Type) -> Violation:
     name = next(part for part in reversed(path) if isinstance(part, str))
-    what = f"`{name}`" if isinstance(path[-1], str) else f"an item of `{name}`"
+    described = f"`{name}`" if isinstance(path[-1], str) else f"an item of `{name}`"
     return Violation(
         at=owner.at(*path),
-        message=f"{what} must be {type_.noun}, not {_describe(value)}: servers refuse it",
+        message=f"{described} must be {type_.noun}, not {_describe(value)}: servers refuse it",
         hint=type_.hint(value),
     )
 

@@ -38,28 +38,30 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     the topology knows all streams. Behind an `external` prefix nothing is known. All
     versions (server/stream.go, checkStreamCfg).
     """
-    known = StreamSet(workspace.streams)
+    streams = StreamSet(workspace.streams)
     rendered = _physical_names(workspace.topology)
-    names = sorted(known.names | rendered)
+    names = sorted(streams.names | rendered)
     writes: dict[str, list[str]] = {}
     for stream in workspace.streams:
         if stream.virtual is not None and stream.role is StreamRole.WRITE:
             writes.setdefault(stream.virtual, []).append(stream.config.name)
     for stream in workspace.streams:
-        own = [one for one in sources(stream) if not one.is_external]
-        missing = [one for one in own if known.find(one.name, stream) is None and one.name not in rendered]
+        own = [source for source in sources(stream) if not source.is_external]
+        missing = [
+            source for source in own if streams.find(source.name, stream) is None and source.name not in rendered
+        ]
         if not missing:
             continue
-        taken = {one.name for one in own}
+        source_names = {source.name for source in own}
         # Comparing with thousands of names would take longer than everything else.
         comparable = writes.get(stream.virtual, []) if stream.virtual else names if len(names) <= _COMPARABLE else []
-        candidates = [name for name in comparable if name not in taken]
-        for one in missing:
-            close = get_close_matches(one.name, candidates, n=1)
+        candidates = [name for name in comparable if name not in source_names]
+        for source in missing:
+            close = get_close_matches(source.name, candidates, n=1)
             if close or stream.config.name in rendered:
                 yield Violation(
-                    at=stream.at(*one.path, "name"),
-                    message=f"no stream is called `{one.name}`",
+                    at=stream.at(*source.path, "name"),
+                    message=f"no stream is called `{source.name}`",
                     hint=f"did you mean `{close[0]}`?" if close else "name a write stream of the topology",
                 )
 
@@ -74,9 +76,9 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
     which one is missing depends on the order in which they are created. All
     versions (server/stream.go, checkStreamCfg).
     """
-    known = StreamSet(workspace.streams)
+    streams = StreamSet(workspace.streams)
     done: set[int] = set()
-    circles = (circle for start in workspace.streams for circle in _circles(start, known, done))
+    circles = (circle for start in workspace.streams for circle in _circles(start, streams, done))
     for names, length, stream, source in islice(circles, _MOST_CIRCLES):
         shown = [f"`{name}`" for name in names] + ["…"] * (length > len(names)) + [f"`{names[0]}`"]
         yield Violation(
@@ -158,15 +160,15 @@ def _edges(stream: StreamFile) -> list[Source]:
     own = mirror(stream)
     listens = strings(stream, "subjects")
     return [
-        one
-        for one in [*sources(stream), *([own] if own else [])]
-        if not one.is_external
-        and (not one.filter_subject or any(algebra.overlaps(subject, one.filter_subject) for subject in listens))
+        source
+        for source in [*sources(stream), *([own] if own else [])]
+        if not source.is_external
+        and (not source.filter_subject or any(algebra.overlaps(subject, source.filter_subject) for subject in listens))
     ]
 
 
 def _circles(
-    start: StreamFile, known: StreamSet, done: set[int]
+    start: StreamFile, streams: StreamSet, done: set[int]
 ) -> Iterator[tuple[list[str], int, StreamFile, Source]]:
     """
     The circles that a walk in depth from *start* closes: the first names, the length, and the source that closes it.
@@ -185,17 +187,17 @@ def _circles(
             done.add(id(stream))
             continue
         path[-1] = (stream, edges, index + 1)
-        found = known.find(edges[index].name, stream)
-        if found is None or id(found) in done:
+        next_stream = streams.find(edges[index].name, stream)
+        if next_stream is None or id(next_stream) in done:
             continue
-        if id(found) in on_path:
-            first = on_path[id(found)]
+        if id(next_stream) in on_path:
+            first = on_path[id(next_stream)]
             yield (
-                [one.config.name for one, _, _ in path[first : first + _SHOWN]],
+                [member.config.name for member, _, _ in path[first : first + _SHOWN]],
                 len(path) - first,
                 stream,
                 edges[index],
             )
             continue
-        on_path[id(found)] = len(path)
-        path.append((found, _edges(found), 0))
+        on_path[id(next_stream)] = len(path)
+        path.append((next_stream, _edges(next_stream), 0))

@@ -47,18 +47,18 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
 
 def _overlap(later: tuple[StreamFile, int, str], earlier: tuple[StreamFile, int, str]) -> Iterator[Violation]:
     stream, index, subject = later
-    other, other_index, other_subject = earlier
-    related = (Related(span=other.at("subjects", other_index), message="the other subject"),)
+    other_stream, other_index, other_subject = earlier
+    related = (Related(span=other_stream.at("subjects", other_index), message="the other subject"),)
     at = stream.at("subjects", index)
-    if stream is other:
+    if stream is other_stream:
         hint = f"remove one of them: `{other_subject}` and `{subject}` may not both be there"
         yield Violation(
             at=at, message=f"`{subject}` overlaps with `{other_subject}` of the same stream", hint=hint, related=related
         )
-    elif stream.config.name != other.config.name:
+    elif stream.config.name != other_stream.config.name:
         yield Violation(
             at=at,
-            message=f"`{subject}` overlaps with `{other_subject}` of stream `{other.config.name}`",
+            message=f"`{subject}` overlaps with `{other_subject}` of stream `{other_stream.config.name}`",
             hint="give each stream subjects of its own; to hold messages of another stream, source it",
             related=related,
         )

@@ -53,19 +53,19 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
     configurations with gateways. All versions.
     """
     has_gateways = any(server.gateway and server.gateway.remotes for server in workspace.servers)
-    known = list(workspace.cluster_names) if workspace.topology is not None or has_gateways else []
+    clusters = list(workspace.cluster_names) if workspace.topology is not None or has_gateways else []
     for stream in workspace.streams:
         cluster = _cluster(stream)
-        if not cluster or not known:
+        if not cluster or not clusters:
             continue
         home = _home(workspace, stream)
-        if cluster not in known:
+        if cluster not in clusters:
             yield Violation(
                 at=stream.at("placement", "cluster"),
                 message=f"no cluster is called `{cluster}`",
-                hint=closest(cluster, known[:100], "clusters"),
+                hint=closest(cluster, clusters[:100], "clusters"),
             )
-        elif home in known and home != cluster:
+        elif home in clusters and home != cluster:
             yield Violation(
                 at=stream.at("placement", "cluster"),
                 message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but lives in cluster `{cluster}`",
@@ -85,11 +85,13 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
     """
     servers = servers_by_cluster(workspace)
     for stream in workspace.streams:
-        wanted, cluster = replicas(stream), _cluster(stream)
-        if wanted > _MOST_REPLICAS:
-            message = f"{wanted:,} replicas, {_MOST_REPLICAS} is the most"
-        elif cluster in servers and wanted > servers[cluster]:
-            message = f"{count(wanted, 'replica')}, but cluster `{cluster}` has {count(servers[cluster], 'server')}"
+        replica_count, cluster = replicas(stream), _cluster(stream)
+        if replica_count > _MOST_REPLICAS:
+            message = f"{replica_count:,} replicas, {_MOST_REPLICAS} is the most"
+        elif cluster in servers and replica_count > servers[cluster]:
+            message = (
+                f"{count(replica_count, 'replica')}, but cluster `{cluster}` has {count(servers[cluster], 'server')}"
+            )
         else:
             continue
         yield Violation(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
@@ -106,10 +108,12 @@ def even_replicas(workspace: Workspace) -> Iterator[Violation]:
     All versions (Raft).
     """
     for stream in workspace.streams:
-        wanted = replicas(stream)
-        if 1 < wanted <= _MOST_REPLICAS and wanted % 2 == 0:
-            survives = "the loss of either stops the stream" if wanted < _SURVIVES_ONE else "no safer than 3"
-            yield Violation(at=stream.at("num_replicas"), message=f"{wanted} replicas: {survives}", hint="use 3 or 5")
+        replica_count = replicas(stream)
+        if 1 < replica_count <= _MOST_REPLICAS and replica_count % 2 == 0:
+            survives = "the loss of either stops the stream" if replica_count < _SURVIVES_ONE else "no safer than 3"
+            yield Violation(
+                at=stream.at("num_replicas"), message=f"{replica_count} replicas: {survives}", hint="use 3 or 5"
+            )
 
 
 @rule("VS225", "single-replica-write-stream", Severity.WARNING)
@@ -125,7 +129,7 @@ def single_replica(workspace: Workspace) -> Iterator[Violation]:
     vstream rendered, unless their topology is there and says otherwise. All versions.
     """
     servers = servers_by_cluster(workspace)
-    wanted = {
+    intended = {
         (virtual.name, region)
         for virtual in (workspace.topology.streams if workspace.topology else ())
         for region, settings in virtual.write.items()
@@ -135,7 +139,7 @@ def single_replica(workspace: Workspace) -> Iterator[Violation]:
         if stream.role is not StreamRole.WRITE or replicas(stream) > 1:
             continue
         is_unknown = workspace.topology is None and stream.config.owner is not None
-        is_wanted = is_unknown or (stream.virtual, stream.region) in wanted
+        is_wanted = is_unknown or (stream.virtual, stream.region) in intended
         if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
             yield Violation(
                 at=place(stream, "num_replicas"),
@@ -148,13 +152,13 @@ def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
     """How many servers each cluster has, of those for which the topology or the server configurations say all of them."""
     if workspace.topology is not None:
         return Counter(seat.cluster for seat in workspace.topology.seats)
-    found: Counter[str] = Counter()
+    configured: Counter[str] = Counter()
     promised: dict[str, int] = {}
     for server in workspace.servers:
         name = server.cluster_name or (server.gateway.name if server.gateway else None)
         if server.is_fragment or name is None or not name.text:
             continue
-        found[name.text] += 1
+        configured[name.text] += 1
         is_alone = not any(listener.block == "cluster" for listener in server.listeners)
         routes = server.cluster.get_folded("routes") if server.cluster else None
         addresses = [(name.text, len(routes.items) if isinstance(routes, ConfArray) else int(is_alone))]
@@ -163,7 +167,7 @@ def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
         for cluster, number in addresses:
             promised[cluster] = max(promised.get(cluster, 0), number)
     # Fewer files than addresses: some were not given. No address: nobody says how many there are.
-    return {name: number for name, number in found.items() if number >= promised.get(name, 0) > 0}
+    return {name: number for name, number in configured.items() if number >= promised.get(name, 0) > 0}
 
 
 def _cluster(stream: StreamFile) -> str:
@@ -174,7 +178,7 @@ def _cluster(stream: StreamFile) -> str:
 def _home(workspace: Workspace, stream: StreamFile) -> str:
     """The cluster of the region that the stream is for."""
     region = stream.region or ""
-    for one in workspace.topology.regions if workspace.topology else ():
-        if one.name == region:
-            return one.cluster
+    for candidate in workspace.topology.regions if workspace.topology else ():
+        if candidate.name == region:
+            return candidate.cluster
     return region

@@ -35,7 +35,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
     way: each region does it, so a subscriber gets one copy from each; let the write
     streams do it. All versions (server/stream.go, checkStreamCfg).
     """
-    known = StreamSet(workspace.streams)
+    streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
         target = _republished_to(stream)
         if target is None or _is_for_its_region(stream):
@@ -49,8 +49,11 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
                 hint="republish to subjects outside of the stream",
             )
             continue
-        back = [(other, _overlapping(strings(other, "subjects"), target)) for _, other in known.sourced(stream)]
-        around = next(((other, subject) for other, subject in back if subject), None)
+        back = [
+            (source_stream, _overlapping(strings(source_stream, "subjects"), target))
+            for _, source_stream in streams.sourced_streams(stream)
+        ]
+        around = next(((source_stream, subject) for source_stream, subject in back if subject), None)
         virtual = _overlapping(_virtual_subjects(workspace.topology, stream), target)
         if around:
             yield Violation(
@@ -87,13 +90,15 @@ def _republished_to(stream: StreamFile) -> str | None:
 
 
 def _overlapping(patterns: list[str], target: str) -> str | None:
-    return next((one for one in patterns if algebra.overlaps(one, target)), None)
+    return next((candidate for candidate in patterns if algebra.overlaps(candidate, target)), None)
 
 
 def _virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str]:
     """The subjects that clients of a read stream know."""
     if topology is not None:
-        return [one for virtual in topology.streams if virtual.name == stream.virtual for one in virtual.subjects]
+        return [
+            subject for virtual in topology.streams if virtual.name == stream.virtual for subject in virtual.subjects
+        ]
     stored = {_FUNCTION.sub("*", destination) for source in sources(stream) for _, destination in source.transforms}
     taken = table(stream, "republish").get("src")
     if ANYTHING in stored and isinstance(taken, str) and taken:

@@ -103,12 +103,12 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
                 message=f"`{field}` of {shown} removes messages before {sooner}",
                 hint='compare it with what is published; `"discard": "new"` refuses publishers instead',
             )
-    known = StreamSet(workspace.streams)
+    streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
         if not stream.role.may_source:
             continue
         keeps = limit(stream, "max_msgs_per_subject")
-        for _, write in known.sourced(stream):
+        for _, write in streams.sourced_streams(stream):
             fewer = limit(write, "max_msgs_per_subject")
             if fewer is not None and (keeps is None or fewer < keeps) and write.role is StreamRole.WRITE:
                 yield Violation(
@@ -140,7 +140,7 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
     oldest = stated_version(workspace)
     if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
         return
-    known = StreamSet(workspace.streams)
+    streams = StreamSet(workspace.streams)
     declared = workspace.topology.streams if workspace.topology else ()
     beacons = {virtual.name for virtual in declared if virtual.canary and "*" in virtual.canary.split(".")}
     single = {virtual.name for virtual in declared if virtual.is_bucket}
@@ -151,7 +151,11 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
             continue  # Its topology may have a canary, and states the servers' version.
         per_subject, max_age = limit(stream, "max_msgs_per_subject"), limit(stream, "max_age")
         longer = next(
-            (other for _, other in known.sourced(stream) if max_age and not 0 < number(other, "max_age") <= max_age),
+            (
+                source_stream
+                for _, source_stream in streams.sourced_streams(stream)
+                if max_age and not 0 < number(source_stream, "max_age") <= max_age
+            ),
             None,
         )
         # Of a bucket, each key has one writer (VS142, VS143). What a counter takes again adds nothing.

@@ -51,7 +51,9 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
                 continue
             if algebra.is_subset(_FUNCTION.sub("*", destination), filtered):
                 continue  # What is stored still matches the filter.
-            way_out = json.dumps([{"src": filtered, "dest": _renamed(filtered, source, destination) or destination}])
+            way_out = json.dumps(
+                [{"src": filtered, "dest": _rename_hint(filtered, source, destination) or destination}]
+            )
             yield Violation(
                 at=stream.at(*one.path, "filter_subject"),
                 message=f"`{one.name}` is filtered by `{filtered}`, but stored as `{destination}`: "
@@ -74,11 +76,11 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         own = mirror(stream)
-        for one in [*sources(stream), *([own] if own else [])]:
-            if one.filter_subject and one.transforms:
+        for source in [*sources(stream), *([own] if own else [])]:
+            if source.filter_subject and source.transforms:
                 yield Violation(
-                    at=stream.key_at(*one.path, "filter_subject"),
-                    message=f"`{one.name}` has a `filter_subject` and `subject_transforms`: servers refuse both",
+                    at=stream.key_at(*source.path, "filter_subject"),
+                    message=f"`{source.name}` has a `filter_subject` and `subject_transforms`: servers refuse both",
                     hint="remove `filter_subject`: the `src` of a transform filters",
                 )
 
@@ -95,9 +97,9 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         by_name: dict[tuple[str, str], list[Source]] = {}
-        for one in sources(stream):
-            external = json.dumps(one.fields.get("external"), sort_keys=True)
-            by_name.setdefault((one.name, external), []).append(one)
+        for source in sources(stream):
+            external = json.dumps(source.fields.get("external"), sort_keys=True)
+            by_name.setdefault((source.name, external), []).append(source)
         for same in by_name.values():
             for first, second in combinations(same[:50], 2):
                 both = _both(first, second)
@@ -170,7 +172,7 @@ def _both(one: Source, other: Source) -> str | None:
     )
 
 
-def _renamed(filtered: str, source: str, destination: str) -> str | None:
+def _rename_hint(filtered: str, source: str, destination: str) -> str | None:
     """
     The destination that does to *filtered* what the transform from *source* to *destination* does.
 
@@ -208,12 +210,12 @@ def _placeholders(tokens: list[str]) -> list[str]:
 def _per_source(stream: StreamFile, source: str, destination: str) -> tuple[Edit, ...]:
     """The edits that move the stream's transform into its sources; none where it does more than that."""
     listed = stream.config.fields.get("sources")
-    known = sources(stream)
-    if stream.config.fields.get("subjects") or not isinstance(listed, list) or len(known) != len(listed):
+    all_sources = sources(stream)
+    if stream.config.fields.get("subjects") or not isinstance(listed, list) or len(all_sources) != len(listed):
         return ()
     edits = []
-    for one in known:
-        renamed = _renamed(one.filter_subject, source, destination) if one.filter_subject else None
+    for one in all_sources:
+        renamed = _rename_hint(one.filter_subject, source, destination) if one.filter_subject else None
         if renamed is None or one.transforms:
             return ()
         key, value = stream.key_at(*one.path, "filter_subject"), stream.at(*one.path, "filter_subject")

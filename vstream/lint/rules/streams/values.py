@@ -75,7 +75,7 @@ def table(stream: StreamFile, field: str) -> dict[str, Any]:
 def strings(stream: StreamFile, field: str) -> list[str]:
     """The texts of an array."""
     value = stream.config.fields.get(field)
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def replicas(stream: StreamFile) -> int:
@@ -92,8 +92,8 @@ def place(stream: StreamFile, *path: str | int) -> Span:
 def sources(stream: StreamFile) -> list[Source]:
     """The sources that are objects with a name, in the order written."""
     listed = stream.config.fields.get("sources")
-    found = enumerate(listed) if isinstance(listed, list) else ()
-    return [one for index, value in found if (one := _source(("sources", index), value)) is not None]
+    items = enumerate(listed) if isinstance(listed, list) else ()
+    return [source for index, value in items if (source := _source(("sources", index), value)) is not None]
 
 
 def mirror(stream: StreamFile) -> Source | None:
@@ -106,9 +106,9 @@ def _source(path: tuple[str | int, ...], value: Any) -> Source | None:
         return None
     listed = value.get("subject_transforms")
     transforms = tuple(
-        (_text(one.get("src")) or ANYTHING, _text(one.get("dest")) or ANYTHING)
-        for one in (listed if isinstance(listed, list) else ())
-        if isinstance(one, dict)
+        (_text(transform.get("src")) or ANYTHING, _text(transform.get("dest")) or ANYTHING)
+        for transform in (listed if isinstance(listed, list) else ())
+        if isinstance(transform, dict)
     )
     return Source(
         path=path,
@@ -139,18 +139,18 @@ class StreamSet:
 
     def find(self, name: str, near: StreamFile) -> StreamFile | None:
         """The stream called *name*; of several, as two environments have them, the one whose file is closest to *near*."""
-        found = self._by_name.get(name, [])
-        if len(found) <= 1:
-            return found[0] if found else None
+        candidates = self._by_name.get(name, [])
+        if len(candidates) <= 1:
+            return candidates[0] if candidates else None
         here = PurePosixPath(near.file).parts
-        return max(found, key=lambda one: _shared(here, PurePosixPath(one.file).parts))
+        return max(candidates, key=lambda candidate: _common_parts(here, PurePosixPath(candidate.file).parts))
 
-    def sourced(self, stream: StreamFile) -> Iterator[tuple[Source, StreamFile]]:
+    def sourced_streams(self, stream: StreamFile) -> Iterator[tuple[Source, StreamFile]]:
         """The sources of *stream* that are in this set, each with its stream."""
         for source in sources(stream):
-            found = None if source.is_external else self.find(source.name, stream)
-            if found is not None:
-                yield source, found
+            source_stream = None if source.is_external else self.find(source.name, stream)
+            if source_stream is not None:
+                yield source, source_stream
 
     def reads(self) -> Iterator[list[StreamFile]]:
         """
@@ -160,8 +160,8 @@ class StreamSet:
         environments, and nothing says which ones belong together.
         """
         groups: dict[tuple[str | None, str], list[StreamFile]] = {}
-        for found in self._by_name.values():
-            for stream in found:
+        for namesakes in self._by_name.values():
+            for stream in namesakes:
                 if stream.role is StreamRole.READ and stream.virtual is not None:
                     groups.setdefault((stream.config.owner, stream.virtual), []).append(stream)
         for group in groups.values():
@@ -169,7 +169,7 @@ class StreamSet:
                 yield group
 
 
-def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+def _common_parts(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     return next(
         (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )

@@ -23,9 +23,9 @@ _STREAMS = {"kv": key_value_stream, "objects": objects_stream}
 def _buckets(subject: TopologySubject) -> Iterator[tuple[Path, str, BucketDocument, Consistency]]:
     """Where each bucket is written, what it is, what is written there, and its model."""
     document = subject.document
-    for section, buckets, what in (("kv", document.kv, "bucket"), ("objects", document.objects, "object store")):
+    for section, buckets, noun in (("kv", document.kv, "bucket"), ("objects", document.objects, "object store")):
         for name, bucket in buckets.items():
-            yield (section, name), f"{what} `{name}`", bucket, Consistency(bucket.consistency)
+            yield (section, name), f"{noun} `{name}`", bucket, Consistency(bucket.consistency)
 
 
 def _has_several_regions(subject: TopologySubject, bucket: BucketDocument) -> bool:
@@ -53,11 +53,11 @@ def bucket_diverges(subject: TopologySubject) -> Iterator[Violation]:
     `create` succeeds in each region, and `update` compares the revision of a read with the sequences of another stream.
     Where each key is written in one region only, none of this happens: `writers: one-per-key` says so.
     """
-    for at, what, bucket, model in _buckets(subject):
+    for at, title, bucket, model in _buckets(subject):
         if model is Consistency.VIRTUAL and bucket.writers is None and _has_several_regions(subject, bucket):
             yield Violation(
                 at=at,
-                message=f"the {what} diverges for good where two regions write one key, "
+                message=f"the {title} diverges for good where two regions write one key, "
                 "`create` succeeds in each, and `update` compares revisions of two different streams",
                 hint=f"{_alternative(subject)}; or say `writers: one-per-key` if each key is written in one region only",
                 on_key=True,
@@ -75,11 +75,11 @@ def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Violation]:
     and the value that loses was acknowledged. The parts of two objects that are written at once under one name are
     never put together wrong, but one of them stays as garbage.
     """
-    for at, what, bucket, model in _buckets(subject):
+    for at, title, bucket, model in _buckets(subject):
         if model is Consistency.ORDERED and bucket.writers is None and _has_several_regions(subject, bucket):
             yield Violation(
                 at=(*at, "consistency"),
-                message=f"the {what} compares nothing across regions: `create` succeeds in each, "
+                message=f"the {title} compares nothing across regions: `create` succeeds in each, "
                 "`update` compares revisions of two different streams, and the last of two writers wins",
                 hint=f"{_alternative(subject)}; or say `writers: one-per-key` if each key is written in one region only",
             )
@@ -98,7 +98,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
     if not profile_of(subject.topology).has_physical_names:
         return
     by_name = {stream.name: stream for stream in subject.topology.streams}
-    for at, what, _, model in _buckets(subject):
+    for at, title, _, model in _buckets(subject):
         if by_name[_STREAMS[str(at[0])](str(at[1]))].has_namesake:
             continue
         is_objects = at[0] == "objects"
@@ -107,7 +107,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
         )
         yield Violation(
             at=at,
-            message=f"of the {what}, {lacking} do not work with `routing: mapped`: clients cannot create the consumer (10056)",
+            message=f"of the {title}, {lacking} do not work with `routing: mapped`: clients cannot create the consumer (10056)",
             hint="use `routing: accounts`, or make it `stretch` or `homed`"
             + (", or say `virtual_name: order`" if model is Consistency.ORDERED else ""),
             on_key=True,
@@ -117,23 +117,23 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
 
 def unused_writers(subject: TopologySubject) -> Iterator[Violation]:
     """Buckets with one origin that say who writes their keys: their one stream compares revisions for every region."""
-    for at, what, bucket, model in _buckets(subject):
+    for at, title, bucket, model in _buckets(subject):
         if model.has_origin and bucket.writers is not None:
             yield Violation(
                 at=(*at, "writers"),
-                message=f"the {what} is {model.value}: any region may write any key",
+                message=f"the {title} is {model.value}: any region may write any key",
                 hint="remove `writers`",
             )
 
 
 def buckets_called_like_streams(subject: TopologySubject) -> Iterator[Violation]:
     """Buckets whose stream is declared under `streams` too: clients find the bucket `users` in `KV_users`."""
-    for at, what, _, _ in _buckets(subject):
+    for at, title, _, _ in _buckets(subject):
         stream = _STREAMS[str(at[0])](str(at[1]))
         if stream in subject.written:
             yield Violation(
                 at=at,
-                message=f"the {what} is the stream `{stream}`, which `streams` has too",
+                message=f"the {title} is the stream `{stream}`, which `streams` has too",
                 hint="remove it from `streams`, or name one of them otherwise",
                 on_key=True,
             )

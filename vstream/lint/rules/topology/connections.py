@@ -48,12 +48,12 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
         )
     if bool(connect.user) != bool(connect.password_env):
         yield f"`connect.{name}` needs `user` and `password_env` together", "the password itself never stands here"
-    ways = [way for way in ("creds", "nkey", "user", "token_env") if getattr(connect, way)]
-    if len(ways) > 1:
-        yield f"`connect.{name}` has {join_names(ways)}", "keep one of them"
-    if connect.context and (ways or connect.tls):
+    logins = [login for login in ("creds", "nkey", "user", "token_env") if getattr(connect, login)]
+    if len(logins) > 1:
+        yield f"`connect.{name}` has {join_names(logins)}", "keep one of them"
+    if connect.context and (logins or connect.tls):
         yield (
-            f"`connect.{name}` has a `context` and {join_names([*ways, *(['tls'] if connect.tls else [])])}",
+            f"`connect.{name}` has a `context` and {join_names([*logins, *(['tls'] if connect.tls else [])])}",
             "put the credentials into the context, or write `urls` instead of it",
         )
     if connect.tls and bool(connect.tls.cert) != bool(connect.tls.key):

@@ -128,14 +128,14 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
 def _too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
     for stream in subject.topology.streams:
         for consumer in stream.consumers:
-            wanted = consumer.fields["num_replicas"]
+            replica_count = consumer.fields["num_replicas"]
             for region in consumer.regions:
                 settings = stream.read.get(region) or next(iter(stream.origin.values()), None)
                 has = settings.fields["num_replicas"] if settings else None
-                if isinstance(wanted, int) and isinstance(has, int) and wanted > has:
+                if isinstance(replica_count, int) and isinstance(has, int) and replica_count > has:
                     yield Violation(
                         at=("streams", stream.name, "consumers", consumer.name, "replicas"),
-                        message=f"{wanted} replicas, and its stream has {has} in region `{region}`",
+                        message=f"{replica_count} replicas, and its stream has {has} in region `{region}`",
                         hint="leave `replicas` out: then it has as many as its stream",
                     )
                     break
@@ -151,27 +151,38 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
     nothing, and it never delivers anything. They refuse a filter that lies within another.
     """
     for path, name, stream, consumer in _all(subject):
-        valid = [one for one in consumer.filter_subjects if algebra.is_valid(one)]
-        for index, one in enumerate(consumer.filter_subjects):
+        valid = [subject_filter for subject_filter in consumer.filter_subjects if algebra.is_valid(subject_filter)]
+        for index, subject_filter in enumerate(consumer.filter_subjects):
             at: Path = (*path, "filter_subjects", index)
-            before = [other for other in consumer.filter_subjects[:index] if other in valid]
-            same = next((other for other in before if one in valid and _is_within(one, other)), None)
-            if not algebra.is_valid(one):
+            before = [earlier_filter for earlier_filter in consumer.filter_subjects[:index] if earlier_filter in valid]
+            same = next(
+                (
+                    earlier_filter
+                    for earlier_filter in before
+                    if subject_filter in valid and _is_within(subject_filter, earlier_filter)
+                ),
+                None,
+            )
+            if not algebra.is_valid(subject_filter):
                 yield Violation(
                     at=at,
-                    message=f"{quote_value(one)} is no valid subject",
+                    message=f"{quote_value(subject_filter)} is no valid subject",
                     hint="tokens are separated by single dots and hold no spaces; `>` comes last",
                 )
-            elif not any(algebra.overlaps(one, other) for other in stream.subjects if algebra.is_valid(other)):
+            elif not any(
+                algebra.overlaps(subject_filter, earlier_filter)
+                for earlier_filter in stream.subjects
+                if algebra.is_valid(earlier_filter)
+            ):
                 yield Violation(
                     at=at,
-                    message=f"`{one}` matches nothing of stream `{name}`",
-                    hint=f"its subjects are {', '.join(f'`{one}`' for one in stream.subjects)}",
+                    message=f"`{subject_filter}` matches nothing of stream `{name}`",
+                    hint=f"its subjects are {', '.join(f'`{subject_filter}`' for subject_filter in stream.subjects)}",
                 )
             elif same is not None:
                 yield Violation(
                     at=at,
-                    message=f"one of `{one}` and `{same}` holds the other: servers refuse that",
+                    message=f"one of `{subject_filter}` and `{same}` holds the other: servers refuse that",
                     hint="remove the narrower one",
                 )
 
@@ -196,5 +207,5 @@ def consumer_nowhere(subject: TopologySubject) -> Iterator[Violation]:
                 yield Violation(
                     at=(*path, "regions", index),
                     message=f"stream `{name}` does not exist in region `{region}`",
-                    hint=f"it is in {', '.join(f'`{one}`' for one in exists)}",
+                    hint=f"it is in {', '.join(f'`{region_name}`' for region_name in exists)}",
                 )

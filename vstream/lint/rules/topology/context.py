@@ -41,12 +41,14 @@ class TopologySubject:
     def setting_levels(self) -> Iterator[tuple[Path, SettingsDocument]]:
         """Every place where settings are written, with its path."""
         document = self.document
-        found: list[tuple[Path, LevelDocument]] = [(("defaults",), document.defaults)]
-        found.extend((("presets", name), preset) for name, preset in document.presets.items())
+        levels: list[tuple[Path, LevelDocument]] = [(("defaults",), document.defaults)]
+        levels.extend((("presets", name), preset) for name, preset in document.presets.items())
         for name, stream in document.streams.items():
-            found.append((("streams", name), stream))
-            found.extend((("streams", name, "overrides", region), one) for region, one in stream.overrides.items())
-        for path, level in found:
+            levels.append((("streams", name), stream))
+            levels.extend(
+                (("streams", name, "overrides", region), override) for region, override in stream.overrides.items()
+            )
+        for path, level in levels:
             yield path, level
             yield (*path, "write"), level.write
             yield (*path, "read"), level.read
@@ -67,7 +69,7 @@ class TopologySubject:
             for part in stream.physical
         )
 
-    def called(self, place: str) -> str:
+    def name_of_cluster(self, place: str) -> str:
         """A region or the stretch cluster, as one speaks of it."""
         return f"region `{place}`" if place in self.document.regions else "the stretch cluster"
 

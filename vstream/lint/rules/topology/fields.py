@@ -93,10 +93,10 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Violation]:
     """
     oldest = subject.topology.server_version
     for path, level in subject.setting_levels():
-        said: list[tuple[Path, str]] = [((*path, "config", key), key) for key in level.config or {}]
+        written: list[tuple[Path, str]] = [((*path, "config", key), key) for key in level.config or {}]
         if level.allow_msg_ttl is not None:
-            said.append(((*path, "allow_msg_ttl"), "allow_msg_ttl"))
-        for at, key in said:
+            written.append(((*path, "allow_msg_ttl"), "allow_msg_ttl"))
+        for at, key in written:
             since = _SINCE.get(key.lower())
             if since and oldest < since:
                 yield Violation(

@@ -38,7 +38,7 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"stream `{physical.stream}` wants {replicas} replicas, "
-                f"{subject.called(physical.region)} has {count(servers, 'server')}",
+                f"{subject.name_of_cluster(physical.region)} has {count(servers, 'server')}",
                 hint=f"lower `replicas`, or set it for this region under `overrides: {{{physical.region}: …}}`"
                 if physical.region in subject.document.regions and physical.stream in subject.written
                 else "lower `replicas`"

@@ -42,7 +42,7 @@ def bad_link(subject: TopologySubject) -> Iterator[Violation]:
 
 def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[str]) -> tuple[str | None, str | None]:
     match ends:
-        case [(one, other)] if one == other:
+        case [(near, far)] if near == far:
             return f"{quote_value(key)} is a link of a region to itself", "links are between regions, as `west-east`"
         case [_]:
             return None, None
@@ -51,13 +51,13 @@ def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[st
         case []:
             slash, dash = naming.LINK_SEPARATORS
             separator = slash if any(dash in region for region in regions) else dash
-            known = [f"{one}{separator}{other}" for one in regions for other in regions if one != other]
-            close = get_close_matches(key, known, n=1)
+            pairs = [f"{near}{separator}{far}" for near in regions for far in regions if near != far]
+            close = get_close_matches(key, pairs, n=1)
             hint = (
                 f"did you mean `{close[0]}`?"
                 if close
-                else f"write it like `{known[0]}`; regions: {join_names(regions)}"
+                else f"write it like `{pairs[0]}`; regions: {join_names(regions)}"
             )
             return f"{quote_value(key)} is not the link of two regions", hint
-    meant = " or ".join(f"`{one}` and `{other}`" for one, other in ends)
+    meant = " or ".join(f"`{near}` and `{far}`" for near, far in ends)
     return f"{quote_value(key)} can be the link of {meant}", "write `/` between the two regions: it is in no name"

@@ -172,17 +172,17 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Violation]:
     for stream in subject.topology.streams:
         if stream.consistency.has_origin or stream.is_bucket:
             continue
-        for index, one in enumerate(stream.subjects):
-            root = one.partition(".")[0]
+        for index, subject_pattern in enumerate(stream.subjects):
+            root = subject_pattern.partition(".")[0]
             if root not in _BUCKETS:
                 continue
-            what = f"{_BUCKETS[root]} over several regions"
+            described = f"{_BUCKETS[root]} over several regions"
             is_ordered = stream.consistency is Consistency.ORDERED
             yield Violation(
                 at=("streams", stream.name, "subjects", index),
-                message=f"{what} compares revisions of two different streams: `create` and `update` promise nothing"
+                message=f"{described} compares revisions of two different streams: `create` and `update` promise nothing"
                 if is_ordered
-                else f"{what} diverges where two of them write the same key",
+                else f"{described} diverges where two of them write the same key",
                 hint=f"declare it under `{_SECTIONS[root]}`, where each model says what it promises; "
                 "or choose `homed` or `stretch`",
             )

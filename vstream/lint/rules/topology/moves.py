@@ -35,16 +35,16 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
     topology, document = subject.topology, subject.document
     if topology.account is not None:
         yield from _account(topology, topology.account)
-    for key, needed, said in (
+    for key, needed, wording in (
         ("moves_to", Routing.MAPPED, topology.moves_to),
         ("moves_from", Routing.ACCOUNTS, topology.moves_from),
     ):
-        if said is None:
+        if wording is None:
             continue
         if topology.routing is not needed:
             yield Violation(
                 at=(key,),
-                message=f"`{key}: {said.value}` goes with `routing: {needed.value}`, not with `{topology.routing.value}`",
+                message=f"`{key}: {wording.value}` goes with `routing: {needed.value}`, not with `{topology.routing.value}`",
                 hint="clients are in the layout that `routing` says: first in `mapped`, then in `accounts`",
             )
             return
@@ -68,7 +68,7 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 message="servers before 2.11 refuse the accounts of `routing: accounts`",
                 hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`',
             )
-        counting = (name for name, one in document.streams.items() if one.counters)
+        counting = (name for name, stream in document.streams.items() if stream.counters)
         for name in counting:
             yield Violation(
                 at=("streams", name, "counters"),

@@ -55,26 +55,26 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
     of the second region would join the first. Names become names of files too: where two differ only in upper and
     lower case, the second overwrites the first on macOS and Windows. A bucket `users` is the stream `KV_users`.
     """
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for stream in subject.topology.streams:
         names = {physical.physical_name(stream, part.role, part.place) for part in stream.physical}
         for name in sorted({stream.name, *names}):
-            other = taken.setdefault(name, stream.name)
-            if other != stream.name:
+            owner = owners.setdefault(name, stream.name)
+            if owner != stream.name:
                 yield Violation(
                     at=("streams", stream.name),
-                    message=f"streams `{other}` and `{stream.name}` both need the name `{name}`",
+                    message=f"streams `{owner}` and `{stream.name}` both need the name `{name}`",
                     hint="rename one of them",
                     on_key=True,
                 )
     clusters: dict[str, str] = {}
     for region in subject.topology.regions:
-        other = clusters.setdefault(region.cluster, region.name)
-        if other != region.name:
+        owner = clusters.setdefault(region.cluster, region.name)
+        if owner != region.name:
             written = subject.document.regions[region.name].cluster is not None
             yield Violation(
                 at=("regions", region.name, "cluster") if written else ("regions", region.name),
-                message=f"regions `{other}` and `{region.name}` have the same cluster name `{region.cluster}`",
+                message=f"regions `{owner}` and `{region.name}` have the same cluster name `{region.cluster}`",
                 hint="each region is a cluster of its own",
                 on_key=not written,
             )
@@ -117,13 +117,13 @@ def _written(subject: TopologySubject) -> frozenset[str]:
 def _differ_in_case(subject: TopologySubject) -> Iterator[Violation]:
     """Names of regions or streams become names of files: on macOS and Windows the second would overwrite the first."""
     for kind, names in (("regions", subject.document.regions), ("streams", subject.document.streams)):
-        taken: dict[str, str] = {}
+        spellings: dict[str, str] = {}
         for name in names:
-            other = taken.setdefault(name.lower(), name)
-            if other != name:
+            earlier = spellings.setdefault(name.lower(), name)
+            if earlier != name:
                 yield Violation(
                     at=(kind, name),
-                    message=f"{kind} `{other}` and `{name}` differ only in upper and lower case",
+                    message=f"{kind} `{earlier}` and `{name}` differ only in upper and lower case",
                     hint="rename one of them",
                     on_key=True,
                 )

@@ -28,13 +28,13 @@ def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
     stream can be placed there.
     """
     document = subject.document
-    known = list(document.regions)
-    for at, region, what, on_key in _region_names(document):
+    region_names = list(document.regions)
+    for at, region, title, on_key in _region_names(document):
         if region not in document.regions:
             yield Violation(
                 at=at,
-                message=f"{what} unknown region {quote_value(region)}",
-                hint=closest(region, known, "defined regions"),
+                message=f"{title} unknown region {quote_value(region)}",
+                hint=closest(region, region_names, "defined regions"),
                 on_key=on_key,
             )
 
@@ -80,14 +80,14 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Violation]:
     ## Why is this bad?
     Its settings would be missing without a word.
     """
-    known = list(subject.document.presets)
+    presets = list(subject.document.presets)
     for name, stream in subject.document.streams.items():
         for index, preset in enumerate(stream.extends):
-            if preset not in known:
+            if preset not in presets:
                 yield Violation(
                     at=("streams", name, "extends", index),
                     message=f"stream `{name}` extends unknown preset {quote_value(preset)}",
-                    hint=closest(preset, known, "defined presets"),
+                    hint=closest(preset, presets, "defined presets"),
                 )
 
 

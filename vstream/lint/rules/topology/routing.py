@@ -108,19 +108,19 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
         Security.OPERATOR: "creds: user-{}.creds",
     }[subject.topology.security]
     for region, endpoint in subject.document.connect.items():
-        said: dict[Path, str | None] = {
+        logins: dict[Path, str | None] = {
             (field,): getattr(endpoint, field) for field in ("context", "creds", "nkey", "user")
         }
         if subject.topology.security is Security.CERTIFICATES and endpoint.tls is not None:
-            said["tls", "cert"] = endpoint.tls.cert
-        for field, value in said.items():
+            logins["tls", "cert"] = endpoint.tls.cert
+        for field, value in logins.items():
             if value is None:
                 continue
-            other = seen.setdefault((str(field[-1]), value), region)
-            if other != region:
+            earlier_region = seen.setdefault((str(field[-1]), value), region)
+            if earlier_region != region:
                 yield Violation(
                     at=("connect", region, *field),
-                    message=f"region `{region}` is reached as region `{other}` is, by the {field[-1]} {quote_value(value)}: "
+                    message=f"region `{region}` is reached as region `{earlier_region}` is, by the {field[-1]} {quote_value(value)}: "
                     "a user belongs to one region",
                     hint=f"name one of region `{region}`, such as `{own.format(regional_user(VSTREAM_USER, region))}`",
                 )
@@ -154,13 +154,20 @@ def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
 
 def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
     at = ("roots", index)
-    other = next((one for one in topology.roots[:index] if subject_algebra.overlaps(one, root)), None)
+    overlapping = next(
+        (candidate for candidate in topology.roots[:index] if subject_algebra.overlaps(candidate, root)), None
+    )
     below = [
-        (stream, one) for stream in topology.streams for one in stream.subjects if subject_algebra.overlaps(one, root)
+        (stream, candidate)
+        for stream in topology.streams
+        for candidate in stream.subjects
+        if subject_algebra.overlaps(candidate, root)
     ]
-    if other is not None:
+    if overlapping is not None:
         yield Violation(
-            at=at, message=f"{quote_value(root)} overlaps the root {quote_value(other)}", hint="keep one of the two"
+            at=at,
+            message=f"{quote_value(root)} overlaps the root {quote_value(overlapping)}",
+            hint="keep one of the two",
         )
     elif topology.streams and not below:
         yield Violation(
@@ -169,17 +176,17 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
             hint="is it misspelled? a root for `v.foo.>` and `v.bar.>` is `v.>`",
             severity=Severity.WARNING,
         )
-    for stream, one in below:
+    for stream, candidate in below:
         if stream.consistency.has_origin:
             yield Violation(
                 at=at,
-                message=f"{quote_value(root)} holds {quote_value(one)} of the {stream.consistency.value} stream "
+                message=f"{quote_value(root)} holds {quote_value(candidate)} of the {stream.consistency.value} stream "
                 f"`{stream.name}`, which takes all publishes in one place",
                 hint="give that stream a subject outside of it",
             )
-        elif not subject_algebra.is_subset(one, root):
+        elif not subject_algebra.is_subset(candidate, root):
             yield Violation(
                 at=at,
-                message=f"{quote_value(root)} holds only a part of {quote_value(one)} of stream `{stream.name}`",
+                message=f"{quote_value(root)} holds only a part of {quote_value(candidate)} of stream `{stream.name}`",
                 hint="widen the root, or give the stream another subject",
             )

@@ -76,13 +76,13 @@ def _certificates(topology: Topology) -> Iterator[Violation]:
                 hint=f"there are {', '.join(users)}",
                 on_key=True,
             )
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for user in users:
         name = topology.certificates.get(user, user)
-        other = taken.setdefault(name, user)
-        if other != user:
+        owner = owners.setdefault(name, user)
+        if owner != user:
             yield Violation(
-                at=("security", "certificates", user if user in topology.certificates else other),
-                message=f"users `{other}` and `{user}` have certificates of one name, {quote_value(name)}",
+                at=("security", "certificates", user if user in topology.certificates else owner),
+                message=f"users `{owner}` and `{user}` have certificates of one name, {quote_value(name)}",
                 hint="give each a name of its own: servers could not tell them apart",
             )

@@ -45,7 +45,7 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
     The second cannot start. A server needs four different ports, and two regions
     that share a host need ports of their own.
     """
-    topology, taken = subject.topology, dict[tuple[str, int], str]()
+    topology, owner_at = subject.topology, dict[tuple[str, int], str]()
     owners: list[tuple[str, Path, Ports]] = [
         (f"region `{region.name}`", ("regions", region.name, "ports"), region.ports) for region in topology.regions
     ]
@@ -64,10 +64,10 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
     for region in topology.regions:
         for index, server in enumerate(region.servers):
             owner = f"region `{region.name}`"
-            yield from _clash(taken, owner, server, region.ports, ("regions", region.name, "servers", index))
+            yield from _clash(owner_at, owner, server, region.ports, ("regions", region.name, "servers", index))
     for name, server in (topology.stretch.members if topology.stretch else {}).items():
         assert topology.stretch is not None
-        yield from _clash(taken, _STRETCH, server, topology.stretch.ports, ("stretch", "members", name))
+        yield from _clash(owner_at, _STRETCH, server, topology.stretch.ports, ("stretch", "members", name))
 
 
 _STRETCH = "the stretch cluster"
@@ -175,11 +175,11 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
     """
     seen: set[tuple[Path, str]] = set()
     for physical in subject.physical:
-        wanted = {tag.lower() for tag in physical.fields["placement"].get("tags", ())}
-        if not wanted:
+        needed = {tag.lower() for tag in physical.fields["placement"].get("tags", ())}
+        if not needed:
             continue
         region = subject.topology.region(physical.region)  # the stretch cluster has no tags to ask for
-        fitting = sum(wanted <= {tag.lower() for tag in server.tags} for server in region.servers)
+        fitting = sum(needed <= {tag.lower() for tag in server.tags} for server in region.servers)
         replicas = physical.fields["num_replicas"]
         at = subject.place(physical, "placement_tags")
         # More replicas than servers is VS104's finding.
@@ -188,6 +188,6 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"stream `{physical.stream}` wants {count(replicas, 'server')} with "
-                f"{join_names(sorted(wanted))}, region `{region.name}` has {fitting:,}",
+                f"{join_names(sorted(needed))}, region `{region.name}` has {fitting:,}",
                 hint=f"give servers these tags under `regions: {{{region.name}: {{tags: …}}}}`, or lower `replicas`",
             )

@@ -38,13 +38,13 @@ def bad_subject(subject: TopologySubject) -> Iterator[Violation]:
                 message=f"stream `{name}` has no subjects",
                 hint="state what clients publish on, such as `subjects: [foo.>]`",
             )
-        for index, one in enumerate(stream.subjects):
-            problem = subject_problem(one)
+        for index, pattern in enumerate(stream.subjects):
+            problem = subject_problem(pattern)
             if problem:
                 message, hint = problem
                 at: Path = ("streams", name, "subjects", index)
                 own = f"give the stream a root of its own, such as `{name}.>`"
-                yield Violation(at=at, message=f"{quote_value(one)} {message}", hint=hint or own)
+                yield Violation(at=at, message=f"{quote_value(pattern)} {message}", hint=hint or own)
 
 
 _RESERVED = frozenset(
@@ -104,11 +104,11 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Violation]:
     # A file that overlaps everywhere has as many pairs as the square of its subjects.
     for first, second in sorted(islice(trie.overlapping_pairs(), 200)):
         stream, _, pattern = places[first]
-        _, at, other = places[second]
-        example = subject_algebra.example_of_overlap(pattern, other)
+        _, at, second_pattern = places[second]
+        example = subject_algebra.example_of_overlap(pattern, second_pattern)
         yield Violation(
             at=at,
-            message=f"`{other}` and `{pattern}` of stream `{stream}` both match `{example}`",
+            message=f"`{second_pattern}` and `{pattern}` of stream `{stream}` both match `{example}`",
             hint="make them disjoint: servers would choose one at random at each start",
         )
 
@@ -168,11 +168,11 @@ def naming_needs_token(subject: TopologySubject) -> Iterator[Violation]:
     regions = {region.name for region in subject.topology.regions}
     mapped = {stream.name for stream in subject.topology.streams if not stream.consistency.has_origin}
     for name, stream in subject.document.streams.items():
-        for index, one in enumerate(stream.subjects if name in mapped else ()):
-            rest = one.split(".")[1:]
+        for index, pattern in enumerate(stream.subjects if name in mapped else ()):
+            rest = pattern.split(".")[1:]
             if rest and rest[0] in regions:
                 yield Violation(
                     at=("streams", name, "subjects", index),
-                    message=f"{quote_value(one)} names a region where `naming: blog` puts one",
+                    message=f"{quote_value(pattern)} names a region where `naming: blog` puts one",
                     hint="use `naming: isolated`, or another subject",
                 )
