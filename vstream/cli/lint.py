@@ -129,18 +129,18 @@ def command(
     around = surroundings(roots, variables)
     chosen = output or _default_format()
 
-    def check(sources: Iterable[Source]) -> LintReport:
-        return lint(sources, around, topology=declared, server_version=version, selection=selection)
+    def check(chosen_sources: Iterable[Source]) -> LintReport:
+        return lint(chosen_sources, around, topology=declared, server_version=version, selection=selection)
 
-    given = list(input_files.read_sources(names, roots=roots, exclude=config.exclude))
-    report = check(given)
+    inputs = list(input_files.read_sources(names, roots=roots, exclude=config.exclude))
+    report = check(inputs)
     # Nor at the end of the process, which would look through all of it once more.
     gc.freeze()
     changes: list[str] = []
     if fix:
-        report, changes = _fix(given, report, check)
+        report, changes = _fix(inputs, report, check)
     print_report(report, chosen, changes)
-    if not given:
+    if not inputs:
         raise VstreamError(
             f"there is nothing to check in {', '.join(names)}",
             hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",

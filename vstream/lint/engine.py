@@ -141,9 +141,9 @@ class _Declared:
             except InvalidInputError as error:
                 self.diagnostics += error.diagnostics
             else:
-                self.diagnostics += self._rendered(source.name, bundle, loaded.topology, server_version)
+                self.diagnostics += self._judge_bundle(source.name, bundle, loaded.topology, server_version)
 
-    def _rendered(
+    def _judge_bundle(
         self, name: str, bundle: Bundle, topology: Topology, server_version: ServerVersion | None
     ) -> Iterator[Finding]:
         """What is wrong with the bundle, shown at the place in the topology that causes it."""

@@ -246,9 +246,9 @@ class _Gatherer:
         self.gathered.comments += document.comments
         conf = servers.server_conf(document, source.name, including.names, self._blocks)
         self.gathered.servers.append(conf)
-        self._preloaded(conf)
+        self._read_preloaded(conf)
 
-    def _preloaded(self, conf: ServerConf) -> None:
+    def _read_preloaded(self, conf: ServerConf) -> None:
         """The tokens that a server in operator mode has in its configuration."""
         tokens = table(conf.root, "resolver_preload")
         for entry in tokens.effective() if tokens else ():

@@ -70,15 +70,15 @@ def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[
             name: ConfValue(value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name)))
             for name in _FIELDS & fields.keys()
         }
-        faults = [_fault("a destination must be an object", place, source)] if fields is not item else []
+        faults = [_fault_at("a destination must be an object", place, source)] if fields is not item else []
         faults += [
-            _fault(f"`{name}` must be text", (*place, name), source)
+            _fault_at(f"`{name}` must be text", (*place, name), source)
             for name in ("subject", "cluster")
             if name in written and written[name].text is None
         ]
         weight = written["weight"].value if "weight" in written else 0
         if not isinstance(weight, int) or isinstance(weight, bool):
-            faults.append(_fault("`weight` must be a whole number", (*place, "weight"), source))
+            faults.append(_fault_at("`weight` must be a whole number", (*place, "weight"), source))
             weight = 0
         yield destination_of(
             source.value(place),
@@ -91,5 +91,5 @@ def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[
         )
 
 
-def _fault(message: str, path: Path, source: SourceMap) -> MappingFault:
+def _fault_at(message: str, path: Path, source: SourceMap) -> MappingFault:
     return MappingFault(message=message, server_message="", span=source.value(path))

@@ -252,8 +252,8 @@ def distinct_blocks(servers: Iterable[ServerConf]) -> tuple[MappingsBlock, ...]:
     """
     blocks: dict[Span, MappingsBlock] = {}
     for server in servers:
-        for one in server.mappings:
-            earlier = blocks.get(one.key_span)
-            if earlier is None or (earlier.account is None and one.account is not None):
-                blocks[one.key_span] = one
+        for mappings_block in server.mappings:
+            earlier = blocks.get(mappings_block.key_span)
+            if earlier is None or (earlier.account is None and mappings_block.account is not None):
+                blocks[mappings_block.key_span] = mappings_block
     return tuple(sorted(blocks.values(), key=lambda block: block.key_span))

@@ -139,7 +139,7 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames:
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` catches {_listed(caught)}: "
+                    message=f"`{api_rule.entry.source}` catches {_list_names(caught)}: "
                     f"clients would manage a physical stream under the name `{min(api_rule.renames)}`",
                     hint="name the requests that are meant instead of `*`"
                     if len(api_rule.request.names) > 1
@@ -164,7 +164,7 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames and not _caught(api_rule, NEVER):
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"{_listed(caught)} of `{min(api_rule.renames)}` changes the read stream of one region only: "
+                    message=f"{_list_names(caught)} of `{min(api_rule.renames)}` changes the read stream of one region only: "
                     "the regions diverge for good",
                     hint="remove the rule, and delete by a message that is stored, such as a KV delete marker",
                 )
@@ -176,7 +176,7 @@ def _caught(one: ApiRule, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in one.request.names and name in targets]
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -229,7 +229,7 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
                 name = min(names)
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` also matches {_listed(stray[:3])} of every other stream",
+                    message=f"`{api_rule.entry.source}` also matches {_list_names(stray[:3])} of every other stream",
                     hint=f"`{name}` is a word of the API: give the virtual stream another name"
                     if name in RESERVED_NAMES
                     else "name the requests that are meant instead of `*`",

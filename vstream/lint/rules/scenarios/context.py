@@ -45,7 +45,9 @@ class ScenarioSubject:
     def servers(self) -> list[str]:
         """The names of all servers."""
         return (
-            [server for some in servers_by_region(self.topology).values() for server in some] if self.topology else []
+            [server for region_servers in servers_by_region(self.topology).values() for server in region_servers]
+            if self.topology
+            else []
         )
 
     @property

@@ -127,7 +127,7 @@ def windows_differ(workspace: Workspace) -> Iterator[Violation]:
             if window != usual and example is not None:
                 yield Violation(
                     at=stream.at("duplicate_window"),
-                    message=f"a window of {_shown(window)}, `{example.config.name}` has {_shown(usual)}",
+                    message=f"a window of {_show_window(window)}, `{example.config.name}` has {_show_window(usual)}",
                     hint="give all read streams of a virtual stream the same window",
                     related=(Related(span=example.at("duplicate_window"), message="the other window"),),
                 )
@@ -201,5 +201,5 @@ def _allows(stream: StreamFile, field: str) -> bool:
     return flag(stream, field) or brought
 
 
-def _shown(window: int) -> str:
+def _show_window(window: int) -> str:
     return format_duration(window) if window else "0"

@@ -100,7 +100,7 @@ def _virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str
             subject for virtual in topology.streams if virtual.name == stream.virtual for subject in virtual.subjects
         ]
     stored = {_FUNCTION.sub("*", destination) for source in sources(stream) for _, destination in source.transforms}
-    taken = table(stream, "republish").get("src")
-    if ANYTHING in stored and isinstance(taken, str) and taken:
-        stored.add(taken)
+    republished = table(stream, "republish").get("src")
+    if ANYTHING in stored and isinstance(republished, str) and republished:
+        stored.add(republished)
     return sorted(stored - {ANYTHING})

@@ -45,8 +45,8 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
         if not isinstance(source, str) or not isinstance(destination, str):
             continue
         fix = _per_source(stream, source, destination)
-        for one in sources(stream):
-            filtered = one.filter_subject
+        for each_source in sources(stream):
+            filtered = each_source.filter_subject
             if not filtered or not algebra.overlaps(source, filtered):
                 continue
             if algebra.is_subset(_FUNCTION.sub("*", destination), filtered):
@@ -55,8 +55,8 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
                 [{"src": filtered, "dest": _rename_hint(filtered, source, destination) or destination}]
             )
             yield Violation(
-                at=stream.at(*one.path, "filter_subject"),
-                message=f"`{one.name}` is filtered by `{filtered}`, but stored as `{destination}`: "
+                at=stream.at(*each_source.path, "filter_subject"),
+                message=f"`{each_source.name}` is filtered by `{filtered}`, but stored as `{destination}`: "
                 "after a restart all of it is stored again",
                 hint=f'replace the filter by `"subject_transforms": {way_out}`, and remove `subject_transform`',
                 fix=fix,
@@ -214,12 +214,12 @@ def _per_source(stream: StreamFile, source: str, destination: str) -> tuple[Edit
     if stream.config.fields.get("subjects") or not isinstance(listed, list) or len(all_sources) != len(listed):
         return ()
     edits = []
-    for one in all_sources:
-        renamed = _rename_hint(one.filter_subject, source, destination) if one.filter_subject else None
-        if renamed is None or one.transforms:
+    for each_source in all_sources:
+        renamed = _rename_hint(each_source.filter_subject, source, destination) if each_source.filter_subject else None
+        if renamed is None or each_source.transforms:
             return ()
-        key, value = stream.key_at(*one.path, "filter_subject"), stream.at(*one.path, "filter_subject")
-        text = json.dumps([{"src": one.filter_subject, "dest": renamed}])
+        key, value = stream.key_at(*each_source.path, "filter_subject"), stream.at(*each_source.path, "filter_subject")
+        text = json.dumps([{"src": each_source.filter_subject, "dest": renamed}])
         edits.append(Edit(span=_from(key, value), text=f'"subject_transforms": {text}'))
     return (*edits, Edit(span=_member(stream, "subject_transform"), text=""))
 

@@ -32,13 +32,13 @@ def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
     for physical in subject.physical:
         if not physical.is_mirror:
             continue
-        for at, key, message, hint in _refused(subject, physical):
+        for at, key, message, hint in _refusals(subject, physical):
             if at not in seen:
                 seen.add(at)
                 yield Violation(at=at, message=message, hint=hint, on_key=key)
 
 
-def _refused(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
+def _refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
     """What servers refuse of one mirror: where it is written, whether as a key, what is wrong, what to do."""
     for path, level in levels(subject.document, physical.stream, physical.region, physical.role):
         for key, value in (level.config or {}).items():

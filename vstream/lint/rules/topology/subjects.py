@@ -95,12 +95,12 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Violation]:
     change from one start to the next (server/accounts.go, selectMappedSubject).
     """
     places: list[tuple[str, Path, str]] = [
-        (name, ("streams", name, "subjects", index), one)
+        (name, ("streams", name, "subjects", index), subject_pattern)
         for name, stream in subject.document.streams.items()
-        for index, one in enumerate(stream.subjects)
-        if subject_problem(one) is None
+        for index, subject_pattern in enumerate(stream.subjects)
+        if subject_problem(subject_pattern) is None
     ]
-    trie = subject_algebra.SubjectTrie(one for _, _, one in places)
+    trie = subject_algebra.SubjectTrie(subject_pattern for _, _, subject_pattern in places)
     # A file that overlaps everywhere has as many pairs as the square of its subjects.
     for first, second in sorted(islice(trie.overlapping_pairs(), 200)):
         stream, _, pattern = places[first]
