@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from vstream.cli.views import probe as view
-from vstream.probe.junit import to_junit
+from vstream.cli.views.probe import to_junit
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport
 
 

@@ -16,7 +16,6 @@ from vstream.cli.views import probe as view
 from vstream.cli.views.json_output import print_json
 from vstream.plan.live.observe import connect_all
 from vstream.probe.checks import run_probe
-from vstream.probe.junit import to_junit
 from vstream.probe.report import ProbeReport, Progress
 from vstream.topology.accounts import PROBE_USER
 from vstream.topology.model import Topology
@@ -55,7 +54,7 @@ def command(
     if output == "json":
         print_json("probe", report.as_dict())
     elif output == "junit":
-        typer.echo(to_junit(report))
+        typer.echo(view.to_junit(report))
     else:
         console.print_note(f"{loaded.name} on {servers.description}")
         for part in view.text(report):

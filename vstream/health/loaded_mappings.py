@@ -165,14 +165,14 @@ def mappings_bundle(topology: Topology) -> Bundle:
     """
     return Bundle(
         artifacts=(),
-        streams=tuple(map(_unrendered, all_physical_streams(topology))),
+        streams=tuple(map(_bare_stream, all_physical_streams(topology))),
         mappings=profile_of(topology).mapping_set(topology),
         accounts=(),
         servers=(),
     )
 
 
-def _unrendered(stream: PhysicalStream) -> RenderedStream:
+def _bare_stream(stream: PhysicalStream) -> RenderedStream:
     return RenderedStream(
         config=StreamConfig(name=stream.name, fields={}),
         virtual=stream.virtual,

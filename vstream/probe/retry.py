@@ -45,7 +45,7 @@ class Budget:
         judge: Callable[[Sequence[Reply]], str | None],
     ) -> Settled:
         """
-        Ask until *judge* has no complaint, or time is up; at least once. Raises what `Target.timed` does.
+        Ask until *judge* has no complaint, or time is up; at least once. Raises what `ProbeTarget.measure` does.
 
         Nobody answers a new consumer's name at first in other clusters, until gateways have heard of it.
         """

@@ -143,7 +143,10 @@ def heal_line(result: HealResult) -> str:
     undone = ", ".join(f"{fault.id} ({fault.command})" for fault in result.faults)
     if result.seconds is None:
         return f"undone: {undone}; no server of the lab runs (`vstream lab up` starts them)"
-    return f"healed {undone}: servers healthy after {result.seconds:.1f} s"
+    return (
+        f"healed {undone}: servers healthy after {result.seconds:.1f} s; streams may still catch up (`vstream status`), "
+        "and `vstream resync` makes that faster"
+    )
 
 
 def restart_line(restarted: RestartResult) -> str:

@@ -1,4 +1,4 @@
-"""A probe's report as a matrix and a list of what failed."""
+"""A probe's report as tables and a list of what failed, and as JUnit XML for CI systems."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from vstream.junit import Result, TestCase, to_xml
 from vstream.probe.report import CheckStatus, Hop
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _MARK = {
     CheckStatus.SKIPPED: ("–", "dim"),
     CheckStatus.UNKNOWN: ("?", "bold yellow"),
 }
+_RESULTS = {CheckStatus.FAILED: Result.FAILURE, CheckStatus.UNKNOWN: Result.ERROR, CheckStatus.SKIPPED: Result.SKIPPED}
+"""What JUnit calls the result of a check; the others are successes."""
 _LOCAL_HOPS = (
     (Hop.MAPPING, "publish → write stream"),
     (Hop.STREAM_INFO, "STREAM.INFO"),
@@ -203,3 +206,41 @@ def problems(report: ProbeReport) -> Iterator[Text]:
     verdict = Text("PASS", style="bold green") if report.is_pass else Text("FAIL", style="bold red")
     shown = ", ".join(f"{count:,} {status.value}" for status, count in counts.items() if count)
     yield Text.assemble(verdict, f": {shown or 'nothing was checked'}")
+
+
+def to_junit(report: ProbeReport) -> str:
+    """
+    The report as one XML document: a test suite for each stream, a test case for each check.
+
+    Failed checks are failures, unknown ones errors. A report without checks is one
+    suite with an error: CI systems would take an empty document for a success.
+    """
+    suites = {
+        stream: [_test_case(check) for check in report.checks if check.stream == stream] for stream in report.streams
+    }
+    nothing = TestCase(classname="probe", name="checks", result=Result.ERROR, message="nothing was probed")
+    return to_xml(f"vstream probe {report.topology}", suites or {"probe": [nothing]})
+
+
+def _test_case(check: Check) -> TestCase:
+    return TestCase(
+        classname=f"{check.stream}.{check.hop.value}",
+        name=_test_name(check),
+        result=_RESULTS.get(check.status),
+        message=check.detail,
+        text=check.hint,
+        seconds=None if check.elapsed_ms is None else check.elapsed_ms / 1000,
+    )
+
+
+def _test_name(check: Check) -> str:
+    parts = [check.hop.value, *([check.form] if check.form else [])]
+    if check.subject is not None and check.origin is None:
+        parts.append(check.subject)
+    if check.origin is not None:
+        parts.append(f"from {check.origin}")
+    if check.region is not None:
+        parts.append(f"in {check.region}")
+    if check.hop is Hop.CLEANUP and check.answered_by is not None:
+        parts.append(f"of {check.answered_by}")
+    return " ".join(parts)
