@@ -33,7 +33,7 @@ class Silent:
     def shrinks(self, number: int, steps: str) -> None:
         self.said.append(f"shrinks {number} {steps}")
 
-    def ended(self, explored: ExploredRun) -> None:
+    def on_end(self, explored: ExploredRun) -> None:
         self.said.append(f"ended {explored.number} {explored.outcome.status.value}")
 
 

@@ -76,11 +76,11 @@ async def restart(
         version = (await monitoring.varz(monitor_url(site.address(server)))).version
         if program is not None and version != program.version:
             raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
-        one = RestartResult(
+        result = RestartResult(
             server=server, version=version, stopping=stopped - began, recovering=time.monotonic() - stopped
         )
-        on_restarted(one)
-        done.append(one)
+        on_restarted(result)
+        done.append(result)
     return tuple(done)
 
 

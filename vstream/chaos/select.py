@@ -156,7 +156,7 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
 
 async def led_stream(site: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """Who holds stream *name*, and who leads it. Raises LabError if there is no such stream or nobody leads it."""
-    async with site.connected() as connection:
+    async with site.connect() as connection:
         role = await leaders.stream_leadership(connection, name)
     if role.leader is None or role.leader not in site.servers:
         raise LabError(
@@ -189,7 +189,7 @@ def new_stream_leader(site: TargetServers, role: StreamLeadership, old: str) -> 
     async def see() -> str:
         if not role.can_elect:
             return f"{role.stream} has no leader: no other replica could be one"
-        async with site.connected(site.servers[old]) as connection:
+        async with site.connect(site.servers[old]) as connection:
             new, seconds = await leaders.wait_for_successor(
                 lambda: leaders.stream_leader(connection, role.stream), old, within=leaders.ELECTION
             )

@@ -111,7 +111,7 @@ class TargetServers:
         )
 
     @asynccontextmanager
-    async def connected(self, first: str | None = None) -> AsyncIterator[Connection]:
+    async def connect(self, first: str | None = None) -> AsyncIterator[Connection]:
         """A connection to region *first*, or to any other that can be reached. Raises NotReachableError if none can."""
         regions = sorted(self.endpoints, key=lambda region: region != first)
         if self.hubs:

@@ -15,7 +15,7 @@ from vstream.jetstream.answers import api_error
 from vstream.jetstream.direct import last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
 from vstream.runner.workload.publisher import acknowledgement
-from vstream.runner.workload.readers import ACK, failed, make_consumer, refusal
+from vstream.runner.workload.readers import ACK, failure_of, make_consumer, refusal
 from vstream.scenario.model import ClientOperation
 from vstream.topology import naming
 
@@ -105,7 +105,7 @@ class OperationChecks:
         try:
             result = await work()
         except VstreamError as problem:
-            outcome, error = failed(problem)
+            outcome, error = failure_of(problem)
         return Operation(
             client=f"{self._target.region}/try-{self._target.stream}",
             region=self._target.region,

@@ -63,14 +63,14 @@ class Convergence:
             _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _taken(stream)
         ]
 
-    async def reached(self, *, within: float) -> ConvergenceResult:
+    async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
         """Return once everything that the sources hold now is everywhere, or after *within* seconds."""
         deadline = time.monotonic() + within
         targets, missing = await self._targets(deadline)
         return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._until(targets, deadline)
 
-    async def settled(self, *, within: float) -> ConvergenceResult:
-        """As `reached`, when nobody publishes any more: what is stored meanwhile counts too."""
+    async def wait_until_settled(self, *, within: float) -> ConvergenceResult:
+        """As `wait_until_reached`, when nobody publishes any more: what is stored meanwhile counts too."""
         deadline, before, quiet = time.monotonic() + within, None, 0
         while True:
             targets, missing = await self._targets(deadline)

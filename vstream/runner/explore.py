@@ -134,7 +134,7 @@ class Watcher(Protocol):
     def shrinks(self, number: int, steps: str) -> None:
         """A shorter scenario is tried."""
 
-    def ended(self, explored: ExploredRun) -> None:
+    def on_end(self, explored: ExploredRun) -> None:
         """A scenario has run."""
 
 
@@ -188,10 +188,10 @@ async def explore(
         data = compose(seed)
         directory = out / f"{number:03}-{seed}"
         trial = _One(number, seed, data, directory, run, watcher)
-        explored = await trial.explored(bounds.shrinking_runs, is_kept=is_kept)
+        explored = await trial.explore(bounds.shrinking_runs, is_kept=is_kept)
         into.runs.append(explored)
         save_output(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
-        watcher.ended(explored)
+        watcher.on_end(explored)
 
 
 class _One:
@@ -206,7 +206,7 @@ class _One:
         self._watcher = watcher
         self._tries = 0
 
-    async def explored(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:
+    async def explore(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:
         steps = outline(self._data)
         self._watcher.begins(self._number, self._seed, steps)
         save_output(self._directory / "scenario.yaml", to_yaml(self._data))

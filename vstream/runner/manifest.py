@@ -88,17 +88,17 @@ class ManifestWriter:
         """What could be read of each stream."""
         self._manifest = replace(self._manifest, streams=tuple(streams))
 
-    def stopped(self, why: str) -> None:
+    def mark_stopped(self, why: str) -> None:
         """The run did not come to its end."""
         self._manifest = replace(self._manifest, stopped_by=why, is_complete=False)
 
-    def completed(self) -> None:
+    def mark_complete(self) -> None:
         """The run came to its end; the capture is complete if every stream was read."""
         unread = [stream.name for stream in self._manifest.streams if stream.messages is None]
         why = f"not read: {', '.join(unread)}" if unread else None
         self._manifest = replace(self._manifest, is_complete=not unread, stopped_by=why)
 
-    def counted(self) -> None:
+    def count_lines(self) -> None:
         """Nothing more is written: a file that later holds less, or is gone, is known to be damaged."""
         self._manifest = replace(self._manifest, lines=self._capture.lines())
 

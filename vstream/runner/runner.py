@@ -144,19 +144,19 @@ class _Run:
             self._say("connecting clients")
             await self._begin(staged)
         except VstreamError as error:
-            self._manifest.stopped(error.message)
+            self._manifest.mark_stopped(error.message)
             raise
         except asyncio.CancelledError:
-            self._manifest.stopped("interrupted")
+            self._manifest.mark_stopped("interrupted")
             raise
         try:
             for number, step in enumerate(self._scenario.steps, 1):
                 await self._take(step, number, staged)
             await self._end(staged)
         except VstreamError as error:
-            self._manifest.stopped(error.message)
+            self._manifest.mark_stopped(error.message)
         except asyncio.CancelledError:
-            self._manifest.stopped("interrupted")
+            self._manifest.mark_stopped("interrupted")
             raise
         return self._capture
 
@@ -237,7 +237,7 @@ class _Run:
             case Resync():
                 return StepResult(problem=await self._faults.resync())
             case Converge():
-                result = await self._convergence(staged).reached(within=action.within / _NS)
+                result = await self._convergence(staged).wait_until_reached(within=action.within / _NS)
                 return StepResult(problem=result.missing)
             case Try():
                 await self._try(action, number, staged)
@@ -283,7 +283,7 @@ class _Run:
         await self._faults.heal(None)
         began = self._now()
         self._say("waiting until regions agree")
-        result = await self._convergence(staged).settled(within=QUIET)
+        result = await self._convergence(staged).wait_until_settled(within=QUIET)
         self._windows.write(
             Window(
                 name="quiesce",
@@ -297,7 +297,7 @@ class _Run:
         self._say("reading every stream")
         await self._workers.finish(within=_FINISH)
         await self._read_back(staged, within=_READ_BACK if result.is_reached else _READ_BACK_APART)
-        self._manifest.completed()
+        self._manifest.mark_complete()
 
     def _longest_wait(self) -> float:
         return max((publishers.give_up / _NS for publishers in self._scenario.workload.publishers), default=0.0)
@@ -318,7 +318,7 @@ class _Run:
                 await self._faults.close(within=_HEAL_KEPT if keep_lab else _GIVE_UP)
             self._close(self._windows, *self._tried.values())
             self._manifest.servers(self._lab)
-            self._manifest.counted()
+            self._manifest.count_lines()
             self._manifest.write()
         finally:
             # A disk without room for the capture must not leave servers behind.

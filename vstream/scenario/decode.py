@@ -90,7 +90,9 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
     streams = {stream.name: stream for stream in topology.streams}
 
     def chosen(name: str | None) -> list[VirtualStream]:
-        return list(topology.streams) if name is None else [streams[name]] if name in streams else []
+        if name is None:
+            return list(topology.streams)
+        return [streams[name]] if name in streams else []
 
     if workload.publishers is None:
         span, everything = source.key(place), PublishersDocument()
@@ -132,7 +134,9 @@ def _publishers(
 
 
 def _first(one: T | None, other: T | None, default: T) -> T:
-    return one if one is not None else other if other is not None else default
+    if one is not None:
+        return one
+    return other if other is not None else default
 
 
 def _readers(one: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> Readers:

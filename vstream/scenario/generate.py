@@ -40,7 +40,7 @@ class _Open:
     """A fault that is open, the servers that it takes, by region, whether it cuts links, and whether in one direction."""
 
     name: str
-    taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    servers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     is_cut: bool = False
     is_one_way: bool = False
 
@@ -135,7 +135,7 @@ class _Composer:
     # What each fault needs
 
     def _taken(self, region: str) -> frozenset[str]:
-        return frozenset(server for fault in self._open for server in fault.taken.get(region, ()))
+        return frozenset(server for fault in self._open for server in fault.servers.get(region, ()))
 
     def _intact_regions(self) -> list[str]:
         """Regions of which no open fault takes a server."""

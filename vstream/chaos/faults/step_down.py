@@ -25,7 +25,7 @@ class StepDown:
 
     async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
         """Ask the leader. Then another server leads."""
-        async with site.connected() as connection:
+        async with site.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
             successor, seconds = await leaders.wait_for_successor(
                 lambda: leaders.stream_leader(connection, self.stream), self.leader, within=leaders.ELECTION

@@ -20,8 +20,8 @@ def table(findings: Sequence[Capability]) -> Table:
     for heading in ("", "", "why, or how"):
         view.add_column(heading)
     for capability in findings:
-        style = "green" if capability.can else "bold red" if capability.is_needed else "yellow"
-        view.add_row(capability.what, Text("yes" if capability.can else "no", style=style), capability.detail)
+        problem = Text("no", style="bold red" if capability.is_needed else "yellow")
+        view.add_row(capability.what, Text("yes", style="green") if capability.can else problem, capability.detail)
     return view
 
 

@@ -31,7 +31,7 @@ class ExplorationLog:
         """A shorter scenario is tried."""
         console.print_note(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
 
-    def ended(self, explored: ExploredRun) -> None:
+    def on_end(self, explored: ExploredRun) -> None:
         """A scenario has run."""
         console.stderr().print(line(explored))
 

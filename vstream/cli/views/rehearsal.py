@@ -188,8 +188,7 @@ class Timeline:
             if share is None:
                 text.append("·", "dim")
             else:
-                style = "green" if share >= _GOOD else "yellow" if share >= _FAIR else "red"
-                text.append(_LEVELS[min(len(_LEVELS) - 1, int(share * len(_LEVELS)))], style)
+                text.append(_LEVELS[min(len(_LEVELS) - 1, int(share * len(_LEVELS)))], _share_style(share))
         return text
 
     def _band(self, band: _Band, per_column: int) -> Text:
@@ -215,3 +214,9 @@ class Timeline:
         if region.sample is not None and region.sample.control_plane is None:
             text.append(", no control plane", "red")
         return text
+
+
+def _share_style(share: float) -> str:
+    if share >= _GOOD:
+        return "green"
+    return "yellow" if share >= _FAIR else "red"

@@ -224,7 +224,9 @@ def _windows(verdict: Verdict) -> Iterator[Table]:
 def _share(value: float | None) -> Text:
     if value is None:
         return _NONE
-    return Text(share(value), style="red" if value == 0 else "yellow" if value < 1 else "")
+    if value == 1:
+        return Text(share(value))
+    return Text(share(value), style="red" if value == 0 else "yellow")
 
 
 def _time(nanoseconds: int | None) -> Text:

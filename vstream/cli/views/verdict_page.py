@@ -51,7 +51,7 @@ def page(verdict: Verdict) -> str:
         counts={status.value: count for status, count in verdict.counts.items()},
         cases={status.value: [case for case in verdict.cases if case.status is status] for status in Status},
         findings=[
-            (stream.name, name, messages.count, [example_line(one, verdict.zero) for one in messages.examples])
+            (stream.name, name, messages.count, [example_line(example, verdict.zero) for example in messages.examples])
             for stream in verdict.streams
             for name, messages in findings(stream)
             if messages.count
@@ -124,11 +124,11 @@ def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    def known(seconds: Sequence[PublishSecond], name: str) -> list[int | None]:
+    def values_of(seconds: Sequence[PublishSecond], name: str) -> list[int | None]:
         return [getattr(second, name) for second in seconds]
 
     times = {
-        region: {name: known(seconds, name) for name in ("p50", "p99")}
+        region: {name: values_of(seconds, name) for name in ("p50", "p99")}
         for region, seconds in timeline.publishes.items()
     }
     scale = charts.logarithmic(
@@ -173,11 +173,8 @@ def _lag(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 def _strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    def read(value: float | None) -> str:
-        return "none" if value is None else "ok" if value == 1 else "rejected" if value == 0 else "indeterminate"
-
-    def asked(value: int | None) -> str:
-        return "none" if value is None else "rejected" if value == _FAILED else "ok"
+    read_kinds: dict[float | None, str] = {None: "none", 1: "ok", 0: "rejected"}
+    request_kinds: dict[int | None, str] = {None: "none", _FAILED: "rejected"}
 
     legends = {
         "Reads answered": (("ok", "all"), ("indeterminate", "some"), ("rejected", "none"), ("none", "not tried")),
@@ -190,9 +187,11 @@ def _strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
     rows: list[tuple[str, str, list[str], str, Sequence[Any]]] = []
     reads, control = legends
     for region, shares in timeline.reads.items():
-        rows.append((reads, region, [read(value) for value in shares], "share", _round(shares)))
+        rows.append(
+            (reads, region, [read_kinds.get(value, "indeterminate") for value in shares], "share", _round(shares))
+        )
     for region, answers in timeline.control_plane.items():
-        rows.append((control, region, [asked(value) for value in answers], "answer", list(answers)))
+        rows.append((control, region, [request_kinds.get(value, "ok") for value in answers], "answer", list(answers)))
     for section, region, states, unit, values in rows:
         yield {
             "section": section,

@@ -86,7 +86,7 @@ async def resync(
                 f"no resync: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
             )
         await asyncio.sleep(_POLL)
-    async with site.connected() as connection:
+    async with site.connect() as connection:
         # Whoever asks a stream without a leader is refused, and waits 10 s and more.
         fed_by_clients = _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
         deadline = began + timeout

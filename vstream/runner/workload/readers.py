@@ -48,7 +48,7 @@ def refusal(reply: Reply) -> str:
     return f"{description or 'no responders'} ({reply.status})"
 
 
-def failed(error: VstreamError) -> tuple[Outcome, str]:
+def failure_of(error: VstreamError) -> tuple[Outcome, str]:
     """What *error* says of the operation that it ended, in short."""
     match error:
         case NotConnectedError():
@@ -128,7 +128,7 @@ class DirectReader(_Paced):
                 subject = self._any_subject()
                 message = await last_by_subject(self._connection, self._spec.stream, subject, timeout=timeout)
         except VstreamError as problem:
-            outcome, error = failed(problem)
+            outcome, error = failure_of(problem)
         done = self.recorder.now()
         self._record(due, sent, None if outcome is Outcome.INDETERMINATE else done, outcome, error, subject, message)
 

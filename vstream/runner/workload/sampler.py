@@ -99,12 +99,12 @@ class Sampler:
             control_plane=took,
             error=error,
             last_seq={stream: int(info["state"]["last_seq"]) for stream, info in by_stream.items()},
-            sourced={stream: cursors for stream, info in by_stream.items() if (cursors := sourced(info, stream))},
+            sourced={stream: cursors for stream, info in by_stream.items() if (cursors := read_cursors(info, stream))},
             links=links,
         )
 
 
-def sourced(info: dict[str, Any], taker: str) -> dict[str, int]:
+def read_cursors(info: dict[str, Any], taker: str) -> dict[str, int]:
     """How far *taker*, the stream of this STREAM.INFO, has come in each of its sources, where servers say it."""
     return {source_name(source, taker): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")}
 
