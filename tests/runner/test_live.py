@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -130,19 +131,34 @@ steps:
 """
 
 
-def long_run(directory: Path, steps: str = "") -> subprocess.Popen[str]:
-    """`vstream scenario run` of something that does not end by itself, after *steps*."""
-    indented = "".join(f"  {line}\n" for line in TOPOLOGY.splitlines())
-    (directory / "long.yaml").write_text(FILE.format(topology=indented, steps=steps))
-    return subprocess.Popen(
-        [sys.executable, "-m", "vstream", "scenario", "run", "long.yaml", "--out", "capture"],
-        cwd=directory,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+StartRun = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Iterator[StartRun]:
+    """Starts `vstream scenario run` of something that does not end by itself, after some steps. It ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(steps: str = "") -> subprocess.Popen[str]:
+        indented = "".join(f"  {line}\n" for line in TOPOLOGY.splitlines())
+        (tmp_path / "long.yaml").write_text(FILE.format(topology=indented, steps=steps))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vstream", "scenario", "run", "long.yaml", "--out", "capture"],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 async def loaded(running: subprocess.Popen[str], capture: Capture) -> None:
@@ -165,9 +181,9 @@ def of_run(directory: Path) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("number", with_night([signal.SIGINT], [signal.SIGTERM]))
 async def test_an_interrupted_run_says_so_and_leaves_nothing(
-    state: Path, tmp_path: Path, number: signal.Signals
+    state: Path, tmp_path: Path, number: signal.Signals, long_run: StartRun
 ) -> None:
-    running = long_run(tmp_path)
+    running = long_run()
     capture = Capture(tmp_path / "capture")
     await loaded(running, capture)
     # To the whole group, as a terminal does.
@@ -184,8 +200,8 @@ async def test_an_interrupted_run_says_so_and_leaves_nothing(
     assert (of_run(tmp_path), processes_in(state), lab.names()) == ([], [], ())
 
 
-async def test_an_interrupted_run_undoes_what_is_open(state: Path, tmp_path: Path) -> None:
-    running = long_run(tmp_path, "  - pause: west\n    as: stopped")
+async def test_an_interrupted_run_undoes_what_is_open(state: Path, tmp_path: Path, long_run: StartRun) -> None:
+    running = long_run("  - pause: west\n    as: stopped")
     capture = Capture(tmp_path / "capture")
     await eventually(lambda: running.poll() is not None or bool(list(capture.windows())), within=60)
     running.send_signal(signal.SIGINT)
@@ -196,8 +212,10 @@ async def test_an_interrupted_run_undoes_what_is_open(state: Path, tmp_path: Pat
     assert (of_run(tmp_path), processes_in(state), lab.names()) == ([], [], ())
 
 
-async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(state: Path, tmp_path: Path) -> None:
-    running = long_run(tmp_path)
+async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(
+    state: Path, tmp_path: Path, long_run: StartRun
+) -> None:
+    running = long_run()
     capture = Capture(tmp_path / "capture")
     await loaded(running, capture)
     assert of_run(tmp_path)
@@ -212,8 +230,8 @@ async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(stat
     assert processes_in(state) == []
 
 
-async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_path: Path) -> None:
-    running = long_run(tmp_path)
+async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_path: Path, long_run: StartRun) -> None:
+    running = long_run()
     capture = Capture(tmp_path / "capture")
     await loaded(running, capture)
     of_run(tmp_path)[0].kill()
