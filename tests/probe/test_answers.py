@@ -163,7 +163,7 @@ async def test_direct_get_statuses() -> None:
     assert caught.value.code == 408
     with pytest.raises(NoRespondersError):
         await direct.get_by_seq(connection({}), "foo", 1)
-    with pytest.raises(VstreamError, match="no stored message"):
+    with pytest.raises(VstreamError, match="cannot be used"):
         await direct.get_by_seq(connection({"$JS.API.DIRECT.GET.foo": Reply(data=b"", headers={})}), "foo", 1)
 
 
