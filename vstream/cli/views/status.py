@@ -1,4 +1,4 @@
-"""A picture of a topology as tables that fit the terminal, and its worst cells first where there are many streams."""
+"""A status as tables that fit the terminal, and its worst cells first where there are many streams."""
 
 from __future__ import annotations
 

@@ -276,10 +276,10 @@ class _SnapshotCollector:
         home = self._home(region)
         for account in answer.get("account_details") or ():
             for detail in account.get("stream_detail") or ():
-                facts = parse_stream(detail, naming.qualified_name(home, str(detail["name"])))
+                stream = parse_stream(detail, naming.qualified_name(home, str(detail["name"])))
                 # Servers before 2.11 list replicas, too: they do not know what a source does.
-                if led_by is None or facts.leader in {led_by, UNCLUSTERED}:
-                    self._streams[facts.name] = facts
+                if led_by is None or stream.leader in {led_by, UNCLUSTERED}:
+                    self._streams[stream.name] = stream
 
     def _home(self, region: str) -> str | None:
         """The domain or account that streams of *region* are in, if one monitoring answer lists them all."""
