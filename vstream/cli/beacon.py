@@ -11,8 +11,8 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, find_servers
-from vstream.cli.views import beacons as view
 from vstream.cli.views import console
+from vstream.cli.views import status as view
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import NotReachableError, VstreamError
 from vstream.health.live.beacons import publish_beacons, read_beacons, streams_with_beacons
@@ -82,6 +82,6 @@ def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[
         }
         print_json("beacon", document, layout=JsonLayout.LINE)
         return
-    console.stdout().print(view.matrix([region.name for region in topology.regions], seen))
+    console.stdout().print(view.beacon_matrix([region.name for region in topology.regions], seen))
     for problem in problems:
         console.print_note(f"not published: {problem}", style="bold red")

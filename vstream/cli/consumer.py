@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
-from vstream.cli.views import consumer as view
 from vstream.cli.views.json_output import format_json, print_json
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.files import save_output
@@ -127,7 +127,7 @@ def failover(
     if output == "json":
         print_json("consumer-failover", _as_dict(move, to, pending, is_done=yes))
         return
-    for line in view.failover(
+    for line in describe_failover(
         move.position, move.landing, move.existing, move.config, is_recorded=position is not None
     ):
         console.stdout().print(line)
@@ -259,3 +259,37 @@ def _base_config(
     ownership = {TOPOLOGY_KEY, STREAM_KEY, REGION_KEY}
     metadata = {key: value for key, value in former.metadata.items() if key not in ownership}
     return ConsumerConfig(stream=stream, durable=durable, fields={**position.config, "metadata": {**metadata}})
+
+
+def describe_failover(
+    position: Position,
+    landing: Landing,
+    found: ObservedConsumer | None,
+    config: ConsumerConfig,
+    *,
+    is_recorded: bool,
+) -> Iterator[Text]:
+    """Where it was, where that is in the other region, and what comes again."""
+    origins = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
+    when = f"as of {position.at}" if is_recorded else "now"
+    yield Text.assemble((position.consumer, "bold"), f" in {position.region}, {when}: has everything up to {origins}")
+    for name in position.unknown:
+        yield Text.assemble(
+            ("  ? ", "yellow"), f"no message of `{name}` was found before it: all of them count as not acknowledged"
+        )
+    verb = "replaces" if found else "makes"
+    yield Text.assemble(
+        f"  {verb} ", (config.name, "bold"), f", beginning with sequence {landing.start:,}: {landing.ahead:,} messages"
+    )
+    if found is not None and found.delivered:
+        yield Text(
+            f"      it was at {found.ack_floor:,} ({found.unacknowledged:,} not acknowledged), which is given up"
+        )
+    yield Text.assemble("  seen twice: ", (f"{landing.again:,}", "bold"), " for certain")
+    if position.beyond:
+        yield Text(f"      and {position.beyond:,} that were acknowledged out of order")
+    if position.unacknowledged:
+        yield Text(f"      and up to {position.unacknowledged:,} that were delivered and not acknowledged")
+    if is_recorded:
+        yield Text("      and everything that was acknowledged since then: nobody knows how much")
+    yield Text("  skipped: none of what that region holds or will get")

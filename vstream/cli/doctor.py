@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.servers import build_bundle, find_servers
-from vstream.cli.views import checkup, console
+from vstream.cli.views import console, diagnostics
 from vstream.cli.views.json_output import print_json
-from vstream.health.doctor.examine import Health
+from vstream.diagnostics import Severity
+from vstream.health.doctor.examine import Diagnosis, Health
 from vstream.health.pipeline import diagnose
+from vstream.health.units import format_duration
 
 _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: FAILED}
 
@@ -50,6 +55,44 @@ def command(
         print_json("doctor", diagnosis.as_dict())
     else:
         console.print_note(f"{loaded.name} on {servers.description}")
-        for line in checkup.text(diagnosis):
+        for line in describe_examination(diagnosis):
             console.stdout().print(line)
     raise typer.Exit(_EXIT_CODES[diagnosis.health])
+
+
+_MOST = 5
+"""Findings of one code: of more, the first ones stand for all."""
+_STYLES = {Health.HEALTHY: "bold green", Health.UNHEALTHY: "bold red", Health.UNKNOWN: "bold yellow"}
+
+
+def describe_examination(diagnosis: Diagnosis) -> Iterator[Text]:
+    """Each finding with its evidence and what to do, then one line that sums up."""
+    number = Counter(finding.code for finding in diagnosis.findings)
+    shown: Counter[str] = Counter()
+    for finding in diagnosis.findings:
+        shown[finding.code] += 1
+        if shown[finding.code] <= _MOST:
+            yield from diagnostics.finding_lines(finding)
+        elif shown[finding.code] == _MOST + 1:
+            more = number[finding.code] - _MOST
+            yield Text(f"  and {more:,} more {finding.code}: `--format json` lists all", style="dim")
+    yield _verdict(diagnosis)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _verdict(diagnosis: Diagnosis) -> Text:
+    """`UNHEALTHY: 1 error, 2 notes (checked 3 servers and 12 streams in 17 ms)`."""
+    reached = f"{diagnosis.servers}"
+    if diagnosis.servers < diagnosis.all_servers:
+        reached = f"{diagnosis.servers} of {diagnosis.all_servers}"
+    checked = f"checked {reached} servers and {diagnosis.streams:,} streams in {format_duration(diagnosis.took)}"
+    weights = Counter(finding.severity for finding in diagnosis.findings)
+    present = [severity for severity in Severity if weights[severity]]
+    counts = ", ".join(_count(weights[severity], severity.value) for severity in present)
+    summary = f"{counts} ({checked})" if counts else checked
+    if diagnosis.health is Health.UNKNOWN:
+        summary = f"no error was found, but not everything could be checked: {summary}"
+    return Text.assemble((diagnosis.health.name, _STYLES[diagnosis.health]), f": {summary}")

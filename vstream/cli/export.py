@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
 from vstream import resources
-from vstream.cli import http_server, options
+from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.status import Deadline, expected_bundle
@@ -16,10 +17,8 @@ from vstream.cli.views import console
 from vstream.errors import VstreamError
 from vstream.health.pipeline import read_status
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
-
-if TYPE_CHECKING:
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Topology
 
 _LAST_PORT = 65_535
 _LANDING_PAGE = """<!doctype html><html lang="en"><head><title>vstream export</title></head>
@@ -83,7 +82,7 @@ class _Exporter:
             "/healthz": ("text/plain; charset=utf-8", lambda: "ok\n"),
             "/metrics": (CONTENT_TYPE, lambda: self._page),
         }
-        server = await http_server.serve(host, port, pages)
+        server = await serve(host, port, pages)
         bound_port = server.sockets[0].getsockname()[1]
         console.print_note(f"{self._topology.name} on {self._servers.description}: http://{host}:{bound_port}/metrics")
         async with server:
@@ -113,3 +112,46 @@ class _Exporter:
             for line in lines:
                 console.print_note(line, style="yellow")
         self._reported = lines
+
+
+_TIMEOUT = 5.0
+_MAX_REQUEST = 16_384
+
+
+async def serve(host: str, port: int, pages: dict[str, tuple[str, Callable[[], str]]]) -> asyncio.Server:
+    """
+    Start a server of *pages*: by path, a content type and a function that returns the text.
+
+    Raises VstreamError if it cannot listen on the address.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, path = head.split(b" ", 2)[:2]
+                writer.write(_response(method, path.decode(errors="replace").partition("?")[0], pages))
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever does not speak HTTP gets no answer
+        finally:
+            writer.close()
+
+    try:
+        return await asyncio.start_server(answer, host, port, limit=_MAX_REQUEST)
+    except OSError as error:
+        raise VstreamError(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address with `--listen`"
+        ) from None
+
+
+def _response(method: bytes, path: str, pages: dict[str, tuple[str, Callable[[], str]]]) -> bytes:
+    if method not in {b"GET", b"HEAD"}:
+        status, kind, body = "405 Method Not Allowed", "text/plain", b"GET only\n"
+    elif path not in pages:
+        status, kind, body = "404 Not Found", "text/plain", f"see {', '.join(pages)}\n".encode()
+    else:
+        kind, text = pages[path]
+        status, body = "200 OK", text().encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + (b"" if method == b"HEAD" else body)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.lab import find as labs
 from vstream.cli.views import console
-from vstream.cli.views import importing as view
+from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError, VstreamError
 from vstream.files import save_output
@@ -110,7 +112,7 @@ def command(
 
 def _print_result(imported: ImportedTopology, *, is_stdout: bool) -> None:
     out = console.stderr() if is_stdout else console.stdout()
-    for line in view.text(imported):
+    for line in describe_import(imported):
         out.print(line)
 
 
@@ -174,3 +176,32 @@ def _check_connects(name: str, connects: Mapping[str, Connect], monitors: Sequen
 def _endpoint(connect: Connect) -> Endpoint:
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in connect.items()}
     return Endpoint(**fields)  # type: ignore[arg-type]
+
+
+_MOST = 20
+"""Leftovers that are shown: the file has all."""
+
+
+def describe_import(found: ImportedTopology) -> Iterator[Text]:
+    """What the topology says, what it does not, and what a plan would change."""
+    models = Counter(found.streams.values())
+    kinds = ", ".join(f"{number:,} {model}" for model, number in sorted(models.items())) or "none"
+    yield Text.assemble(
+        (found.name, "bold"),
+        f": in {', '.join(found.regions)}; virtual streams: {kinds}; naming: {found.naming}",
+    )
+    if found.leftovers:
+        yield Text("")
+        yield Text("not said by the topology:")
+        for leftover in found.leftovers[:_MOST]:
+            yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.text}")
+            if leftover.do:
+                yield Text.assemble(("      do: ", "cyan"), leftover.do)
+        if len(found.leftovers) > _MOST:
+            yield Text(f"  and {len(found.leftovers) - _MOST:,} more: the file and `--format json` have them all")
+    yield Text("")
+    if found.plan is None:
+        return
+    adopt = " --adopt all" if found.adopts else ""
+    yield Text(f"what `vstream plan{adopt}` makes of it:")
+    yield from plan_view.text(found.plan)

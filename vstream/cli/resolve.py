@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
+from rich import box
+from rich.table import Table
 
 from vstream.cli import options
-from vstream.cli.views import resolve as view
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.topology import physical
-
-if TYPE_CHECKING:
-    from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.model import Topology, VirtualStream
 
 
 def command(
@@ -46,7 +46,7 @@ def command(
     elif region is not None:
         typer.echo(places[0]["read"])
     else:
-        stdout().print(view.table(places))
+        stdout().print(region_table(places))
 
 
 def _describe_place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
@@ -60,3 +60,13 @@ def _describe_place(topology: Topology, stream: VirtualStream, region: str) -> d
         "subjects": list(physical.write_subjects(topology, stream, origin or region)),
         "read": read,
     }
+
+
+def region_table(places: Sequence[Mapping[str, Any]]) -> Table:
+    """One row for each region."""
+    rows = Table(box=box.SIMPLE_HEAD)
+    for column in ("region", "published into", "as", "read from"):
+        rows.add_column(column, overflow="fold")
+    for place in places:
+        rows.add_row(place["region"], place["published_into"], "\n".join(place["subjects"]), place["read"])
+    return rows

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, TypeVar
 
 import typer
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
 from vstream.cli.views import console
-from vstream.cli.views import size as view
 from vstream.cli.views.json_output import print_json
-from vstream.health.sizing import Load, estimate_size
+from vstream.health.sizing import Load, Sizing, estimate_size
+from vstream.health.units import format_duration, format_size
 from vstream.topology.units import parse_size
 
 T = TypeVar("T")
@@ -58,7 +63,7 @@ def command(
     if output == "json":
         print_json("size", sizing.as_dict())
     else:
-        for part in view.text(sizing):
+        for part in describe_size(sizing):
             console.stdout().print(part)
     if not sizing.fits:
         raise typer.Exit(NO)
@@ -88,3 +93,54 @@ def _parse_rate(text: str) -> float:
     if match is None:
         raise ValueError(f"`{text}` is not a valid rate: write it like `500/s`, `30/min` or `2000/h`")
     return float(match[1]) / _SECONDS[match[2]]
+
+
+_MEGA = 1e6
+_PRECISE_BELOW_US = 10
+
+
+def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
+    """Streams, places, and what the mapping rules cost."""
+    streams = _stream_table(
+        "each virtual stream", "stream", "in each region", "full copy", "between regions", "survives"
+    )
+    for stream in sizing.streams:
+        reads = max((part.bytes for part in stream.parts), default=0.0)
+        streams.add_row(
+            stream.name,
+            f"{stream.load.rate:,.4g}/s × {format_size(stream.load.size)}",
+            format_size(reads) if math.isfinite(reads) else "no limit",
+            f"{stream.crossing / _MEGA:,.3g} Mbit/s",
+            _outage(stream.outage),
+        )
+    yield streams
+    places = _stream_table("storage", "where", "needs", "grows without limit by", "has", "")
+    for place in sizing.places:
+        places.add_row(
+            place.place,
+            format_size(place.needs),
+            f"{format_size(place.per_day)} a day" if place.per_day else "–",
+            format_size(place.has),
+            Text("✓", style="green") if place.fits else Text("✗ too little", style="bold red"),
+        )
+    yield places
+    cost = sizing.rule_cost * _MEGA
+    shown_cost = f"{cost:.2f}" if cost < _PRECISE_BELOW_US else f"{cost:,.0f}"
+    crossing = sum(stream.crossing for stream in sizing.streams)
+    yield Text(
+        f"between regions {crossing / _MEGA:,.3g} Mbit/s · {sizing.rules:,} mapping rules: "
+        f"about {shown_cost} µs for each message that a client publishes"
+    )
+
+
+def _outage(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return format_duration(seconds) if math.isfinite(seconds) else "any outage"
+
+
+def _stream_table(title: str, *headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table

@@ -14,7 +14,6 @@ from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab import links as link_commands
 from vstream.cli.lab.find import LabArgument, LabOption, Name, the_lab
 from vstream.cli.views import console
-from vstream.cli.views import doctor as doctor_view
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
 from vstream.lab import keys, lab, versions
@@ -199,10 +198,10 @@ def doctor(output: options.TextOrJson = "text") -> None:
     """
     capabilities = run(examine())
     if output == "json":
-        print_json("lab-doctor", doctor_view.as_dict(capabilities))
+        print_json("lab-doctor", view.capabilities_as_dict(capabilities))
     else:
-        console.stdout().print(doctor_view.table(capabilities))
-        for line in doctor_view.ways_out(capabilities):
+        console.stdout().print(view.capability_table(capabilities))
+        for line in view.list_hints(capabilities):
             console.print_note(line)
     if any(capability.is_needed and not capability.can for capability in capabilities):
         raise typer.Exit(FAILED)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from vstream import resources
 from vstream.capture.verdict.check import check
@@ -16,18 +18,14 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.views import console
-from vstream.cli.views import explore as view
+from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
-from vstream.runner.explore import Bounds, Exploration, explore, outcome
+from vstream.runner.explore import Bounds, Exploration, ExploredRun, Run, RunOutcome, explore, outcome
 from vstream.runner.runner import run as run_scenario
-from vstream.scenario.generate import generate
+from vstream.scenario.generate import ScenarioData, generate
+from vstream.scenario.model import Scenario
 from vstream.syntax import yaml
-
-if TYPE_CHECKING:
-    from vstream.runner.explore import Run, RunOutcome
-    from vstream.scenario.generate import ScenarioData
-    from vstream.scenario.model import Scenario
 
 Lab = dict[str, str]
 """What a scenario says under `lab`."""
@@ -96,7 +94,7 @@ def command(
                 _runner(chosen),
                 out=directory,
                 bounds=bounds,
-                watcher=view.ExplorationLog(),
+                watcher=ExplorationLog(),
                 is_kept=keep,
             )
         )
@@ -113,7 +111,7 @@ def _show(exploration: Exploration, output: str) -> None:
     if output == "json":
         print_json("scenario-explore", exploration.as_dict())
     else:
-        for line in view.table(exploration):
+        for line in table(exploration):
             console.stdout().print(line)
 
 
@@ -139,3 +137,66 @@ def _runner(seed: int) -> Run:
         return outcome(check(captured, scenario.expectations))
 
     return run_one
+
+
+_STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.UNKNOWN: "bold yellow"}
+_MOST = 5
+
+
+class ExplorationLog:
+    """Says on standard error what happens."""
+
+    def begins(self, number: int, seed: int, steps: str) -> None:
+        """A scenario begins to run."""
+        console.print_note(f"{number:>4}  seed {seed}: {steps or 'no fault'}")
+
+    def shrinks(self, number: int, steps: str) -> None:
+        """A shorter scenario is tried."""
+        console.print_note(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
+
+    def on_end(self, explored: ExploredRun) -> None:
+        """A scenario has run."""
+        console.stderr().print(line(explored))
+
+
+def line(one: ExploredRun) -> Text:
+    """How one run ended."""
+    result = one.outcome
+    text = Text.assemble(
+        "      ",
+        (result.status.value.upper(), _STYLE[result.status]),
+        f" in {one.seconds:g} s: {result.acknowledged:,} acknowledged, {result.lost:,} lost, {result.duplicated:,} duplicated",
+    )
+    if result.detail:
+        text.append(f"; {clean(result.detail)}")
+    return text
+
+
+def table(found: Exploration) -> Iterator[Table | Text]:
+    """What did not pass, and the sums."""
+    for run in found.runs:
+        if run.outcome.status is Status.PASS:
+            continue
+        yield Text.assemble(
+            (run.outcome.status.value.upper(), _STYLE[run.outcome.status]), f" {run.directory}: {run.steps}"
+        )
+        for case in run.outcome.failed[:_MOST]:
+            yield Text(f"  {clean(case)}")
+        if len(run.outcome.failed) > _MOST:
+            yield Text(f"  and {len(run.outcome.failed) - _MOST} more")
+        if run.short is not None:
+            yield Text(f"  replay: vstream scenario run {run.short}")
+        if run.note:
+            yield Text(f"  {run.note}")
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    words = ("seed", "runs", "passed", "failed", "unknown", "acknowledged", "lost", "duplicated")
+    for word in words:
+        grid.add_column(word, justify="right")
+    sums = (
+        sum(run.outcome.acknowledged for run in found.runs),
+        sum(run.outcome.lost for run in found.runs),
+        sum(run.outcome.duplicated for run in found.runs),
+    )
+    counts = (len(found.runs), *(found.count(status) for status in (Status.PASS, Status.FAIL, Status.UNKNOWN)))
+    grid.add_row(str(found.seed), *(f"{number:,}" for number in (*counts, *sums)))
+    yield grid

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import timedelta
-
-    from vstream.lab.lab import LabStatus
-    from vstream.lab.status import ProxyStatus, ServerStatus
+from vstream.lab.doctor import Capability
+from vstream.lab.lab import LabStatus
+from vstream.lab.status import ProxyStatus, ServerStatus
 
 _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 _WIDE = 80
@@ -100,3 +99,40 @@ def _format_uptime(uptime: timedelta | None) -> str:
     minutes, seconds = divmod(int(uptime.total_seconds()), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
+
+
+def capability_table(findings: Sequence[Capability]) -> Table:
+    """One row for each finding."""
+    view = Table(box=box.SIMPLE_HEAD, title="labs on this machine", title_justify="left")
+    for heading in ("", "", "why, or how"):
+        view.add_column(heading)
+    for capability in findings:
+        problem = Text("no", style="bold red" if capability.is_needed else "yellow")
+        view.add_row(capability.what, Text("yes", style="green") if capability.can else problem, capability.detail)
+    return view
+
+
+def list_hints(findings: Sequence[Capability]) -> list[str]:
+    """A line for each thing that cannot be done."""
+    return [
+        f"{capability.what}: {capability.way_out}"
+        for capability in findings
+        if not capability.can and capability.way_out
+    ]
+
+
+def capabilities_as_dict(findings: Sequence[Capability]) -> dict[str, Any]:
+    """Findings as plain JSON data."""
+    return {
+        "can_run_labs": all(capability.can for capability in findings if capability.is_needed),
+        "findings": [
+            {
+                "what": capability.what,
+                "can": capability.can,
+                "detail": capability.detail,
+                "way_out": capability.way_out,
+                "needed": capability.is_needed,
+            }
+            for capability in findings
+        ],
+    }

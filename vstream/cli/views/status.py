@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich import box
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from vstream.cli.views import beacons
-from vstream.health.report import PairState, Verdict, sum_known
+from vstream.health.report import (
+    PairState,
+    PairStatus,
+    Problem,
+    RegionStatus,
+    Share,
+    Status,
+    StreamStatus,
+    Verdict,
+    sum_known,
+)
+from vstream.health.snapshot import BeaconSighting
 from vstream.health.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
-
-    from vstream.health.report import PairStatus, Problem, RegionStatus, Share, Status, StreamStatus
 
 _MARK = {
     PairState.OK: ("✓", "green"),
@@ -40,7 +43,7 @@ def screen(status: Status, *, width: int) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide."""
     parts: list[RenderableType] = [headline(status), regions(status, width=width), matrix(status)]
     if any(sighting.age is not None for sighting in status.beacons):
-        parts.append(beacons.matrix([region.name for region in status.regions], status.beacons))
+        parts.append(beacon_matrix([region.name for region in status.regions], status.beacons))
     parts += margin(status)
     lines = streams(status, width=width)
     if lines is not None:
@@ -227,3 +230,34 @@ def problems(seen: Status) -> list[Text]:
 def _problem(mark: str, style: str, problem: Problem) -> Text:
     code = f" ({problem.code})" if problem.code else ""
     return Text.assemble((mark, style), (problem.about, "bold"), f": {problem.text}{code}")
+
+
+def beacon_matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Table:
+    """From where → found in: the age of the newest beacon, the oldest of all streams."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title="newest beacon: published in → found in",
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    table.add_column("", overflow="fold")
+    for region in regions:
+        table.add_column(region, overflow="fold")
+    by_pair: dict[tuple[str, str], list[BeaconSighting]] = {}
+    for sighting in seen:
+        by_pair.setdefault((sighting.origin, sighting.reader), []).append(sighting)
+    for origin in regions:
+        cells = [_beacon_cell(by_pair.get((origin, reader), ())) for reader in regions]
+        table.add_row(Text(origin, style="bold"), *cells)
+    return table
+
+
+def _beacon_cell(sightings: Sequence[BeaconSighting]) -> Text:
+    if not sightings:
+        return Text("·", style="dim")
+    missing = [sighting for sighting in sightings if sighting.age is None]
+    if missing:
+        # Why nobody answers is said elsewhere: a cell has no room for it.
+        return Text("there is none" if missing[0].is_absent else "? no answer", style="yellow")
+    return Text(format_duration(max(sighting.age or 0.0 for sighting in sightings)))
