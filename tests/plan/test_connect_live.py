@@ -129,9 +129,9 @@ def test_a_region_that_cannot_be_reached_is_named(servers: dict[str, dict[str, s
 async def test_a_shorter_limit_says_how_much_it_removes_of_what_servers_hold(
     servers: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
-    client = await nats.connect(servers["west-1"]["url"])
+    client = await nats.connect(servers["west-1"]["url"], connect_timeout=30)
     for number in range(3):
-        await client.jetstream().publish("foo.x", str(number).encode())
+        await client.jetstream(timeout=60).publish("foo.x", str(number).encode())
     await client.close()
     for limit, removes in (
         ("max_age: 30m", "removes nothing now"),

@@ -43,7 +43,7 @@ def document(consumers: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def client_in(region: str) -> AsyncIterator[Client]:
-    client = await nats.connect(lab.endpoints(NAME)[region].urls[0])
+    client = await nats.connect(lab.endpoints(NAME)[region].urls[0], connect_timeout=30)
     try:
         yield client
     finally:
@@ -57,7 +57,7 @@ async def run(*arguments: str | Path) -> Ran:
 async def fetched(region: str, durable: str, number: int) -> list[str]:
     """What an unmodified client gets that knows the virtual names only, and acknowledges."""
     async with client_in(region) as client:
-        bound = await client.jetstream().pull_subscribe_bind(durable=durable, stream="orders")
+        bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="orders")
         found: list[str] = []
         async with asyncio.timeout(60):
             while len(found) < number:
@@ -83,7 +83,7 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
     # An unmodified client binds and fetches by the virtual name, in each region.
     async with client_in("west") as client:
         for subject in (*ORDERS, "orders.other"):
-            await client.jetstream().publish(subject, b"")
+            await client.jetstream(timeout=60).publish(subject, b"")
     for region in REGIONS:
         assert await fetched(region, "billing", 5) == ORDERS
     assert await fetched("east", "audit", 2) == ORDERS[:2]
@@ -102,12 +102,12 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
 
     # Somebody changes one and deletes another.
     async with client_in("west") as client:
-        stream = client.jetstream()
+        stream = client.jetstream(timeout=60)
         config = (await stream.consumer_info("orders-read-west", "billing")).config
         await stream.add_consumer("orders-read-west", config=config.evolve(ack_wait=5.0))
         await stream.add_consumer("orders-read-west", config=ConsumerConfig(durable_name="mine"))
     async with client_in("east") as client:
-        await client.jetstream().delete_consumer("orders-read-east", "audit")
+        await client.jetstream(timeout=60).delete_consumer("orders-read-east", "audit")
     drift = await run("drift", file)
     assert drift.code == 1
     assert "orders-read-west > billing" in drift.out
@@ -122,9 +122,9 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
     file.write_text(document(consumers))
     assert (await run("apply", file, "--yes", "--allow-destructive")).code == 0
     async with client_in("west") as client:
-        names = {one.name for one in await client.jetstream().consumers_info("orders-read-west")}
+        names = {one.name for one in await client.jetstream(timeout=60).consumers_info("orders-read-west")}
         assert names == {"billing", "mine"}
-        assert await client.jetstream().consumers_info("orders-read-east")
+        assert await client.jetstream(timeout=60).consumers_info("orders-read-east")
     await goes_on_elsewhere(file, tmp_path / "reader.json")
     assert vstream("lab", "down", NAME, "--purge").code == 0
 
@@ -133,7 +133,7 @@ async def taken(region: str, durable: str, number: int, *, out_of_order: int = 0
     """The identities of *number* messages that a client acknowledges, and of some that it leaves before the last of them."""
     found: set[str] = set()
     async with client_in(region) as client:
-        bound = await client.jetstream().pull_subscribe_bind(durable=durable, stream="foo")
+        bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="foo")
         left = 0
         while len(found) < number:
             for message in await bound.fetch(min(50, number - len(found)), timeout=30):
@@ -150,7 +150,7 @@ async def rest(region: str, durable: str, number: int) -> list[str]:
     """The identities of the next *number* messages."""
     found: list[str] = []
     async with client_in(region) as client:
-        bound = await client.jetstream().pull_subscribe_bind(durable=durable, stream="foo")
+        bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="foo")
         async with asyncio.timeout(60):
             while len(found) < number:
                 for message in await bound.fetch(min(200, number - len(found)), timeout=30):
@@ -176,7 +176,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     assert 5 <= dry["position"]["unacknowledged"] <= 5 + 50
     assert dry["position"]["beyond"] > 0
     async with client_in("east") as client:
-        assert (await client.jetstream().consumer_info("foo-read-east", "reader")).delivered.stream_seq == 0
+        assert (await client.jetstream(timeout=60).consumer_info("foo-read-east", "reader")).delivered.stream_seq == 0
 
     moved = await run(*failover, *there, "--yes")
     assert moved.code == 0, moved.err

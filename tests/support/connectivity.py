@@ -99,7 +99,7 @@ async def ears(name: str) -> AsyncIterator[Ears]:
         pass
 
     clients = {
-        region: await nats.connect(list(endpoint.urls), error_cb=silent)
+        region: await nats.connect(list(endpoint.urls), error_cb=silent, connect_timeout=30)
         for region, endpoint in lab.endpoints(name).items()
     }
     try:

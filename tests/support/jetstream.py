@@ -76,15 +76,17 @@ class JetStreamServer:
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process and self.process.poll() is None:
             os.kill(self.process.pid, number)
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=60)
 
     def run(self, work: Callable[[Client, JetStreamContext], Coroutine[Any, Any, T]]) -> T:
         """Do *work* with a client of its own."""
 
         async def main() -> T:
-            client = await nats.connect(self.url, error_cb=_quiet, allow_reconnect=False, **self.connection)
+            client = await nats.connect(
+                self.url, error_cb=_quiet, allow_reconnect=False, **self.connection, connect_timeout=30
+            )
             try:
-                return await work(client, client.jetstream())
+                return await work(client, client.jetstream(timeout=60))
             finally:
                 await client.close()
 
@@ -93,7 +95,7 @@ class JetStreamServer:
     def api(self, name: str, body: Any = None) -> Any:
         async def ask(client: Client, _: JetStreamContext) -> Any:
             payload = json.dumps(body).encode() if body is not None else b""
-            return json.loads((await client.request(f"$JS.API.{name}", payload, timeout=10)).data)
+            return json.loads((await client.request(f"$JS.API.{name}", payload, timeout=60)).data)
 
         answer = self.run(ask)
         assert "error" not in answer, answer["error"]
@@ -111,7 +113,7 @@ def fill(
     defaults = {"name": stream, "subjects": subjects, "storage": "memory", "allow_direct": True, "num_replicas": 1}
 
     async def work(client: Client, context: JetStreamContext) -> None:
-        await client.request(f"$JS.API.STREAM.CREATE.{stream}", json.dumps({**defaults, **config}).encode())
+        await client.request(f"$JS.API.STREAM.CREATE.{stream}", json.dumps({**defaults, **config}).encode(), timeout=60)
         last = None
         for number, (subject, payload, headers) in enumerate(messages):
             last = await context.publish_async(subject, payload, headers=headers)

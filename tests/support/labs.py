@@ -56,7 +56,11 @@ async def client(name: str, region: str, user: str = "app") -> AsyncIterator[Cli
         refused.append(str(error))
 
     connection = await nats.connect(
-        list(endpoint.urls), error_cb=remember, reconnect_time_wait=0.1, **connection_options(endpoint, region)
+        list(endpoint.urls),
+        error_cb=remember,
+        reconnect_time_wait=0.1,
+        **connection_options(endpoint, region),
+        connect_timeout=30,
     )
     connection.refused = refused  # type: ignore[attr-defined]
     try:

@@ -99,7 +99,9 @@ class Load:
 async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
     """*load* in every region of *endpoints*, until the end of the block. The tasks are by region."""
     clients = {
-        region: await nats.connect(list(one.urls), error_cb=_quiet, **connection_options(one, region))
+        region: await nats.connect(
+            list(one.urls), error_cb=_quiet, **connection_options(one, region), connect_timeout=30
+        )
         for region, one in endpoints.items()
     }
     tasks = {region: asyncio.create_task(load.publish(client, region)) for region, client in clients.items()}

@@ -78,7 +78,11 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
         found = {}
         for region, endpoint in lab.endpoints(LAB, user).items():
             found[region] = await nats.connect(
-                list(endpoint.urls), user=endpoint.user, password=endpoint.password, error_cb=refused
+                list(endpoint.urls),
+                user=endpoint.user,
+                password=endpoint.password,
+                error_cb=refused,
+                connect_timeout=30,
             )
             stack.push_async_callback(found[region].close)
         yield found

@@ -197,7 +197,7 @@ async def test_vs330_vs335_vs343_requests_by_a_virtual_name(start: Start) -> Non
         """
     )
     client = await server.connect()
-    stream = client.jetstream()
+    stream = client.jetstream(timeout=60)
     await stream.add_stream(StreamConfig(name="foo-read", subjects=["data.>"], allow_direct=True))
     await stream.add_consumer("foo-read", ConsumerConfig(durable_name="app", ack_policy=AckPolicy.EXPLICIT))
     await stream.publish("data.x", b"1")

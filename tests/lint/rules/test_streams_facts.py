@@ -105,7 +105,7 @@ class Server:
         deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
-                client = await nats.connect(f"nats://127.0.0.1:{self.port}", allow_reconnect=False)
+                client = await nats.connect(f"nats://127.0.0.1:{self.port}", allow_reconnect=False, connect_timeout=30)
             except (OSError, nats.errors.Error):
                 assert time.monotonic() < deadline, (self.directory / "server.log").read_text()
                 assert process.poll() is None, (self.directory / "server.log").read_text()

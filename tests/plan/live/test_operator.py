@@ -86,6 +86,7 @@ async def client(region: str) -> AsyncIterator[tuple[Client, list[str]]]:
         user_credentials=endpoint.creds,
         error_cb=remember,
         reconnect_time_wait=0.1,
+        connect_timeout=30,
     )
     try:
         yield connection, refused

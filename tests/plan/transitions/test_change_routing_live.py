@@ -72,7 +72,7 @@ async def mover(state: object, request: pytest.FixtureRequest) -> AsyncIterator[
 async def much(sent: Load) -> None:
     """More than accounts pass on to each other without flow control: sourcing stalls for good after some 2 MB."""
     endpoint = lab.client_endpoints(NAME)["west"]
-    client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
+    client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password, connect_timeout=30)
     known = [f"west-h{number}" for number in range(3000)]
     for batch in (known[at : at + 250] for at in range(0, len(known), 250)):
         padded = {"Padding": "x" * 1024}

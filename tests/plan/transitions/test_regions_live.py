@@ -139,7 +139,7 @@ def monitors() -> list[str]:
 
 async def purged(stream: str) -> int:
     """Purge *stream*, but for what its readers may not have: how many messages have gone."""
-    client = await nats.connect(list(lab.endpoints("moving")["west"].urls))
+    client = await nats.connect(list(lab.endpoints("moving")["west"].urls), connect_timeout=30)
     try:
         info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=10)).data)
         body = json.dumps({"seq": info["state"]["last_seq"] - RATE}).encode()

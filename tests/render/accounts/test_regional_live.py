@@ -160,7 +160,7 @@ async def a_user_stays_in_its_region() -> None:
     """Also where it connects to another: there it writes to its own. And it reaches nothing else."""
     elsewhere = lab.endpoints("regional", "app")["east"]
     mine = lab.endpoints("regional", "app")["west"]
-    connection = await nats.connect(list(elsewhere.urls), user=mine.user, password=mine.password)
+    connection = await nats.connect(list(elsewhere.urls), user=mine.user, password=mine.password, connect_timeout=30)
     info = await connection.jetstream(timeout=PATIENCE).stream_info("foo")
     await connection.close()
     assert info.config.placement.cluster == "west"  # type: ignore[union-attr]

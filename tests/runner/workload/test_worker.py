@@ -334,11 +334,11 @@ async def test_a_consumer_receives_every_message_also_after_an_outage(world: Wor
 
 async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) -> None:
     consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
-    other = await nats.connect(world.server.endpoint.urls[0])
+    other = await nats.connect(world.server.endpoint.urls[0], connect_timeout=30)
     async with world.working(replace(world.spec, consumers=(consumer,))):
         await world.recorded(Outcome.OK)
         # As a delivery that was under way when its server was killed: somebody else fetches it, and says nothing.
-        fetching = await other.jetstream().pull_subscribe_bind(consumer="reader", stream="foo")
+        fetching = await other.jetstream(timeout=60).pull_subscribe_bind(consumer="reader", stream="foo")
         assert await fetching.fetch(1, timeout=30)
     await other.close()
 
