@@ -36,7 +36,7 @@ PANELS = {
     "Change": {
         "render": CommandEntry(
             module="vstream.cli.render",
-            help="Write stream configurations, mappings, server configurations and contexts.",
+            help="Write the files that servers and streams are set up with.",
         ),
         "plan": CommandEntry(
             module="vstream.cli.plan", help="Show what `apply` would change, and the risk of each change."
@@ -78,7 +78,7 @@ PANELS = {
         ),
         "repair": CommandEntry(
             module="vstream.cli.repair",
-            help="Restore lost messages and skipped positions, and remove duplicates.",
+            help="Bring back lost messages, and remove copies.",
         ),
     },
     "Rehearse": {
