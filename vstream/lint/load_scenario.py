@@ -14,7 +14,7 @@ from vstream.lint import load_topology as topologies
 from vstream.lint import registry
 from vstream.lint.rules.scenarios import RULES, ScenarioSubject
 from vstream.scenario.decode import join_path, resolve
-from vstream.scenario.language import LANGUAGE, STARTER
+from vstream.scenario.document import LANGUAGE, STARTER
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document, SourceMap

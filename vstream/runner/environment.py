@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.errors import UnsupportedError, VstreamError
-from vstream.lab import keys, lab, versions
+from vstream.lab import keys, lab
+from vstream.lab.binaries import locate_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.mappings import mapping_admin
 from vstream.lab.state import lab_directory
@@ -78,7 +79,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         return rendered(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
 
     say("starting servers")
-    binaries = await asyncio.to_thread(versions.locate_binaries, topology, stated) if stated else None
+    binaries = await asyncio.to_thread(locate_binaries, topology, stated) if stated else None
     await lab.up(
         name,
         topology,

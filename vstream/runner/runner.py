@@ -28,8 +28,7 @@ from vstream.lab.start import run_to_completion
 from vstream.runner import environment, manifest, worker_specs
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import Convergence
-from vstream.runner.describe import describe
-from vstream.runner.events import Activity, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress
+from vstream.runner.events import Activity, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers

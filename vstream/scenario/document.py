@@ -8,7 +8,7 @@ options that a fault does not have) is checked by `vstream.lint.rules.scenarios`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, create_model, field_validator
 from pydantic_core import PydanticCustomError
@@ -46,9 +46,13 @@ from vstream.scenario.fields import (
     Versions,
 )
 from vstream.syntax.quoting import quote_value
+from vstream.syntax.schema import Language
 from vstream.topology.document import close_schema
 from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
 from vstream.topology.fields import Rate as LinkRate
+
+if TYPE_CHECKING:
+    from vstream.syntax.yaml import Path
 
 
 def yaml_key(name: str) -> str:
@@ -191,13 +195,13 @@ _OPTIONS: Mapping[OptionType, Any] = {
 
 def _fault_fields() -> dict[str, Any]:
     """The fields of a step that the declared faults, and their options, are written in."""
-    targets = {
-        declared.field: (_TARGETS[declared.aim, declared.is_for_all], declared.help) for declared in FAULTS.values()
-    }
-    options = {name: (_OPTIONS[option.type], option.help) for name, option in FAULT_OPTIONS.items()}
+    fields: dict[str, tuple[Any, str]] = {}
+    for declared in FAULTS.values():
+        fields[declared.field] = (_TARGETS[declared.aim, declared.is_for_all], declared.help)
+    for option in FAULT_OPTIONS.values():
+        fields[option.name] = (_OPTIONS[option.type], option.help)
     return {
-        name: (annotation | None, Field(default=None, description=description))
-        for name, (annotation, description) in {**targets, **options}.items()
+        name: (annotation | None, Field(default=None, description=text)) for name, (annotation, text) in fields.items()
     }
 
 
@@ -328,3 +332,28 @@ def _without_null(schema: dict[str, Any]) -> None:
         schema["anyOf"] = choices
     if schema.get("default", 0) is None:
         del schema["default"]
+
+
+STARTER: Final = "`vstream scenario show walkthrough` prints one"
+_STEP = 3
+_LISTS: Final = (("steps",), ("topology",))
+
+
+def _is_needed(path: Path) -> bool:
+    """What expectations and `heal` name hangs on `as`, and everything on the steps and the topology."""
+    return path in _LISTS or (path[0] == "steps" and len(path) == _STEP and path[-1] == "as")
+
+
+LANGUAGE: Final = Language(
+    noun="scenario",
+    model=ScenarioDocument,
+    starter=STARTER,
+    is_needed=_is_needed,
+    missing={
+        "scenario": "write `scenario: 1`, the version of the scenario language",
+        "name": "name the scenario: its captures and reports carry the name",
+        "topology": "name the file of the topology, or write the topology below it",
+        "steps": "add a step, such as `- kill-region: west`",
+        "by": "say how it reads: `consumer`, `direct` or `sequence`",
+    },
+)

@@ -375,11 +375,11 @@ FAULT_OPTIONS: Final[Mapping[str, FaultOption]] = {
 
 def table_markdown() -> str:
     """The table of all faults in docs/chaos.md."""
-    rows = [
-        f"| {_cell(f'`{declared.usage}`')} | {_cell(declared.happens + _option_names(declared))} | {_cell(declared.expect)} |"
-        for declared in FAULTS.values()
-    ]
-    return "\n".join(["| command | what happens | what to expect |", "|---|---|---|", *rows]) + "\n"
+    lines = ["| command | what happens | what to expect |", "|---|---|---|"]
+    for declared in FAULTS.values():
+        cells = (f"`{declared.usage}`", declared.happens + _option_names(declared), declared.expect)
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"
 
 
 def _option_names(declared: FaultType) -> str:

@@ -254,13 +254,11 @@ def start_missing(site: TargetServers, servers: Sequence[str]) -> Callable[[], N
     A server that nobody wants to run any more, because the lab was taken down since, stays down, and
     so does one that another open fault has taken.
     """
-    missing = [
-        server
-        for server in servers
-        if server not in site.held
-        and not site.process(server).is_running()
-        and records.read(site.directory, server) is not None
-    ]
+    missing = []
+    for server in servers:
+        is_wanted = records.read(site.directory, server) is not None
+        if is_wanted and server not in site.held and not site.process(server).is_running():
+            missing.append(server)
     return start.start_servers(site.directory, missing, site.latest_record().programs)
 
 

@@ -186,11 +186,12 @@ def _count_changed(copy: Path, store: Path) -> int:
 
 def _files(root: Path) -> dict[str, tuple[int, int]]:
     """Size and time of the last change of every file below *root*: copies keep them."""
-    return {
-        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in root.rglob("*")
-        if path.is_file()
-    }
+    files = {}
+    for path in root.rglob("*"):
+        if path.is_file():
+            status = path.stat()
+            files[str(path.relative_to(root))] = (status.st_size, status.st_mtime_ns)
+    return files
 
 
 async def _power_loss(request: FaultRequest) -> LastingInjection:

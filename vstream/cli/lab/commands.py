@@ -16,7 +16,8 @@ from vstream.cli.lab.find import LabArgument, LabOption, Name, the_lab
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
-from vstream.lab import keys, lab, versions
+from vstream.lab import keys, lab
+from vstream.lab.binaries import locate_binaries
 from vstream.lab.doctor import examine
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
@@ -83,7 +84,7 @@ def up(
     loaded = options.load_topology(topology).require()
     shape = link_commands.shape(loaded, link or ())
     stated = _versions(server_version or ())
-    binaries = versions.locate_binaries(loaded, stated) if stated else None
+    binaries = locate_binaries(loaded, stated) if stated else None
     with console.progress_bar() as progress:
         task = progress.add_task("starting", total=None)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.lab_bundle import topology
 from vstream.errors import VstreamError
-from vstream.lab.versions import versions_by_server
+from vstream.lab.binaries import versions_by_server
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scenario_runs import NS
-from vstream.runner.describe import describe
+from vstream.runner.events import describe
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec
 from vstream.scenario.model import Action, Converge, Heal, Inject, Resync, Try, Wait
