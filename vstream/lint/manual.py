@@ -152,15 +152,15 @@ _FILES: Final = (
 _RENDERING: Final = tuple(
     _page(
         code,
-        f"template-{what}",
+        f"template-{files}",
         f"""
-        A template for {what} is missing, fails, or writes something that does not read back as what it stands for.
+        A template for {files} is missing, fails, or writes something that does not read back as what it stands for.
 
         ## Why is this bad?
         Nothing is rendered. Compare your template (`--templates`) with the one that ships with vstream.
         """,
     )
-    for code, what in (
+    for code, files in (
         ("VS201", "streams"),
         ("VS240", "consumers"),
         ("VS301", "mappings"),

@@ -81,26 +81,31 @@ def run_rules(
     *unsure* are paths that could not be read: what is said about them, about what they
     are a part of or about their parts may only be a consequence, and is left out.
     """
-    findings = [
-        Finding(
-            code=rule_.code,
-            severity=finding.severity or rule_.severity,
-            message=finding.message,
-            where=_span(at, source, on_key=finding.on_key),
-            hint=finding.hint,
-            related=finding.related,
-            fix=finding.fix,
-        )
-        for rule_ in rules
-        for finding in rule_.check(subject)
-        for at in [written_at(finding.at) if isinstance(finding.at, tuple) else finding.at]
-        if not any(_is_about(at, path) for path in unsure)
-    ]
+    findings: list[Finding] = []
+    for each in rules:
+        for violation in each.check(subject):
+            at = violation.at
+            if not isinstance(at, Span):
+                at = written_at(at)
+            if not any(_is_about(at, path) for path in unsure):
+                findings.append(_as_finding(each, violation, _span(at, source, on_key=violation.on_key)))
     return tuple(sorted(findings, key=Finding.sort_key))
 
 
+def _as_finding(broken: Rule[S], violation: Violation, where: Span | None) -> Finding:
+    return Finding(
+        code=broken.code,
+        severity=violation.severity or broken.severity,
+        message=violation.message,
+        where=where,
+        hint=violation.hint,
+        related=violation.related,
+        fix=violation.fix,
+    )
+
+
 def _is_about(at: Path | Span, path: Path) -> bool:
-    return isinstance(at, tuple) and all(part == unsure_part for part, unsure_part in zip(at, path, strict=False))
+    return not isinstance(at, Span) and all(part == unsure_part for part, unsure_part in zip(at, path, strict=False))
 
 
 def _span(at: Path | Span, source: SourceMap | None, *, on_key: bool) -> Span | None:

@@ -83,11 +83,10 @@ class Selection:
 
     def apply(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Those of *findings* that are wanted, with the weight they have here."""
-        reported = (finding for finding in findings if self.wants(finding))
-        return tuple(
-            replace(finding, severity=self.severity[finding.code]) if finding.code in self.severity else finding
-            for finding in reported
-        )
+        return tuple(self._weigh(finding) for finding in findings if self.wants(finding))
+
+    def _weigh(self, finding: Finding) -> Finding:
+        return replace(finding, severity=self.severity.get(finding.code, finding.severity))
 
     def wants(self, finding: Finding) -> bool:
         """Whether *finding* is to be reported. What makes a file unreadable always is."""
@@ -163,10 +162,8 @@ def read_config(table: Mapping[str, Any], file: str, codes: Iterable[str]) -> Li
     lists = {
         key: _texts(table, key, file) for key in ("select", "ignore", "extend-select", "exclude", "env", "env-files")
     }
-    ignores = {
-        pattern: check_selectors(_texts(_table(table, "per-file-ignores", file), pattern, file), all_codes)
-        for pattern in _table(table, "per-file-ignores", file)
-    }
+    by_file = _table(table, "per-file-ignores", file)
+    ignores = {pattern: check_selectors(_texts(by_file, pattern, file), all_codes) for pattern in by_file}
     weights = _table(table, "severity", file)
     check_selectors(weights, all_codes)
     return LintConfig(

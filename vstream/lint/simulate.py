@@ -68,12 +68,7 @@ def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: 
     *clusters* are those that exist; those that the rules name are added. Raises ValueError for a subject
     that is not literal.
     """
-    named = {
-        destination.model.cluster
-        for entry in block.entries
-        for destination in entry.destinations
-        if destination.model.cluster
-    }
+    named = frozenset[str]().union(*(entry.clusters for entry in block.entries))
     other_clusters = sorted({*clusters, *named} - {cluster})
     resolve = block.table.resolve
     return Simulation(

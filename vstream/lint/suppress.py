@@ -108,17 +108,14 @@ def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[F
         if not matching:
             remaining.append(diagnostic)
     # Where a file could not be read to its end, the rules did not see all of it.
-    unread = {
-        suppression.span.file
-        for suppression in remaining
-        if suppression.span and suppression.is_error and suppression.code.startswith(_SYNTAX)
-    }
-    unused = (
-        _problem(f"there is no {suppression.code} to ignore here", suppression.span, "remove the suppression")
-        for suppression in suppressions.entries
-        if not suppression.is_used and suppression.file not in unread
-    )
-    return (*remaining, *suppressions.diagnostics, *unused)
+    broken = [finding for finding in remaining if finding.is_error and finding.code.startswith(_SYNTAX)]
+    unread = {finding.span.file for finding in broken if finding.span}
+    unused = [entry for entry in suppressions.entries if not entry.is_used and entry.file not in unread]
+    return (*remaining, *suppressions.diagnostics, *map(_unused_problem, unused))
+
+
+def _unused_problem(unused: Suppression) -> Finding:
+    return _problem(f"there is no {unused.code} to ignore here", unused.span, "remove the suppression")
 
 
 def yaml_comments(text: str, file: str, make: type[Comment], values: Collection[Span]) -> Iterator[Comment]:

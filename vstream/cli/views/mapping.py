@@ -14,7 +14,7 @@ from vstream.subjects.resolve import OutcomeKind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.lint.simulate import Simulation
+    from vstream.lint.simulate import Refusal, Simulation
     from vstream.subjects.resolve import Candidate, Outcome, Resolution
 
 _KEPT = "unchanged"
@@ -54,24 +54,22 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "cluster": answer.cluster,
         "account": answer.block.account,
         "accepted": not answer.refusals,
-        "refusals": [
-            {
-                "message": refusal.message,
-                "file": refusal.span.file,
-                "line": refusal.span.line,
-                "column": refusal.span.column,
-            }
-            for refusal in answer.refusals
-        ],
+        "refusals": [_refusal_json(refusal) for refusal in answer.refusals],
         "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
         "candidates": _candidates(answer, answer.here) if answer.here is not None else None,
-        "elsewhere": [
-            {"cluster": resolution.cluster, "candidates": _candidates(answer, resolution)}
-            for resolution in answer.elsewhere
-        ],
+        "elsewhere": [_elsewhere_json(answer, resolution) for resolution in answer.elsewhere],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
     }
+
+
+def _refusal_json(refusal: Refusal) -> dict[str, Any]:
+    span = refusal.span
+    return {"message": refusal.message, "file": span.file, "line": span.line, "column": span.column}
+
+
+def _elsewhere_json(answer: Simulation, resolution: Resolution) -> dict[str, Any]:
+    return {"cluster": resolution.cluster, "candidates": _candidates(answer, resolution)}
 
 
 def _all(answer: Simulation) -> tuple[Resolution, ...]:

@@ -159,11 +159,8 @@ def _gateway(found: ConfEntry) -> GatewayConf | None:
         return None
     listed = entry(conf, "gateways")
     items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
-    remotes = tuple(
-        GatewayRemote(name=option(item, "name"), urls=_urls(item), span=item.span)
-        for item in items
-        if isinstance(item, ConfMap)
-    )
+    maps = [item for item in items if isinstance(item, ConfMap)]
+    remotes = tuple(GatewayRemote(name=option(item, "name"), urls=_urls(item), span=item.span) for item in maps)
     return GatewayConf(name=option(conf, "name"), remotes=remotes, span=conf.span, key_span=found.key_span, conf=conf)
 
 

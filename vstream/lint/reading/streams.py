@@ -38,10 +38,9 @@ def stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
 
 def consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ...]:
     """The consumer configurations in *data*: one, an array of them, or what `nats consumer info --json` prints."""
+    configs = [(prefix, fields) for prefix, fields in _configs(data) if is_consumer(fields)]
     return tuple(
-        ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix)
-        for prefix, fields in _configs(data)
-        if is_consumer(fields)
+        ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix) for prefix, fields in configs
     )
 
 

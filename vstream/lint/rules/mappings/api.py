@@ -84,8 +84,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _operation("ACCOUNT.PURGE.*"),
     *(_operation(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
 )
-_VERBS = frozenset(verb for one in OPERATIONS for verb in one.verbs)
-_WEIGHT = {verb: 1 / len({one.name for one in OPERATIONS if verb in one.verbs}) for verb in _VERBS}
+_VERBS = frozenset(verb for operation in OPERATIONS for verb in operation.verbs)
+_WEIGHT = {verb: 1 / len({known.name for known in OPERATIONS if verb in known.verbs}) for verb in _VERBS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ class Request(NamedTuple):
     def catches_all_streams(self) -> tuple[Operation, ...]:
         """The operations whose stream it leaves open."""
         count = len(self.tokens)
-        return tuple(
-            operation
-            for operation in self.operations
-            if operation.stream is not None and (operation.stream >= count or _is_open(self.tokens[operation.stream]))
-        )
+        return tuple(operation for operation in self.operations if self._leaves_open(operation, count))
+
+    def _leaves_open(self, operation: Operation, count: int) -> bool:
+        slot = operation.stream
+        return slot is not None and (slot >= count or _is_open(self.tokens[slot]))
 
 
 def is_api(subject: str) -> bool:
@@ -213,12 +213,18 @@ def _split(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     """The tokens that are meant as words of the API, misspelt ones put right, and those after them."""
     words: list[str] = []
     for token in tokens:
-        upper = token.upper()
-        word = upper if upper in _VERBS else _closest(token) if token == upper or not words else None
+        word = _verb(token, may_be_misspelt=token == token.upper() or not words)
         if word is None:
             break
         words.append(word)
     return words, list(tokens[len(words) :])
+
+
+def _verb(token: str, *, may_be_misspelt: bool) -> str | None:
+    """The word of the API that *token* is, or was meant to be."""
+    if token.upper() in _VERBS:
+        return token.upper()
+    return _closest(token) if may_be_misspelt else None
 
 
 @lru_cache(maxsize=4096)

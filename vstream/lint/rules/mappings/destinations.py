@@ -70,14 +70,14 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
-                    hint=_way_out(error),
+                    hint=_hint(error),
                 )
 
 
-def _way_out(error: MappingError) -> str:
+def _hint(error: MappingError) -> str:
     source = error.mapping.source
     count = source.split(SEPARATOR).count(PARTIAL_WILDCARD)
-    numbers = "there is none" if not count else "number 1" if count == 1 else f"they are numbered 1 to {count}"
+    numbers = {0: "there is none", 1: "number 1"}.get(count, f"they are numbered 1 to {count}")
     match error.transform.kind if error.transform else None:
         case ErrorKind.INDEX_OUT_OF_RANGE:
             return f"count the `*` of `{source}`: {numbers}"

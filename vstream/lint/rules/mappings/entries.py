@@ -35,12 +35,10 @@ class ApiRule:
     @property
     def renames(self) -> frozenset[str]:
         """The streams that it gives another name: virtual ones."""
-        streams = self.request.streams
-        return frozenset(
-            stream
-            for stream in streams
-            if any(target.streams and stream not in target.streams for _, target in self.targets)
-        )
+        return frozenset(stream for stream in self.request.streams if self._renames(stream))
+
+    def _renames(self, stream: str) -> bool:
+        return any(target.streams and stream not in target.streams for _, target in self.targets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -135,11 +135,9 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
             totals = {"": 0, **weights(entry)}
             if clusters and clusters <= named:
                 del totals[""]
-            lost = [
-                f"{_ALL - total} % {f'in cluster `{cluster}`' if cluster else 'in other clusters' if named else 'everywhere'}"
-                for cluster, total in sorted(totals.items(), reverse=True)
-                if total < _ALL
-            ]
+            short = [(cluster, total) for cluster, total in sorted(totals.items(), reverse=True) if total < _ALL]
+            others = "in other clusters" if named else "everywhere"
+            lost = [f"{_ALL - total} % {f'in cluster `{name}`' if name else others}" for name, total in short]
             if lost:
                 yield Violation(
                     at=place(own),

@@ -59,12 +59,8 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Violation]:
         # As a leaf node without a cluster, a server is a cluster of its own name.
         if cluster(server) is not None or (server.leaf_remotes and not is_clustered(server)):
             continue
-        scoped = any(
-            destination.cluster is not None
-            for block in server.mappings
-            for entry in block.entries
-            for destination in entry.destinations
-        )
+        entries = [entry for block in server.mappings for entry in block.entries]
+        scoped = any(destination.cluster is not None for entry in entries for destination in entry.destinations)
         if is_clustered(server) and has_jetstream(server):
             message = "the cluster has no name: with JetStream the server does not start"
         elif scoped:

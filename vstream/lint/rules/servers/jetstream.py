@@ -59,11 +59,8 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
         jetstream = server.jetstream
         if jetstream is None or not has_jetstream(server):
             continue
-        missing = [
-            name
-            for name, written in (("max_file", jetstream.max_file), ("max_mem", jetstream.max_memory))
-            if _is_unlimited(written)
-        ]
+        limits = {"max_file": jetstream.max_file, "max_mem": jetstream.max_memory}
+        missing = [name for name, written in limits.items() if _is_unlimited(written)]
         if missing:
             yield Violation(
                 at=jetstream.key_span,
@@ -108,11 +105,8 @@ def sync_interval(workspace: Workspace) -> Iterator[Violation]:
     all versions). `sync_interval: always` costs about two thirds of the throughput. Any
     value that is written down counts as a decision. Said once for all servers.
     """
-    silent = [
-        server.jetstream.key_span
-        for server in whole(workspace)
-        if server.jetstream and has_jetstream(server) and not has_any(server.jetstream.conf, "sync_interval", "sync")
-    ]
+    blocks = [server.jetstream for server in whole(workspace) if server.jetstream and has_jetstream(server)]
+    silent = [block.key_span for block in blocks if not has_any(block.conf, "sync_interval", "sync")]
     if silent:
         yield Violation(
             at=silent[0],

@@ -54,7 +54,9 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
             continue
         source_names = {source.name for source in own}
         # Comparing with thousands of names would take longer than everything else.
-        comparable = writes.get(stream.virtual, []) if stream.virtual else names if len(names) <= _COMPARABLE else []
+        comparable = names if len(names) <= _COMPARABLE else []
+        if stream.virtual:
+            comparable = writes.get(stream.virtual, [])
         candidates = [name for name in comparable if name not in source_names]
         for source in missing:
             close = get_close_matches(source.name, candidates, n=1)

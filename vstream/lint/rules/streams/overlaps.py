@@ -34,15 +34,16 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
         if stream.config.owner is None:
             directories.setdefault(posixpath.dirname(stream.file), []).append(stream)
     for streams in directories.values():
-        places = [
-            (stream, index, subject)
-            for stream in streams
-            for index, subject in enumerate(strings(stream, "subjects"))
-            if is_valid(subject)
-        ]
+        places = [place for stream in streams for place in _places(stream)]
         pairs = SubjectTrie(subject for _, _, subject in places).overlapping_pairs()
         for earlier, later in islice(pairs, _MOST):
             yield from _overlap(places[later], places[earlier])
+
+
+def _places(stream: StreamFile) -> Iterator[tuple[StreamFile, int, str]]:
+    for index, subject in enumerate(strings(stream, "subjects")):
+        if is_valid(subject):
+            yield stream, index, subject
 
 
 def _overlap(later: tuple[StreamFile, int, str], earlier: tuple[StreamFile, int, str]) -> Iterator[Violation]:

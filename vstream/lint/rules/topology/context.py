@@ -75,11 +75,8 @@ class TopologySubject:
 
     def places(self, physical: PhysicalSettings, word: str) -> list[Path]:
         """Where the setting *word* of a physical stream is written, weakest first."""
-        return [
-            (*path, word)
-            for path, level in levels(self.document, physical.stream, physical.region, physical.role)
-            if getattr(level, word) is not None
-        ]
+        weakest_first = levels(self.document, physical.stream, physical.region, physical.role)
+        return [(*path, word) for path, level in weakest_first if getattr(level, word) is not None]
 
     def place(self, physical: PhysicalSettings, word: str) -> Path:
         """Where the setting *word* of a physical stream has its value from; the stream, if it is the default."""

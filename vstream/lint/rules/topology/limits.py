@@ -39,12 +39,16 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
                 at=at,
                 message=f"stream `{physical.stream}` wants {replicas} replicas, "
                 f"{subject.name_of_cluster(physical.region)} has {count(servers, 'server')}",
-                hint=f"lower `replicas`, or set it for this region under `overrides: {{{physical.region}: …}}`"
-                if physical.region in subject.document.regions and physical.stream in subject.written
-                else "lower `replicas`"
-                if physical.region in subject.document.regions
-                else "lower `replicas`, or give the stretch cluster more members",
+                hint=_fewer_replicas(subject, physical),
             )
+
+
+def _fewer_replicas(subject: TopologySubject, physical: PhysicalSettings) -> str:
+    if physical.region not in subject.document.regions:
+        return "lower `replicas`, or give the stretch cluster more members"
+    if physical.stream not in subject.written:
+        return "lower `replicas`"
+    return f"lower `replicas`, or set it for this region under `overrides: {{{physical.region}: …}}`"
 
 
 @rule("VS107", "outage-not-stated", Severity.ERROR)
