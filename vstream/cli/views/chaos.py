@@ -14,11 +14,11 @@ from vstream.chaos.blast_radius import Quorum
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.chaos.blast_radius import GroupEffect, Impact, SideEffect
+    from vstream.chaos.blast_radius import GroupEffect, Impact, RegionEffect, SideEffect
     from vstream.chaos.inject import HealResult
     from vstream.chaos.journal import OpenFault
     from vstream.chaos.rolling_restart import RestartResult
-    from vstream.health.live.resync import ResyncResult
+    from vstream.health.live.resync import ResyncedStream, ResyncResult
 
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
 
@@ -71,26 +71,28 @@ def _group(name: str, group: GroupEffect) -> Text:
 def impact_as_dict(impact: Impact) -> dict[str, Any]:
     """The same as plain JSON data."""
     return {
-        "regions": [
-            {
-                "region": region.region,
-                "servers": region.servers,
-                "left": region.left,
-                "write_streams": region.streams,
-                "without_quorum": region.without,
-                "quorum": region.quorum.value,
-            }
-            for region in impact.regions
-        ],
+        "regions": [_region_as_dict(region) for region in impact.regions],
         "meta": None if impact.meta is None else _group_as_dict(impact.meta),
         "stretch": None if impact.stretch is None else _group_as_dict(impact.stretch),
-        "sides": [
-            {"regions": list(side.regions), "servers": side.servers, "meta": side.has_meta_majority}
-            for side in impact.sides
-        ],
+        "sides": [_side_as_dict(side) for side in impact.sides],
         "without_hub": list(impact.apart),
         "losses": list(impact.losses),
         "refusals": list(impact.refusals),
+    }
+
+
+def _side_as_dict(side: SideEffect) -> dict[str, Any]:
+    return {"regions": list(side.regions), "servers": side.servers, "meta": side.has_meta_majority}
+
+
+def _region_as_dict(region: RegionEffect) -> dict[str, Any]:
+    return {
+        "region": region.region,
+        "servers": region.servers,
+        "left": region.left,
+        "write_streams": region.streams,
+        "without_quorum": region.without,
+        "quorum": region.quorum.value,
     }
 
 
@@ -179,17 +181,18 @@ def resync_as_dict(result: ResyncResult) -> dict[str, Any]:
     return {
         "complete": result.is_complete,
         "waited_seconds": round(result.waited, 3),
-        "streams": [
-            {
-                "stream": stream.stream,
-                "region": stream.region,
-                "stepped_down": stream.is_stepped_down,
-                "active_seconds": None if stream.active is None else round(stream.active, 3),
-                "caught_up_seconds": None if stream.caught_up is None else round(stream.caught_up, 3),
-                "note": stream.note,
-            }
-            for stream in result.streams
-        ],
+        "streams": [_resynced_as_dict(stream) for stream in result.streams],
+    }
+
+
+def _resynced_as_dict(stream: ResyncedStream) -> dict[str, Any]:
+    return {
+        "stream": stream.stream,
+        "region": stream.region,
+        "stepped_down": stream.is_stepped_down,
+        "active_seconds": None if stream.active is None else round(stream.active, 3),
+        "caught_up_seconds": None if stream.caught_up is None else round(stream.caught_up, 3),
+        "note": stream.note,
     }
 
 

@@ -52,9 +52,9 @@ def linear(values: Iterable[float]) -> Scale:
 
 def logarithmic(values: Iterable[float]) -> Scale:
     """From a power of ten to a power of ten, one at least."""
-    known = [value for value in values if value > 0]
-    low = floor(log10(min(known, default=1)))
-    high = max(ceil(log10(max(known, default=1))), low + 1)
+    positive = [value for value in values if value > 0]
+    low = floor(log10(min(positive, default=1)))
+    high = max(ceil(log10(max(positive, default=1))), low + 1)
     return Scale(10**low, 10**high, is_log=True)
 
 
@@ -65,25 +65,25 @@ def short(number: float) -> str:
 
 def area(lower: Sequence[float], upper: Sequence[float], scale: Scale) -> str:
     """The steps between *lower* and *upper*, value by value. Empty if they are the same everywhere."""
-    if all(one == two for one, two in zip(lower, upper, strict=True)):
+    if list(lower) == list(upper):
         return ""
-    there = "".join(f"V{short(scale.y(value))}H{place}" for place, value in enumerate(upper, 1))
-    back = "".join(f"V{short(scale.y(value))}H{len(lower) - place}" for place, value in enumerate(reversed(lower), 1))
-    return f"M0,{short(scale.y(upper[0]))}{there}{back}Z"
+    forth = "".join(f"V{short(scale.y(value))}H{x}" for x, value in enumerate(upper, 1))
+    back = "".join(f"V{short(scale.y(value))}H{len(lower) - x}" for x, value in enumerate(reversed(lower), 1))
+    return f"M0,{short(scale.y(upper[0]))}{forth}{back}Z"
 
 
 def line(values: Sequence[float | None], scale: Scale) -> str:
-    """A line through the middles of the intervals, with gaps where there is no value."""
+    """A line through the middles of the intervals, with gaps where values are missing."""
     parts = []
-    for known, run in groupby(enumerate(values), key=lambda item: item[1] is not None):
-        if not known:
+    for has_values, run in groupby(enumerate(values), key=lambda item: item[1] is not None):
+        if not has_values:
             continue
-        points = [(place, scale.y(value)) for place, value in run if value is not None]
+        points = [(x, scale.y(value)) for x, value in run if value is not None]
         first, y = points[0]
         if len(points) == 1:
             parts.append(f"M{first},{short(y)}H{first + 1}")
         else:
-            parts.append(f"M{first}.5,{short(y)}" + "".join(f"L{place}.5,{short(y)}" for place, y in points[1:]))
+            parts.append(f"M{first}.5,{short(y)}" + "".join(f"L{x}.5,{short(y)}" for x, y in points[1:]))
     return "".join(parts)
 
 
@@ -91,27 +91,27 @@ def strip(states: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each state with the path of the intervals in which it holds."""
     paths: dict[str, list[str]] = {}
     for state, run in groupby(enumerate(states), key=lambda item: item[1]):
-        places = [place for place, _ in run]
-        paths.setdefault(state, []).append(f"M{places[0]},0H{places[-1] + 1}V{HEIGHT}H{places[0]}Z")
+        intervals = [x for x, _ in run]
+        paths.setdefault(state, []).append(f"M{intervals[0]},0H{intervals[-1] + 1}V{HEIGHT}H{intervals[0]}Z")
     return ((state, "".join(parts)) for state, parts in paths.items())
 
 
 def ticks(start: float, end: float) -> list[int]:
     """Round moments from *start* to *end*, in seconds: a dozen at most."""
-    step = next((one for one in _TICKS if (end - start) / one <= _MOST_TICKS), _TICKS[-1])
+    step = next((seconds for seconds in _TICKS if (end - start) / seconds <= _MOST_TICKS), _TICKS[-1])
     while (end - start) / step > _MOST_TICKS:
         step *= 2
     return list(range(step * ceil(start / step), int(end) + 1, step))
 
 
 def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
-    """For each span the first lane in which it meets none of those before it."""
+    """For each span, the first lane in which it overlaps no earlier one."""
     ends: list[float] = []
-    found = []
+    chosen = []
     for start, end in spans:
         lane = next((number for number, free in enumerate(ends) if free <= start), len(ends))
         if lane == len(ends):
             ends.append(end)
         ends[lane] = end
-        found.append(lane)
-    return found
+        chosen.append(lane)
+    return chosen

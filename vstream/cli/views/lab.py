@@ -58,16 +58,17 @@ def links(status: ProxyStatus) -> Text:
 
 def as_dict(labs: Sequence[LabStatus], faults: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
     """Labs as plain JSON data. *faults* are by lab and server, as in `table`."""
-    return [
-        {
-            "name": lab.name,
-            "topology": lab.topology,
-            "directory": str(lab.directory),
-            "servers": [_server_as_dict(server, faults.get(lab.name, {})) for server in lab.servers],
-            "links": None if lab.links is None else _links_as_dict(lab.links),
-        }
-        for lab in labs
-    ]
+    return [_lab_as_dict(lab, faults.get(lab.name, {})) for lab in labs]
+
+
+def _lab_as_dict(lab: LabStatus, faults: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": lab.name,
+        "topology": lab.topology,
+        "directory": str(lab.directory),
+        "servers": [_server_as_dict(server, faults) for server in lab.servers],
+        "links": None if lab.links is None else _links_as_dict(lab.links),
+    }
 
 
 def _server_as_dict(server: ServerStatus, faults: Mapping[str, str]) -> dict[str, Any]:
@@ -114,25 +115,23 @@ def capability_table(findings: Sequence[Capability]) -> Table:
 
 def list_hints(findings: Sequence[Capability]) -> list[str]:
     """A line for each thing that cannot be done."""
-    return [
-        f"{capability.what}: {capability.way_out}"
-        for capability in findings
-        if not capability.can and capability.way_out
-    ]
+    lacking = [capability for capability in findings if not capability.can and capability.way_out]
+    return [f"{capability.what}: {capability.way_out}" for capability in lacking]
 
 
 def capabilities_as_dict(findings: Sequence[Capability]) -> dict[str, Any]:
     """Findings as plain JSON data."""
     return {
         "can_run_labs": all(capability.can for capability in findings if capability.is_needed),
-        "findings": [
-            {
-                "what": capability.what,
-                "can": capability.can,
-                "detail": capability.detail,
-                "way_out": capability.way_out,
-                "needed": capability.is_needed,
-            }
-            for capability in findings
-        ],
+        "findings": [_capability_as_dict(capability) for capability in findings],
+    }
+
+
+def _capability_as_dict(capability: Capability) -> dict[str, Any]:
+    return {
+        "what": capability.what,
+        "can": capability.can,
+        "detail": capability.detail,
+        "way_out": capability.way_out,
+        "needed": capability.is_needed,
     }

@@ -52,17 +52,18 @@ def as_dict(name: str, links: Links, traffic: Traffic | None) -> dict[str, Any]:
     return {
         "lab": name,
         "backend": links.backend.value,
-        "links": [
-            {
-                "from": pair[0],
-                "to": pair[1],
-                **_plain(links.state(pair)),
-                "connections": None if traffic is None else traffic.connections.get(pair, 0),
-                "overlays": [overlay for overlay, states in links.overlays.items() if pair in states],
-            }
-            for pair in links.pairs
-        ],
+        "links": [_pair_as_dict(links, pair, traffic) for pair in links.pairs],
         "refused_connections": None if traffic is None else traffic.refused,
+    }
+
+
+def _pair_as_dict(links: Links, pair: tuple[str, str], traffic: Traffic | None) -> dict[str, Any]:
+    return {
+        "from": pair[0],
+        "to": pair[1],
+        **_plain(links.state(pair)),
+        "connections": None if traffic is None else traffic.connections.get(pair, 0),
+        "overlays": [overlay for overlay, states in links.overlays.items() if pair in states],
     }
 
 

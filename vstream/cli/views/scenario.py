@@ -42,17 +42,18 @@ def table(scenarios: Mapping[str, Scenario]) -> Table:
 
 def as_list(scenarios: Mapping[str, Scenario]) -> list[dict[str, Any]]:
     """The same as JSON."""
-    return [
-        {
-            "name": name,
-            "description": scenario.description,
-            "steps": len(scenario.steps),
-            "faults": _faults(scenario),
-            "expectations": len(scenario.expectations),
-            "at_least_s": _seconds(scenario),
-        }
-        for name, scenario in scenarios.items()
-    ]
+    return [_scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
+
+
+def _scenario_as_dict(name: str, scenario: Scenario) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": scenario.description,
+        "steps": len(scenario.steps),
+        "faults": _faults(scenario),
+        "expectations": len(scenario.expectations),
+        "at_least_s": _seconds(scenario),
+    }
 
 
 def _faults(scenario: Scenario) -> int:
