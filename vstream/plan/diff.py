@@ -78,10 +78,9 @@ def _fingerprint(context: DiffContext, forms: Mapping[str, Mapping[str, Json]]) 
     observed = context.observed
     streams = {name: [form, observed.streams[name].created] for name, form in forms.items()}
     all_consumers = [consumer for on_stream in observed.consumers.values() for consumer in on_stream.values()]
-    durables = {
-        consumer.config.name: [consumers.canonical(consumer.config.fields), consumer.created]
-        for consumer in all_consumers
-    }
+    durables = {}
+    for consumer in all_consumers:
+        durables[consumer.config.name] = [consumers.canonical(consumer.config.fields), consumer.created]
     silent = sorted((context.desired_names & set(observed.missing)) | set(observed.silent_consumers))
     rules = {server: dict(loaded) for server, loaded in observed.rules.items()}
     state = [streams, silent, rules, durables]

@@ -66,14 +66,13 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         observed = await observe(topology, connections, request.endpoints)
         await require_dead(topology, lost, request.endpoints, connections, observed)
         losses = await measure_losses(topology, lost, observed, connection) if lost else ()
-        unreachable = [
-            UnreachableRegion(region=region, reason=failure.message)
-            for region, failure in connections.items()
-            if isinstance(failure, NotReachableError)
-        ]
+        unreachable = []
+        for region, failure in connections.items():
+            if isinstance(failure, NotReachableError) and region not in lost:
+                unreachable.append(UnreachableRegion(region=region, reason=failure.message))
         asked = connection.region
     plan = diff(topology, bundle, replace(observed, leaving=request.leaving), adopt=request.adopt)
-    plan = replace(plan, unreachable=tuple(region for region in unreachable if region.region not in lost), asked=asked)
+    plan = replace(plan, unreachable=tuple(unreachable), asked=asked)
     if not lost:
         return plan
     monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}

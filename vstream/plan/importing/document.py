@@ -145,6 +145,7 @@ def _written(
     durables: Mapping[str, Data],
 ) -> Data:
     versions = [server.version for server in found.servers]
+    streams = {stream.name: stream for stream in seen.virtual}
     return {
         "version": 1,
         "name": name,
@@ -153,10 +154,7 @@ def _written(
         "regions": {region: _region(region, cluster, found) for region, cluster in seen.places.regions.items()},
         **({"stretch": _stretch(seen)} if seen.places.stretch else {}),
         **({"connect": _connect(found, seen)} if found.lab is None else {}),
-        "streams": {
-            recognised.name: _stream(recognised, seen, said[recognised.name], durables[recognised.name])
-            for recognised in seen.virtual
-        },
+        "streams": {virtual: _stream(streams[virtual], seen, said[virtual], durables[virtual]) for virtual in streams},
     }
 
 

@@ -80,14 +80,13 @@ def flow_value(value: Any) -> str:
 
 
 def _quote(value: str) -> str:
-    return (
-        '"'
-        + "".join(
-            _ESCAPED.get(character) or (character if character.isprintable() else _code(character))
-            for character in value
-        )
-        + '"'
-    )
+    return f'"{"".join(map(_escape, value))}"'
+
+
+def _escape(character: str) -> str:
+    if character in _ESCAPED:
+        return _ESCAPED[character]
+    return character if character.isprintable() else _code(character)
 
 
 def _code(character: str) -> str:

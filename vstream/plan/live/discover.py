@@ -60,10 +60,7 @@ async def discover(
     read = [answer for answer in answers if answer is not None]
     monitored = {server.name for server, _, _ in read}
     unmonitored = [connection for connection in connections if connection.server_name not in monitored]
-    connected = [
-        DiscoveredServer(name=link.server_name, cluster=link.cluster, version=_version(link.server_version))
-        for link in unmonitored
-    ]
+    connected = [_connected_server(connection) for connection in unmonitored]
     return Discovered(
         streams=streams,
         consumers=consumers,
@@ -74,6 +71,11 @@ async def discover(
         unread=tuple(url for url, answer in zip(addresses, answers, strict=True) if answer is None),
         lab=lab,
     )
+
+
+def _connected_server(connection: Connection) -> DiscoveredServer:
+    version = _version(connection.server_version)
+    return DiscoveredServer(name=connection.server_name, cluster=connection.cluster, version=version)
 
 
 def _ways(

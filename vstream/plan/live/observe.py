@@ -247,19 +247,18 @@ async def observe(
         own = await _own(connection)
         if any(stream.config.owner == topology.name for stream in own.values()):
             return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
-    asked = (
-        # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found there.
-        *(
-            hidden_account
-            for hidden_account in accounts
-            if (
-                not (topology.has_accounts and leads_elsewhere(here))
-                if hidden_account is None
-                else is_reachable(hidden_account, here, asking)
-            )
-        ),
-        *(leaving_accounts(topology, here, asking) if topology.has_accounts else ()),
-    )
+    asked: list[str | None] = []
+    for hidden_account in accounts:
+        if hidden_account is not None:
+            can_ask = is_reachable(hidden_account, here, asking)
+        else:
+            # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found
+            # there.
+            can_ask = not (topology.has_accounts and leads_elsewhere(here))
+        if can_ask:
+            asked.append(hidden_account)
+    if topology.has_accounts:
+        asked += leaving_accounts(topology, here, asking)
     streams, missing = await _list_streams(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
@@ -279,15 +278,11 @@ async def _consumers(
     """The durables of the streams that are read from, where there are any, and those that did not answer."""
     consumed = [stream for stream in topology.streams if stream.consumers]
     read_streams = {physical.read_stream_in(stream, region) for stream in consumed for region in stream.regions}
-    asked = sorted(
-        name
-        for name, stream in streams.items()
-        if stream.consumers
-        and (
-            name in read_streams
-            or (stream.config.owner == topology.name and stream.config.metadata.get(ROLE_KEY) in _READ_FROM)
-        )
-    )
+    for name, stream in streams.items():
+        # Of streams that the topology no longer has, too: their durables may have to go.
+        if stream.config.owner == topology.name and stream.config.metadata.get(ROLE_KEY) in _READ_FROM:
+            read_streams.add(name)
+    asked = sorted(name for name in read_streams & streams.keys() if streams[name].consumers)
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def list_consumers(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:

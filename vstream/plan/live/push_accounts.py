@@ -82,7 +82,7 @@ class SignedAccounts:
             connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"", lambda some: len(some) >= len(self._servers)
         )
         claims = [jwt.decode(token.decode()) for token in answers if token]
-        self._issued = max([self._issued, *(int(token.get("iat", 0)) for token in claims)])
+        self._issued = max([self._issued, *(int(stored.get("iat", 0)) for stored in claims)])
         return claims
 
     async def _push(self, connection: Connection, claims: Claims) -> None:
@@ -90,15 +90,12 @@ class SignedAccounts:
         self._issued = max(self._issued + 1, int(time.time()))
         fresh = {key: value for key, value in claims.items() if key not in {"iss", "jti"}} | {"iat": self._issued}
         token = self._signer.sign(fresh, SIGNER)
-        answers = [
-            json.loads(answer)
-            for answer in await _answers(
-                connection,
-                _UPDATE,
-                token.encode(),
-                lambda some: self._servers <= {json.loads(answer)["server"]["name"] for answer in some},
-            )
-        ]
+
+        def is_enough(received: list[bytes]) -> bool:
+            return self._servers <= {json.loads(answer)["server"]["name"] for answer in received}
+
+        received = await _answers(connection, _UPDATE, token.encode(), is_enough)
+        answers = [json.loads(answer) for answer in received]
         account = claims["name"]
         for answer in answers:
             if answer.get("data", {}).get("code") != _OK:
@@ -159,16 +156,16 @@ def account_admin(
     region's alone, which share nothing with others, so that no order between regions matters.
     """
     groups = [[region] for region in dict.fromkeys(region for region, _ in servers)] if in_domains else [[*system]]
-    admins = [
-        SignedAccounts(
+    admins = []
+    for regions in groups:
+        admin = SignedAccounts(
             claims,
             signer,
             system={region: endpoint for region, endpoint in system.items() if region in regions},
             servers={name for region, name in servers if region in regions or not in_domains},
             monitors=[url for region, urls in monitors.items() if region in regions for url in urls],
         )
-        for regions in groups
-    ]
+        admins.append(admin)
     return SequentialPush(admins)
 
 

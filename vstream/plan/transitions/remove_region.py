@@ -14,6 +14,7 @@ no other region is gone. Nobody knows how much that is, but it is known how far 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Delete, FieldChange, Handover, Update, phase_of
@@ -113,29 +114,23 @@ def _share(seq: int | None, most: int) -> str:
 
 def dead_streams(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[DeadStream, ...]:
     """Those of *missing*, which no server answers for, that streams of *topology* had in *regions*."""
-    return tuple(
-        DeadStream(name=name, region=region, role=role)
-        for stream in topology.streams
-        for region in sorted(regions)
-        for role in (Role.READ, Role.WRITE)
-        if (name := physical.physical_name(stream, role, region)) in missing
-    )
+    dead = []
+    for stream, region, role in product(topology.streams, sorted(regions), (Role.READ, Role.WRITE)):
+        name = physical.physical_name(stream, role, region)
+        if name in missing:
+            dead.append(DeadStream(name=name, region=region, role=role))
+    return tuple(dead)
+
+
+def _forget(stream: DeadStream) -> Delete:
+    config = StreamConfig(name=stream.name, fields={})
+    return Delete(config=config, region=stream.region, role=stream.role, messages=0, is_dead=True)
 
 
 def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:
     """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
     names = {stream.name for stream in dead} | {loss.stream for loss in losses}
-    deletes = [
-        Delete(
-            config=StreamConfig(name=stream.name, fields={}),
-            region=stream.region,
-            role=stream.role,
-            messages=0,
-            is_dead=True,
-        )
-        for stream in dead
-    ]
-    changes = sorted((*plan.changes, *deletes), key=lambda change: (phase_of(change), change.config.name))
+    changes = sorted((*plan.changes, *map(_forget, dead)), key=lambda change: (phase_of(change), change.config.name))
     return replace(
         plan,
         changes=tuple(changes),

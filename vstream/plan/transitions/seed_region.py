@@ -108,10 +108,8 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int]) -> 
 
 def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
     """*config* with each source that *starts* names beginning there, unless that is its first message."""
-    return config.with_sources(
-        source.with_start_seq(start if (start := starts.get(source.stream, 0)) > 1 else None)
-        for source in config.sources
-    )
+    later = {source: start for source, start in starts.items() if start > 1}
+    return config.with_sources(source.with_start_seq(later.get(source.stream)) for source in config.sources)
 
 
 def _copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
@@ -141,16 +139,10 @@ def _stop(stream: RenderedStream, donor: str) -> Update:
 
 
 def _source(stream: RenderedStream, others: Sequence[FieldChange]) -> Update:
-    sources = [
-        FieldChange(
-            field=f"sources.{source.fields['name']}",
-            before=None,
-            after=dict(source.fields),
-            risk=Risk.SAFE,
-            why="it goes on where the copy ends",
-        )
-        for source in stream.config.sources
-    ]
+    sources = []
+    for source in stream.config.sources:
+        field, why = f"sources.{source.fields['name']}", "it goes on where the copy ends"
+        sources.append(FieldChange(field=field, before=None, after=dict(source.fields), risk=Risk.SAFE, why=why))
     return Update(
         config=stream.config,
         region=stream.region,

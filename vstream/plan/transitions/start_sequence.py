@@ -61,7 +61,8 @@ def preserve_start_sequences(desired: StreamConfig, observed: StreamConfig) -> S
     config = desired if desired.first_seq is not None else desired.with_first_seq(observed.first_seq)
     if not starts or not desired.sources:
         return config
-    return config.with_sources(
-        source if source.start_seq is not None else source.with_start_seq(starts.get(source.stream))
-        for source in desired.sources
-    )
+    sources = []
+    for source in desired.sources:
+        start_seq = starts.get(source.stream) if source.start_seq is None else source.start_seq
+        sources.append(source.with_start_seq(start_seq))
+    return config.with_sources(sources)
