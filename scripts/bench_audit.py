@@ -180,6 +180,7 @@ def _file(
         "sent_subject": key,
         "key": key,
         "msg_id": pa.nulls(count, pa.string()),
+        "ttl_ns": pa.nulls(count, pa.int64()),
         "digest": pa.array(digests),
         "sum": pa.nulls(count, pa.int64()),
         "track": pa.array(np.array([tracks.get((stream, one), 0) for one in origins])[ids % 3]),

@@ -101,6 +101,7 @@ def _row(some: DataFrame, stream: str, region: str, role: str, **columns: Column
     return some.select(
         *(F.lit(value).alias(name) for name, value in fixed.items()),
         *(column.alias(name) for name, column in columns.items()),
+        F.lit(None).cast("string").alias("ttl"),
         F.lit(64).alias("size"),
     )
 

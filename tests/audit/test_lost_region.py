@@ -20,8 +20,9 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.report import AuditVerdict
+from vstream.audit.run import TopologySource
 from vstream.cli import options
-from vstream.cli.audit.sources import TopologySource, open_source
+from vstream.cli.audit.sources import open_source
 from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity

@@ -67,6 +67,7 @@ CLEAN = Report(
     ),
     delays=tuple(
         Delay(
+            minutes=None,
             virtual="foo", origin_region="west", region=region, minute=minute, messages=10, p50_ns=2e6, p90_ns=4e6,
             p99_ns=5e6, max_ns=7_000_000,
         )
@@ -217,6 +218,18 @@ def test_json_has_everything() -> None:
     assert document["findings"][0]["count"] == 151
     assert len(document["findings"][0]["ranges"]) == 7
     assert document["delays"][0]["p50_ns"] == 2e6
+
+
+def test_only_findings_leave_out_figures_and_what_is_well() -> None:
+    whole, short = BROKEN.as_dict(), BROKEN.as_dict(only_findings=True)
+    assert short.keys() == whole.keys()
+    assert (short["verdict"], short["findings"]) == ("fail", whole["findings"])
+    assert [short[name] for name in ("streams", "routes", "delays", "orders", "settled")] == [[]] * 5
+    assert CLEAN.as_dict(only_findings=True)["verdicts"] == {}
+    assert to_junit(CLEAN, only_findings=True).count("<testcase") == 1
+    assert to_junit(BROKEN, only_findings=True).count("<testcase") == 1
+    assert "lost-middle" in to_junit(BROKEN, only_findings=True)
+    assert len(list(view.report(CLEAN, only_findings=True))) == 1
 
 
 def test_junit_counts_errors_as_failures_and_what_was_not_seen_as_errors() -> None:

@@ -96,6 +96,7 @@ def test_servers_and_what_was_written_down_are_the_same(
         "subject": "foo.a",
         "msg_id": "i0",
         "source": "",
+        "ttl": None,
         "size": 11,
         "digest": to_signed_int64(digest(b"west-0 rest")),
     }

@@ -76,7 +76,7 @@ class Maker:
     def _row(self, stream: str, region: str, role: str, seq: int, time: int, subject: str) -> dict[str, Any]:
         return {
             "virtual": self.virtual, "stream": stream, "region": region, "role": role, "seq": seq, "time_ns": time,
-            "subject": subject, "msg_id": None, "source": None, "size": 3, "digest": 0,
+            "subject": subject, "msg_id": None, "source": None, "ttl": None, "size": 3, "digest": 0,
         }  # fmt: skip
 
     def _stream(
@@ -166,6 +166,45 @@ class Maker:
         row = self._any()
         if row:
             self.history.messages.remove(row)
+
+    def _plant_time_to_live(self) -> None:
+        """In every copy, as servers have it."""
+        row = self._any("write")
+        if row:
+            at, ttl = [row["stream"], str(row["seq"])], self.random.choice(("1", "1s", "15m1s", "2h", "never"))
+            for one in self.history.messages:
+                if one is row or (one["source"] and one["source"].split(" ")[:2] == at):
+                    one["ttl"] = ttl
+
+    def _plant_expired_by_its_own_time(self) -> None:
+        row = self._any("write")
+        if row:
+            at = [row["stream"], str(row["seq"])]
+            copies = [one for one in self.history.messages if one["source"] and one["source"].split(" ")[:2] == at]
+            for one in [row, *copies]:
+                one["ttl"] = self.random.choice(("2s", "3h"))
+            gone = self.random.sample([row, *copies], self.random.randrange(len(copies) + 1))
+            for one in gone:
+                self.history.messages.remove(one)
+                limits = self.history.stream(one["stream"])
+                limits["limits"] = (limits["limits"] or {}) | {"allow_msg_ttl": 1}
+
+    def _plant_deleted_everywhere(self) -> None:
+        row = self._any("write")
+        if row:
+            at = [row["stream"], str(row["seq"])]
+            keep = self.random.choice((0, 0, 1))
+            copies = [one for one in self.history.messages if one["source"] and one["source"].split(" ")[:2] == at]
+            for one in [row, *copies[keep:]]:
+                self.history.messages.remove(one)
+            self.history.stream(row["stream"])["limits"] = {"max_age": self.random.choice((1, 2000)) * SECOND}
+
+    def _plant_purged_early(self) -> None:
+        row = self._any("write")
+        if row:
+            gone = [one for one in self.history.of(row["stream"]) if one["seq"] <= row["seq"]]
+            self.history.messages = [one for one in self.history.messages if one not in gone]
+            self.history.stream(row["stream"])["limits"] = {"max_age": self.random.choice((100, 2000)) * SECOND}
 
     def _plant_delete_run(self) -> None:
         row = self._any("read")

@@ -37,6 +37,7 @@ class Copy:
     digest: int
     msg_id: str | None
     key: str | None
+    ttl: int | None = None
     origin: str | None = None
     former: str = ""
     origin_seq: int = 0
@@ -86,6 +87,8 @@ class Audit:
         self.is_counter = any(one["sources"] and "allow_msg_counter" in (one["limits"] or ()) for one in streams)
         self.faults: Counter[Fault] = Counter()
         self.missing: list[tuple[str, str, int | None, int]] = []
+        self.facts: dict[tuple[str, str, int], tuple[set[str], str | None, str | None, int]] = {}
+        """By message: who has it, its key and id, and when it was written."""
         self.copies = self._copies(messages)
 
     def _copies(self, messages: list[dict[str, Any]]) -> list[Copy]:
@@ -105,7 +108,16 @@ class Audit:
         for row, head in zip(messages, headers, strict=True):
             name = row["stream"]
             digest, total = (0, row["digest"]) if self.is_counter else (row["digest"], None)
-            copy = Copy(name, row["seq"], row["time_ns"], digest, row["msg_id"], row["subject"], total=total)
+            copy = Copy(
+                name,
+                row["seq"],
+                row["time_ns"],
+                digest,
+                row["msg_id"],
+                row["subject"],
+                time_to_live(row["ttl"]),
+                total=total,
+            )
             if name in self.origins:
                 copy.origin, copy.origin_seq, copy.sent, copy.key = name, row["seq"], row["subject"], None
                 for filters, destinations in sorted(routes[name]):
@@ -133,9 +145,28 @@ class Audit:
         for name, rows in by_origin.items():
             for copy in rows:
                 held[name, "", copy.seq].append(copy)
-        for message in {*held, *(message for rows in compared.values() for message in rows)}:
+        messages = {*held, *(message for rows in compared.values() for message in rows)}
+        for message in messages:
+            own = held.get(message, [])
+            there = {name: rows[message] for name, rows in compared.items() if message in rows}
+            key = usual([k for rows in there.values() if (k := least(one.key for one in rows)) is not None])
+            msg_id = max(
+                (m for rows in [own, *there.values()] if rows and (m := least(one.msg_id for one in rows)) is not None),
+                default=None,
+            )
+            written = min((one.time for one in own), default=None)
+            if written is None:
+                written = min(one.time for rows in there.values() for one in rows)
+            self.facts[message] = (
+                set(there),
+                key if key is not None else least(one.key for one in own),
+                msg_id,
+                written,
+            )
+        for message in messages:
             self._message(message, held.get(message, []), compared, by_reader)
         self._passed(compared)
+        self._holes(held, compared)
         return self.faults
 
     def _add(
@@ -184,20 +215,11 @@ class Audit:
         if own:
             digest = min(one.digest for one in own)
         key = usual([k for rows in there.values() if (k := least(one.key for one in rows)) is not None])
-        msg_id = max(
-            (m for rows in [own, *there.values()] if rows and (m := least(one.msg_id for one in rows)) is not None),
-            default=None,
-        )
-        written = min((one.time for one in own), default=None)
-        if written is None:
-            written = min(one.time for rows in there.values() for one in rows)
+        _, own_key, msg_id, written = self.facts[message]
         if len(own) > 1:
             self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
-        limits = info["limits"]
-        below = info["first_seq"] is not None and seq < info["first_seq"]
-        may_be_gone = (
-            former != "" or limits is None or removes(limits, oldest=below, by_subject=not below, is_origin=True)
-        )
+        ttl = least(one.ttl for rows in [own, *there.values()] for one in rows)
+        may_be_gone = former != "" or may_be_gone_at_origin(info, seq, written, ttl)
         if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
             self._add("not-at-origin", origin, message)
         for name, reader in self.readers.items():
@@ -210,9 +232,10 @@ class Audit:
                     message,
                     own,
                     digest,
-                    key if key is not None else least(one.key for one in own),
+                    own_key,
                     msg_id,
                     written,
+                    ttl,
                     may_be_gone,
                     compared[name],
                     by_reader.get(name, []),
@@ -254,6 +277,7 @@ class Audit:
         key: str | None,
         msg_id: str | None,
         written: int,
+        ttl: int | None,
         may_be_gone: bool,
         compared: dict[tuple[str, str, int], list[Copy]],
         rows: list[Copy],
@@ -262,25 +286,24 @@ class Audit:
     ) -> str | None:
         origin, former, seq = message
         info = self.origins[origin]
-        if msg_id is not None:
-            twins = {one.digest for one in rows if one.msg_id == msg_id}
-            window = (reader["limits"] or {}).get("duplicate_window")
-            if window is not None and origin in {one["origin"] for one in reader["sources"]}:
-                until = max([one.time for one in rows if one.msg_id == msg_id], default=0)
-                if not window or written > until + window + SKEW:
-                    twins = set()
-            if twins:
-                return "deduplicated" if digest in twins else "displaced"
+        twins = self._twins(reader, message, msg_id, written, rows)
+        if twins:
+            return "deduplicated" if digest in twins else "displaced"
         mine = [s for o, f, s in compared if (o, f) == (origin, former)]
-        cursor = cursor_of(reader, origin)
+        cursor = self.cursor(reader, origin)
         reached = max([cursor or 0, *mine])
+        may_be_removed = self._may_be_removed(reader, message, key, written, mine, rows, is_nowhere=is_nowhere)
+        if "allow_msg_ttl" in (reader["limits"] or ()) and is_over(written, ttl, reader["cut_at_ns"]):
+            may_be_removed = True
+        if cursor is None and may_be_removed:
+            return "removed"
         if seq > reached:
             if own or info["last_seq"] is None:
                 is_late = reader["path"] == "capture" or written + 30 * SKEW <= reader["cut_at_ns"]
                 return "late" if is_late else "pending"
             if former == "" and cursor is not None and seq < info["first_seq"]:
                 return None
-        elif self._may_be_removed(reader, message, key, written, mine, rows, is_nowhere=is_nowhere):
+        elif may_be_removed:
             return "removed"
         if not own and info["last_seq"] is not None and may_be_gone:
             return "expired"
@@ -303,7 +326,7 @@ class Audit:
         origin, former, seq = message
         if reader["messages"] is not None and reader["last_seq"] - reader["messages"] <= 0:
             return False
-        if limits is not None and ("allow_msg_ttl" in limits or "retention" in limits):
+        if limits is not None and "retention" in limits:
             return True
         if (
             (limits is None or removes(limits, oldest=True))
@@ -321,16 +344,92 @@ class Audit:
         if may_roll_up and is_oldest and rows and min(one.time for one in rows) + SKEW >= written:
             return True
         kept = [one for one in rows if one.key == key]
-        if not kept or min(one.time for one in kept) + SKEW < written:
+        if kept and min(one.time for one in kept) + SKEW < written:
             return False
         if any((one.origin, one.former) == (origin, former) and one.origin_seq < seq for one in kept):
             return False
-        return (keeps is not None and len(kept) >= keeps) or may_roll_up
+        newer = len(kept) + self._newer_absent(reader, message, key, written, rows)
+        return (keeps is not None and newer >= keeps) or (may_roll_up and bool(kept))
+
+    def _newer_absent(
+        self, reader: dict[str, Any], message: tuple[str, str, int], key: str | None, written: int, rows: list[Copy]
+    ) -> int:
+        """Newer messages of the key that the reader has come past and lacks, too: they have been there."""
+        count = 0
+        for other, (there, other_key, msg_id, time) in self.facts.items():
+            if other_key != key or reader["stream"] in there or (time, *other) <= (written, *message):
+                continue
+            origin, former, seq = other
+            has = [
+                one.origin_seq
+                for one in rows
+                if (one.origin, one.former) == (origin, former) and self._is_compared(one)
+            ]
+            passed = seq <= max([self.cursor(reader, origin) or 0, *has])
+            count += passed and not self._twins(reader, other, msg_id, time, rows)
+        return count
+
+    def _is_compared(self, copy: Copy) -> bool:
+        last = self.origins[copy.origin or ""]["last_seq"]
+        return copy.former != "" or last is None or copy.origin_seq <= last
+
+    def _twins(
+        self, reader: dict[str, Any], message: tuple[str, str, int], msg_id: str | None, written: int, rows: list[Copy]
+    ) -> set[int]:
+        """Digests of what the reader has under the id of a message, if that can be why it lacks the message."""
+        if msg_id is None:
+            return set()
+        twins = [one for one in rows if one.msg_id == msg_id]
+        window = (reader["limits"] or {}).get("duplicate_window")
+        if window is not None and message[0] in {one["origin"] for one in reader["sources"]}:
+            until = max([one.time for one in twins], default=0)
+            if not window or written > until + window + SKEW:
+                return set()
+        return {one.digest for one in twins}
+
+    def cursor(self, reader: dict[str, Any], origin: str) -> int | None:
+        """How far a reader has come, by its own word, or because it has taken as many messages as there ever were."""
+        if reader["mirror"] == origin:
+            return reader["last_seq"] or None
+        found = [one["last_seq"] for one in reader["sources"] if one["origin"] == origin]
+        if not found or None not in found:
+            return min(found, default=None)
+        ends = [
+            self.streams[name]["last_seq"] if name in self.streams else None
+            for name in {one["origin"] for one in reader["sources"]}
+        ]
+        is_all = None not in ends and reader["last_seq"] == sum(end for end in ends if end is not None)
+        return self.streams[origin]["last_seq"] if is_all else None
+
+    def _holes(
+        self,
+        held: dict[tuple[str, str, int], list[Copy]],
+        compared: dict[str, dict[tuple[str, str, int], list[Copy]]],
+    ) -> None:
+        for name, info in self.origins.items():
+            limits = info["limits"]
+            if info["first_seq"] is None or limits is None or removes(limits, by_subject=True, is_origin=True):
+                continue
+            if "allow_msg_ttl" in limits or not info["num_deleted"]:
+                continue
+            rows = [*held, *(message for some in compared.values() for message in some)]
+            seqs = {seq for origin, former, seq in rows if (origin, former) == (name, "")}
+            last = (
+                max(seq for seq in seqs if seq <= info["last_seq"]) if info["path"] == "capture" else info["last_seq"]
+            )
+            begin = None
+            for seq in range(info["first_seq"], last + 2):
+                if seq in seqs or seq == last + 1:
+                    if begin is not None:
+                        self._add("deleted-everywhere", name, (name, "", begin), None, seq - begin)
+                    begin = None
+                elif begin is None:
+                    begin = seq
 
     def _passed(self, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
         for name, reader in self.readers.items():
             for origin, info in self.origins.items():
-                cursor = cursor_of(reader, origin)
+                cursor = self.cursor(reader, origin)
                 if cursor is None or info["first_seq"] is None:
                     continue
                 reached = max([cursor, *(s for o, f, s in compared[name] if (o, f) == (origin, ""))])
@@ -508,18 +607,42 @@ def reached(audit: Audit, reader: str, origin: str, former: str) -> int:
     have = [
         one.origin_seq for one in arrivals(audit) if (one.stream, one.origin, one.former) == (reader, origin, former)
     ]
-    return max([cursor_of(audit.readers[reader], origin) or 0, *have])
+    return max([audit.cursor(audit.readers[reader], origin) or 0, *have])
 
 
-def cursor_of(reader: dict[str, Any], origin: str) -> int | None:
-    if reader["mirror"] == origin:
-        return reader["last_seq"] or None
-    found = [one["last_seq"] for one in reader["sources"] if one["origin"] == origin]
-    return None if not found or None in found else min(found)
+def time_to_live(text: str | None) -> int | None:
+    """Nanoseconds that a `Nats-TTL` header says."""
+    if text is None:
+        return None
+    if re.fullmatch("-?[0-9]+", text):
+        return int(text) * SKEW if int(text) > 0 else None
+    units = {"h": 3600 * SKEW, "m": 60 * SKEW, "s": SKEW, "ms": SKEW // 1000}
+    parts = re.findall("([0-9.]+)(h|ms|m|s)", text)
+    return int(sum(float(number) * units[unit] for number, unit in parts)) or None
+
+
+def is_over(written: int, ttl: int | None, cut: int) -> bool:
+    return ttl is not None and written + ttl <= cut + 30 * SKEW
+
+
+def may_be_gone_at_origin(info: dict[str, Any], seq: int, written: int, ttl: int | None) -> bool:
+    limits = info["limits"]
+    if limits is None:
+        return True
+    if "allow_msg_ttl" in limits and is_over(written, ttl, info["cut_at_ns"]):
+        return True
+    if removes(limits, by_subject=True, is_origin=True):
+        return True
+    if info["first_seq"] is None or seq >= info["first_seq"] or not removes(limits, oldest=True):
+        return False
+    if {"max_msgs", "max_bytes"} & limits.keys():
+        return True
+    age = limits["max_age"]
+    return bool(written + age - 30 * SKEW - age // 10 <= info["cut_at_ns"])
 
 
 def removes(limits: dict[str, int], *, oldest: bool = False, by_subject: bool = False, is_origin: bool = False) -> bool:
-    names = {"allow_msg_ttl", "retention"}
+    names = {"retention"}
     names |= {"allow_rollup_hdrs"} if is_origin else set()
     names |= {"max_age", "max_msgs", "max_bytes"} if oldest else set()
     names |= {"max_msgs_per_subject"} if by_subject else set()

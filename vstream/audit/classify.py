@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
+from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, nearby_buckets
 
 if TYPE_CHECKING:
@@ -50,6 +52,19 @@ _IDS: Final = 1_000
 """Message ids that are looked for one by one."""
 LATE_NS: Final = 30_000_000_000
 """A message that has not arrived after so long is late; before, it is on its way."""
+_ON_ITS_WAY: Final = 10
+"""What part of an origin's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
+_SLICE: Final = 64
+"""Sequences of a reader among which rows are compared with stretches."""
+RANGED: Final = frozenset({"expired", "deleted-everywhere"})
+"""Kinds of which one row is a range of messages."""
+_ENDS: Final = StructType([FAULTS["virtual"], FAULTS["origin"], FAULTS["origin_seq"]])
+_HOLES: Final = StructType(
+    [
+        *(StructField(name, StringType()) for name in ("virtual", "origin", "region")),
+        *(StructField(name, LongType()) for name in ("first", "last")),
+    ]
+)
 
 
 def find_faults(
@@ -84,6 +99,7 @@ def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> 
             F.array(F.min("key"), F.max("key")).alias("keys"),
             F.array(F.min("sent_subject"), F.max("sent_subject")).alias("subjects"),
             F.min("msg_id").alias("msg_id"),
+            F.min("ttl_ns").alias("ttl_ns"),
         )
     )
     cell = F.struct("stream", "region", "number", "seq", "time_ns", "digests", "keys", "subjects", "msg_id")
@@ -94,6 +110,7 @@ def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> 
         F.mode(F.when(theirs, F.col("digests")[0]), deterministic=True).alias("usual_digest"),
         F.mode(F.when(theirs, F.col("keys")[0]), deterministic=True).alias("usual_key"),
         F.max("msg_id").alias("msg_id"),
+        F.min("ttl_ns").alias("ttl_ns"),
     )
 
 
@@ -101,13 +118,13 @@ def _present(grid: DataFrame) -> DataFrame:
     """What is wrong with copies that are there."""
     own, copy = F.col("own"), F.col("copy")
     digest = F.coalesce(own["digests"][0], F.col("usual_digest"))
-    is_other = F.exists(copy["digests"], lambda one: one != digest)
+    is_other = F.exists(copy["digests"], lambda item: item != digest)
     # What arrived before it was written is a copy of something else.
     is_reused = F.coalesce(own["time_ns"] > copy["time_ns"], F.lit(False)) | F.coalesce(
         own["msg_id"] != copy["msg_id"], F.lit(False)
     )
-    is_renamed = F.exists(copy["keys"], lambda one: one != F.col("usual_key")) | F.exists(
-        copy["subjects"], lambda one: F.coalesce(one != own["subjects"][0], F.lit(False))
+    is_renamed = F.exists(copy["keys"], lambda item: item != F.col("usual_key")) | F.exists(
+        copy["subjects"], lambda item: F.coalesce(item != own["subjects"][0], F.lit(False))
     )
     kinds = F.array(
         F.when(copy["number"] > 1, F.lit("duplicated")),
@@ -134,11 +151,10 @@ def _present(grid: DataFrame) -> DataFrame:
 def _at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
     """What readers have and the origin has not, although nothing removes messages there; and rows that are there twice."""
     number = F.col("own.number")
-    is_below = F.col("origin_seq") < F.col("origin_first")
-    may_be_gone = F.when(is_below, F.col("origin_may_lose_oldest")).otherwise(F.col("origin_may_lose_any"))
-    is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~may_be_gone
+    is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~_may_be_gone_at_origin()
     return (
         grid.join(F.broadcast(cut.origins), ["virtual", "origin"])
+        .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .select(
             *MESSAGE,
             F.col("origin").alias("stream"),
@@ -146,11 +162,32 @@ def _at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
             F.when(is_gone, F.lit("not-at-origin")).when(number > 1, F.lit("row-twice")).alias("kind"),
             F.col("own.seq").alias("seq"),
             F.when(number > 1, number - 1).otherwise(F.lit(1)).cast("bigint").alias("number"),
-            F.coalesce("own.time_ns", "first_arrival").alias("time_ns"),
+            "time_ns",
             F.coalesce("usual_key", F.col("own.keys")[0]).alias("key"),
         )
         .where(F.col("kind").isNotNull())
     )
+
+
+def _may_be_gone_at_origin() -> Column:
+    """Whether an origin may have removed a message by itself, of which *time_ns* says when it was written, or arrived first."""
+    is_below = F.col("origin_seq") < F.col("origin_first")
+    by_limit = F.when(is_below, F.col("origin_may_lose_oldest") & is_old_at_origin()).otherwise(
+        F.col("origin_may_lose_any")
+    )
+    return by_limit | (F.col("origin_has_ttl") & _is_ttl_over("origin_cut_ns"))
+
+
+def is_old_at_origin() -> Column:
+    """Whether a message may be older than the `max_age` of its origin, if age alone removes messages there."""
+    # What an origin no longer has is as old as it says, or older by the time that it was on its way.
+    slack = F.lit(LATE_NS) + F.expr(f"origin_max_age div {_ON_ITS_WAY}")
+    return F.coalesce(F.col("time_ns") + F.col("origin_max_age") - slack <= F.col("origin_cut_ns"), F.lit(True))
+
+
+def _is_ttl_over(cut: str) -> Column:
+    """Whether a message's time to live was over when its stream was read, which takes a moment from the cut on."""
+    return F.coalesce(F.col("time_ns") + F.col("ttl_ns") <= F.col(cut) + LATE_NS, F.lit(False))
 
 
 def _absent(
@@ -165,7 +202,7 @@ def _absent(
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
     return (
-        _with_twins(_with_kept(cells, copies, cut), copies, ids)
+        _with_newer_absent(_with_twins(_with_kept(cells, copies, cut), copies, ids))
         .withColumn("kind", _reason())
         .where(F.col("kind").isNotNull())
         .select(
@@ -194,7 +231,7 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
     by_key = ["virtual", "stream", "key"]
     # Names of streams have no spaces.
     origin = F.concat_ws(" ", "origin", "former")
-    kept = (
+    stored = (
         copies.where(~F.col("is_origin"))
         .join(
             cells.where(F.col("keeps").isNotNull() | F.col("may_roll_up")).select(*by_key).distinct(),
@@ -212,7 +249,7 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
     )
     oldest = copies.where(~F.col("is_origin")).groupBy("virtual", "stream").agg(F.min("time_ns").alias("has_since"))
     return (
-        cells.join(kept, by_key, how="left")
+        cells.join(stored, by_key, how="left")
         .join(F.broadcast(oldest), ["virtual", "stream"], how="left")
         .withColumn("kept_from", F.try_element_at("froms", origin))
     )
@@ -242,31 +279,46 @@ def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) 
     )
 
 
+def _with_newer_absent(cells: DataFrame) -> DataFrame:
+    """
+    *cells* with how many newer messages of their key their reader lacks too, though it has come past them.
+
+    They were there, and have removed older ones: who has lost one message has not lost those that had to go for it.
+    """
+    cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
+    was_there = F.col("twins").isNull() & (F.col("origin_seq") <= cursor)
+    newest_first = [F.col(name).desc() for name in ("time_ns", "origin", "former", "origin_seq")]
+    newer = (
+        Window.partitionBy("virtual", "stream", "key").orderBy(*newest_first).rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return cells.withColumn("newer_absent", F.coalesce(F.sum(was_there.cast("bigint")).over(newer), F.lit(0)))
+
+
 def _reason() -> Column:
     """Why a message is absent; null for what is counted without looking at messages (`passed`)."""
-    seq, first = F.col("origin_seq"), F.col("origin_first")
+    seq, first, has_no_cursor = F.col("origin_seq"), F.col("origin_first"), F.col("cursor").isNull()
     cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
     is_there = F.col("own").isNotNull()
     is_readable = F.col("origin_last").isNotNull()
-    may_be_gone = (F.col("former") != "") | F.when(seq < first, F.col("origin_may_lose_oldest")).otherwise(
-        F.col("origin_may_lose_any")
-    )
+    may_be_gone = (F.col("former") != "") | _may_be_gone_at_origin()
     is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
     is_old = F.coalesce(F.col("time_ns") + F.col("max_age") <= F.col("reader_cut_ns"), F.lit(True))
     # Of one origin, no message goes for newer ones before those that stand in front of it.
     is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
     are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
-    is_newer_kept = F.col("key").isNull() | ((F.col("kept") >= F.col("keeps")) & are_newer_kept)
+    newer = F.coalesce("kept", F.lit(0)) + F.col("newer_absent")
+    is_newer_kept = F.col("key").isNull() | ((newer >= F.col("keeps")) & (F.col("kept").isNull() | are_newer_kept))
     # Who rolls a subject up in one region, or all subjects, leaves in the others' write streams what is gone from all read streams.
     is_all_newer = F.col("lost_oldest") & is_oldest & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
     are_newer = F.coalesce(are_newer_kept, F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
     is_rolled_up = F.col("may_roll_up") & (F.size("copies") == 0) & are_newer
-    may_be_removed = F.col("has_holes") & (
+    by_limit = F.col("has_holes") & (
         F.col("may_lose_any")
         | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old)
         | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
         | is_rolled_up
     )
+    may_be_removed = by_limit | (F.col("has_ttl") & _is_ttl_over("reader_cut_ns"))
     is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < first)
     is_late = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))
     lost = (
@@ -277,6 +329,8 @@ def _reason() -> Column:
     return (
         F.when(F.array_contains("twins", F.coalesce(F.col("own.digests")[0], "usual_digest")), F.lit("deduplicated"))
         .when(F.col("twins").isNotNull(), F.lit("displaced"))
+        # Who does not say how far it has come may have come past what its limits explain.
+        .when(has_no_cursor & may_be_removed, F.lit("removed"))
         .when((seq > cursor) & (is_there | ~is_readable), F.when(is_late, F.lit("late")).otherwise(F.lit("pending")))
         .when((seq > cursor) & is_passed, F.lit(None))
         .when(may_be_removed & (seq <= cursor), F.lit("removed"))
@@ -301,6 +355,63 @@ def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
             F.lit("expired").alias("kind"),
             F.lit(None).cast("bigint").alias("seq"),
             (F.col("origin_first") - 1 - cursor).alias("number"),
+            F.lit(None).cast("bigint").alias("time_ns"),
+            F.lit(None).cast("string").alias("key"),
+        )
+    )
+
+
+def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame | None:
+    """
+    Buckets (virtual, origin, former, bucket) of messages that origins no longer have, though they are too young to be removed.
+
+    None if there are none: of what is gone, what went last is the youngest, and tells.
+    """
+    aging = cut.origins.where(F.col("origin_max_age").isNotNull() & (F.col("origin_first") > 1))
+    lasts = [(row.origin_first - 1) // size for row in aging.select("origin_first").collect()]
+    if not lasts or cut.is_narrow:
+        return None
+
+    def young(rows: DataFrame) -> DataFrame:
+        return (
+            rows.where(~F.col("is_origin") & (F.col("former") == ""))
+            .join(F.broadcast(aging), ["virtual", "origin"])
+            .where((F.col("origin_seq") < F.col("origin_first")) & ~is_old_at_origin())
+        )
+
+    near = nearby_buckets(copies, {bucket for last in lasts for bucket in (last - 1, last)}, size)
+    if young(near).isEmpty():
+        return None
+    return young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
+
+
+def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
+    """FAULTS of what origins have lost between others (`CutTables.holes`), and no reader holds: one row for each range."""
+    spark, key, seq = copies.sparkSession, ["virtual", "origin"], F.col("origin_seq")
+    holes = F.broadcast(make_table(spark, [hole[:5] for hole in cut.holes], _HOLES))
+    # What is gone behind the last message has the end of the stream behind it; of a capture that is not known for sure.
+    ends = [(virtual, origin, last + 1) for virtual, origin, _, _, last, is_capture in cut.holes if not is_capture]
+    held = (
+        copies.where(F.col("former") == "")
+        .join(holes, key)
+        .where(seq.between(F.col("first"), F.col("last")))
+        .select(*key, "origin_seq")
+        .distinct()
+        .unionByName(make_table(spark, ends, _ENDS))
+        .withColumn("before", F.lag(seq).over(Window.partitionBy(*key).orderBy(seq)))
+    )
+    return (
+        held.where(seq > F.col("before") + 1)
+        .join(holes, key)
+        .select(
+            *key,
+            F.lit("").alias("former"),
+            (F.col("before") + 1).alias("origin_seq"),
+            F.col("origin").alias("stream"),
+            "region",
+            F.lit("deleted-everywhere").alias("kind"),
+            F.lit(None).cast("bigint").alias("seq"),
+            (seq - F.col("before") - 1).alias("number"),
             F.lit(None).cast("bigint").alias("time_ns"),
             F.lit(None).cast("string").alias("key"),
         )
@@ -333,10 +444,12 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     FAULTS of order: messages of *behind* that stand behind a later one of their origin, their first copies only.
 
     What stands in front of a stretch is the greatest so far for each of its rows that is
-    not above it. Further copies of a message do not change what that is.
+    not above it. Further copies of a message do not change what that is. Rows and stretches
+    meet in slices of a few sequences: a reader in disorder has as many stretches as rows.
     """
     reader = [*ORIGIN, "stream", "region"]
-    stretches = backsteps.withColumnsRenamed({"seq": "first_seq"})
+    slices = F.sequence(F.expr(f"seq div {_SLICE}"), F.expr(f"last_seq div {_SLICE}"))
+    stretches = backsteps.withColumn("slice", F.explode(slices)).withColumnsRenamed({"seq": "first_seq"})
     first = (
         behind.where(~F.col("is_origin"))
         .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
@@ -348,7 +461,8 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     place = F.struct("seq", "origin_seq")
     is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
     return (
-        first.join(F.broadcast(stretches), reader)
+        first.withColumn("slice", F.expr(f"seq div {_SLICE}"))
+        .join(stretches, [*reader, "slice"])
         .where(is_in_it & (F.col("origin_seq") < F.col("before")))
         .select(
             *MESSAGE,

@@ -53,16 +53,16 @@ def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
     wall = capture.manifest().wall
     rows = [
         (
-            one.stream,
-            one.region,
-            one.outcome.value,
-            one.acked_by,
-            one.seq if one.acked_by is not None else None,
-            to_signed_int64(one.digest) if one.digest else None,
-            wall + one.sent,
+            operation.stream,
+            operation.region,
+            operation.outcome.value,
+            operation.acked_by,
+            operation.seq if operation.acked_by is not None else None,
+            to_signed_int64(operation.digest) if operation.digest else None,
+            wall + operation.sent,
         )
-        for one in capture.operations()
-        if one.kind is Kind.PUBLISH
+        for operation in capture.operations()
+        if operation.kind is Kind.PUBLISH
     ]
     return make_table(spark, rows, JOURNAL)
 

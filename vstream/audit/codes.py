@@ -15,8 +15,8 @@ class Count(int):
 
     def __format__(self, spec: str) -> str:
         """The count with what is counted, as one and as many: `f"{Many(2):key|keys}"` is `2 keys`."""
-        one, _, many = spec.partition("|")
-        return f"{int(self):,} {one if self == 1 else many}"
+        item, _, many = spec.partition("|")
+        return f"{int(self):,} {item if self == 1 else many}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +288,23 @@ ALL: Final = (
         ## What it means
         Acknowledged messages were lost, by a loss of power or a corrupted store, for example. `sync_interval: always`
         and replicas in several places guard against it.
+        """,
+    ),
+    _code(
+        "deleted-everywhere",
+        "VA110",
+        "deleted-everywhere",
+        "`{stream}` has lost {n:message|messages} between others, and no region has them",
+        """
+        A write stream took messages that neither it nor any region holds any more, and it holds older and newer ones.
+
+        ## What it means
+        `max_age`, `max_msgs` and `max_bytes` remove the oldest messages of a stream first, so none of them did it: somebody
+        deleted the messages, or purged a subject, in the write stream and in every region that could be read.
+
+        ## What to do
+        If nobody meant to, look for who may call `STREAM.MSG.DELETE` and `STREAM.PURGE` on the write stream. A backup of it
+        is the only place where the messages can still be.
         """,
     ),
     _code(

@@ -64,15 +64,15 @@ def read_context(shelf: TableStore, subject: str) -> AuditContext:
     rows = shelf.read("context", _CONTEXT).collect()
     try:
         [(text,)] = rows
-        kept = _SHAPE.validate_json(text or "", strict=True)
-        for model in kept.models.values():
+        stored = _SHAPE.validate_json(text or "", strict=True)
+        for model in stored.models.values():
             Consistency(model)
     except ValueError as error:
         raise VstreamError(
             "the table `context` does not say what was audited: it is damaged, or of another version",
             hint=rebuild_hint("context"),
         ) from error
-    return replace(kept, subject=subject)
+    return replace(stored, subject=subject)
 
 
 def save_journal(shelf: TableStore, operations: DataFrame) -> DataFrame:

@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+CAPTURE: Final = "capture"
+"""The path of streams that were read from a capture."""
 SKEW_NS: Final = 1_000_000_000
 """How far the clocks of two machines may be apart before a time is taken for a proof."""
 
 OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
 """Limits that remove the oldest messages of a stream."""
-_ANY: Final = frozenset({"allow_msg_ttl", "retention"})
+_ANY: Final = frozenset({"retention"})
+_TTL: Final = "allow_msg_ttl"
 _COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
+_SELECTIVE: Final = _ANY | {_BY_SUBJECT, _ROLL_UPS}
+"""What removes messages between others."""
 _WINDOW: Final = "duplicate_window"
 _ORIGIN: Final = "origin"
 """The role of a stream that takes the publishes of all regions."""
@@ -56,6 +61,7 @@ _ORIGINS = StructType(
         StructField("origin_cut_ns", LongType()),
         StructField("origin_may_lose_oldest", BooleanType()),
         StructField("origin_may_lose_any", BooleanType()),
+        StructField("origin_has_ttl", BooleanType()),
         StructField("origin_max_age", LongType()),
         StructField("readers", LongType()),
     ]
@@ -72,6 +78,7 @@ _READERS = StructType(
         StructField("may_lose_oldest", BooleanType()),
         StructField("max_age", LongType()),
         StructField("may_lose_any", BooleanType()),
+        StructField("has_ttl", BooleanType()),
         StructField("keeps", LongType()),
         StructField("may_roll_up", BooleanType()),
         StructField("window", LongType()),
@@ -92,8 +99,8 @@ class CutTables:
     One row for each origin; *origin_last* is null where it could not be read, or is not among `streams`.
 
     *origin_may_lose_oldest* and *origin_may_lose_any*: whether it removes messages by
-    itself, the oldest first or any; true where its limits are not known. *origin_max_age*
-    is null unless age alone removes the oldest. *readers* is how many streams should have
+    itself, the oldest first or any; true where its limits are not known. *origin_has_ttl*: whether
+    messages with a time to live go when that is over. *origin_max_age* is null unless age alone removes others. *readers* is how many streams should have
     its messages.
     """
     expected: DataFrame
@@ -118,6 +125,8 @@ class CutTables:
 
     Not those whose regions mirror one stream that takes all publishes.
     """
+    holes: Sequence[tuple[Any, ...]] = ()
+    """Origins that have lost messages between others, which no limit of theirs can do: virtual, origin, region, first, last, whether it is of a capture."""
     is_narrow: bool = False
     """Whether streams were read from a moment on only: what is older in an origin is none of our business."""
     is_sampled: bool = False
@@ -142,17 +151,19 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
     for row in rows:
         by_virtual.setdefault(row.virtual, []).append(row)
     roles, origins, expected, tracks = [], [], [], []
-    for virtual, some in by_virtual.items():
+    for virtual, rows_of_one in by_virtual.items():
         # Old captures do not say what is mirrored. Where one stream takes all publishes, it is that one.
-        alone = next((row.stream for row in some if row.role == _ORIGIN), None)
-        roles += [(virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in some]
-        readers = [row for row in some if not is_origin(row) and row.role != _CATALOG and row.error is None]
-        known = _origins(virtual, some, len(readers))
-        origins += known
-        seen = {row.stream: row for row in some if row.error is None}
-        expected += [(*origin, *_reader(row, origin[1], seen)) for origin in known for row in readers]
-        names = [None, *(origin[1] for origin in known)]
-        for row in some:
+        alone = next((row.stream for row in rows_of_one if row.role == _ORIGIN), None)
+        roles += [
+            (virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in rows_of_one
+        ]
+        readers = [row for row in rows_of_one if not is_origin(row) and row.role != _CATALOG and row.error is None]
+        rows_value = _origins(virtual, rows_of_one, len(readers))
+        origins += rows_value
+        seen = {row.stream: row for row in rows_of_one if row.error is None}
+        expected += [(*origin, *_reader(row, origin[1], seen)) for origin in rows_value for row in readers]
+        names = [None, *(origin[1] for origin in rows_value)]
+        for row in rows_of_one:
             own = [row.stream] if is_origin(row) else names
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in own]
     spark = streams.sparkSession
@@ -163,11 +174,25 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
         expected=make_table(spark, expected, _EXPECTED),
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
         tracks=tracks,
-        mirrors=frozenset((virtual, row.stream) for virtual, some in by_virtual.items() for row in _mirrors(some)),
+        mirrors=frozenset(
+            (virtual, row.stream)
+            for virtual, rows_of_virtual in by_virtual.items()
+            for row in _mirrors(rows_of_virtual)
+        ),
         counters=frozenset(row.virtual for row in rows if row.sources and row.limits and _COUNTING in row.limits),
+        holes=() if is_narrow or is_sampled else [_hole(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
         is_sampled=is_sampled,
     )
+
+
+def _has_hole(row: Any) -> bool:
+    can_have = row.limits is None or (_SELECTIVE | {_TTL}) & row.limits.keys()
+    return is_origin(row) and row.error is None and bool(row.num_deleted) and not can_have
+
+
+def _hole(row: Any) -> tuple[Any, ...]:
+    return row.virtual, row.stream, row.region, row.first_seq, row.last_seq, row.path == CAPTURE
 
 
 def is_origin(row: Any) -> bool:
@@ -182,7 +207,7 @@ def _mirrors(some: Sequence[Any]) -> list[Any]:
 
 
 def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
-    known = [
+    rows = [
         (
             virtual,
             row.stream,
@@ -190,9 +215,10 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
             row.first_seq,
             row.last_seq,
             row.cut_at_ns,
-            row.limits is None or bool((OLDEST_FIRST | _ANY | {_ROLL_UPS}) & row.limits.keys()),
-            row.limits is None or bool((_ANY | {_BY_SUBJECT, _ROLL_UPS}) & row.limits.keys()),
-            _age(row.limits),
+            row.limits is None or bool((OLDEST_FIRST | _SELECTIVE) & row.limits.keys()),
+            row.limits is None or bool(_SELECTIVE & row.limits.keys()),
+            row.limits is not None and _TTL in row.limits,
+            None if row.limits is None or _SELECTIVE & row.limits.keys() else _age(row.limits),
             readers,
         )
         for row in some
@@ -200,20 +226,31 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
     ]
     # A migration leaves streams behind that readers still take from.
     names = {source.origin for row in some for source in row.sources} - {row.stream for row in some}
-    return known + [(virtual, name, None, None, None, None, True, True, None, readers) for name in sorted(names)]
+    return rows + [(virtual, name, None, None, None, None, True, True, False, None, readers) for name in sorted(names)]
 
 
 def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
     """How far a reader has come with *origin*, null where that is not known; *seen* are the virtual stream's by name."""
     if row.mirror == origin:
         # It has its stream's sequences, and its last one stays when messages go.
-        return row.last_seq or None
+        return int(row.last_seq) or None
     if row.mirror is not None:
-        way = seen.get(row.mirror)
-        return _cursor(way, origin, seen) if way is not None and row.last_seq >= way.last_seq else None
+        through = seen.get(row.mirror)
+        return _cursor(through, origin, seen) if through is not None and row.last_seq >= through.last_seq else None
     cursors = [source.last_seq for source in row.sources if source.origin == origin]
+    if not cursors:
+        return None
+    if None in cursors:
+        # Servers before 2.15 do not say it.
+        return int(seen[origin].last_seq) if _has_taken_all(row, seen) else None
     # A stream may be sourced twice, with two filters.
-    return min(cursors) if cursors and None not in cursors else None
+    return int(min(cursors))
+
+
+def _has_taken_all(row: Any, seen: Mapping[str, Any]) -> bool:
+    """Whether a reader has taken as many messages as its origins ever had: its last sequence counts what it took."""
+    origins = {source.origin for source in row.sources}
+    return origins <= seen.keys() and row.last_seq == sum(seen[origin].last_seq for origin in origins)
 
 
 def _reader(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -224,16 +261,17 @@ def _reader(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
         row.region,
         _cursor(row, origin, seen),
         row.cut_at_ns,
-        row.path == "capture",
+        row.path == CAPTURE,
         row.last_seq > row.messages,
         row.first_seq > 1,
         limits is None or bool(OLDEST_FIRST & keys),
         _age(limits),
         bool(_ANY & keys),
+        _TTL in keys,
         1 if limits is None else limits.get(_BY_SUBJECT),
         _ROLL_UPS in keys,
         # Who takes messages from another reader lacks what that one has left out.
-        limits.get(_WINDOW) if limits is not None and origin in {one.origin for one in row.sources} else None,
+        limits.get(_WINDOW) if limits is not None and origin in {source.origin for source in row.sources} else None,
     )
 
 

@@ -46,8 +46,8 @@ class DaemonExecutor(Executor):
                 thread.join()
 
     def _run(self) -> None:
-        while (one := self._waiting.get()) is not None:
-            future, work = one
+        while (item := self._waiting.get()) is not None:
+            future, work = item
             if not future.set_running_or_notify_cancel():
                 continue
             try:

@@ -39,6 +39,7 @@ DELAYS = StructType(
         StructField("origin_region", StringType(), nullable=True),
         StructField("region", StringType(), nullable=False),
         StructField("minute", LongType(), nullable=True),
+        StructField("minutes", LongType(), nullable=True),
         StructField("messages", LongType(), nullable=False),
         StructField("p50_ns", DoubleType(), nullable=True),
         StructField("p90_ns", DoubleType(), nullable=True),
@@ -47,7 +48,7 @@ DELAYS = StructType(
         StructField("min_ns", LongType(), nullable=True),
     ]
 )
-"""By pair of regions and minute since 1970 in which a message was written; a null *minute* is all of them."""
+"""By pair of regions and interval in which a message was written: *minutes* from *minute* since 1970 on; null is all of them."""
 
 SETTLING = StructType(
     [
@@ -80,6 +81,9 @@ PAIRS = StructType(
 """Messages that stand side by side in *region*, and how many of them stand the other way round in *other*."""
 
 _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
+INTERVALS: Final = 1_440
+"""Of a long time: a minute each for a day."""
+_MINUTE_NS: Final = 60 * 10**9
 _SHARES: Final = (0.5, 0.9, 0.99)
 
 
@@ -104,10 +108,13 @@ def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataF
 
 
 def summarize_delays(hops: DataFrame) -> DataFrame:
-    """DELAYS of `hops`."""
+    """DELAYS of `hops`, in so many minutes at a time that there are `INTERVALS` at most."""
+    first, last = hops.select(F.min("written_ns"), F.max("written_ns")).collect()[0]
+    span = 0 if first is None else last // _MINUTE_NS - first // _MINUTE_NS + 1
+    minutes = max(1, -(-span // INTERVALS))
     late = F.col("arrived_ns") - F.col("written_ns")
     shares = F.percentile(late, F.array(*(F.lit(share) for share in _SHARES)))
-    timed = hops.withColumn("minute", F.expr("written_ns div 60000000000"))
+    timed = hops.withColumn("minute", F.expr(f"written_ns div {_MINUTE_NS} div {minutes} * {minutes}"))
     return (
         timed.groupingSets(
             [["virtual", "origin_region", "region", "minute"], ["virtual", "origin_region", "region"]],
@@ -127,6 +134,7 @@ def summarize_delays(hops: DataFrame) -> DataFrame:
             "origin_region",
             "region",
             "minute",
+            F.when(F.col("minute").isNotNull(), F.lit(minutes)).cast("bigint").alias("minutes"),
             "messages",
             *(F.col("shares")[place].alias(name) for place, name in enumerate(("p50_ns", "p90_ns", "p99_ns"))),
             "max_ns",
@@ -173,14 +181,14 @@ def measure_recovery(
 def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
     """PAIRS, looked at in one stretch of so many of the first region's own sequences."""
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
-    one = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
+    item = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
     if one_in > 1:
-        one = one.where(F.pmod(F.xxhash64("virtual", "region", "stretch"), F.lit(one_in)) == 0)
-    other = rows.select(*MESSAGE, F.col("region").alias("other"), F.col("seq").alias("there"))
+        item = item.where(F.pmod(F.xxhash64("virtual", "region", "stretch"), F.lit(one_in)) == 0)
+    second = rows.select(*MESSAGE, F.col("region").alias("other"), F.col("seq").alias("there"))
     along = Window.partitionBy("virtual", "region", "other", "stretch").orderBy("seq", "there")
     before = F.lag("there").over(along)
     return (
-        one.join(other, list(MESSAGE))
+        item.join(second, list(MESSAGE))
         .where(F.col("region") < F.col("other"))
         .withColumn("before", before)
         .groupBy("virtual", "region", "other")

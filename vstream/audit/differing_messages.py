@@ -66,14 +66,14 @@ def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], 
 
 def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backsteps: DataFrame) -> DifferingMessages:
     """Of *rows*, which are those of the buckets to look into, what may be wrong."""
-    readers = {one.virtual: one.readers for one in cut.origins.select("virtual", "readers").collect()}
+    readers = {item.virtual: item.readers for item in cut.origins.select("virtual", "readers").collect()}
     differing = _differing(rows, readers)
     behind = _behind(rows, backsteps)
     spark = copies.sparkSession
     return DifferingMessages(
         differing=from_arrow(spark, differing, COPIES),
         behind=from_arrow(spark, behind, COPIES),
-        ids=[one for one in pc.unique(differing["msg_id"]).to_pylist() if one is not None],
+        ids=[item for item in pc.unique(differing["msg_id"]).to_pylist() if item is not None],
     )
 
 
@@ -101,7 +101,7 @@ def _differing(rows: pa.Table, readers: dict[str, int]) -> pa.Table:
     edges = [(name, end) for name in ("digest", "key", "subject") for end in ("min", "max")]
     sums = [(name, "sum") for name in ("own", "one", "unnamed")]
     told = numbers.group_by(list(MESSAGE), use_threads=False).aggregate([*edges, *sums, ("stream", "count_distinct")])
-    expected = pc.add(pa.array([readers[one] for one in told["virtual"].to_pylist()], pa.int64()), 1)
+    expected = pc.add(pa.array([readers[item] for item in told["virtual"].to_pylist()], pa.int64()), 1)
     is_same = pc.and_(pc.equal(told["own_sum"], 1), pc.equal(told["one_sum"], expected))
     is_same = pc.and_(is_same, pc.equal(told["stream_count_distinct"], expected))
     is_same = pc.and_(is_same, pc.equal(told["unnamed_sum"], 0))
@@ -116,10 +116,10 @@ def _differing(rows: pa.Table, readers: dict[str, int]) -> pa.Table:
 def _behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
     """Those of readers with *backsteps* that are not above all that steps back there."""
     reader = [*ORIGIN, "stream"]
-    found = backsteps.select(*reader, "least", "before").toArrow()
-    if not found.num_rows:
+    result = backsteps.select(*reader, "least", "before").toArrow()
+    if not result.num_rows:
         return rows.slice(0, 0)
-    ends = found.group_by(reader).aggregate([("least", "min"), ("before", "max")])
+    ends = result.group_by(reader).aggregate([("least", "min"), ("before", "max")])
     theirs = rows.filter(pc.invert(rows["is_origin"])).join(ends, keys=reader, join_type="inner")
     seq = theirs["origin_seq"]
     is_in_it = pc.and_(pc.greater_equal(seq, theirs["least_min"]), pc.less_equal(seq, theirs["before_max"]))
@@ -135,12 +135,14 @@ def count_rows(buckets: pa.Table, suspects: pa.Table) -> int:
 def misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
     """The part and the number of those *buckets* whose copies cannot be where they are."""
     those = buckets.filter(pc.is_in(buckets["part"], value_set=pa.array(["ahead", "foreign"])))
-    return {(one["part"], one["bucket"]) for one in those.select(["part", "bucket"]).to_pylist()}
+    return {(item["part"], item["bucket"]) for item in those.select(["part", "bucket"]).to_pylist()}
 
 
 def reader_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
     """By reader and origin, the least and the greatest sequence of the origin that it has."""
     is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
-    found = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
-    rows = [tuple(one.values()) for one in found.select([*ORIGIN, "stream", "least_min", "greatest_max"]).to_pylist()]
+    result = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
+    rows = [
+        tuple(item.values()) for item in result.select([*ORIGIN, "stream", "least_min", "greatest_max"]).to_pylist()
+    ]
     return make_table(spark, rows, _EXTENTS)

@@ -58,7 +58,7 @@ class ExtractPlan:
     @property
     def messages(self) -> int:
         """How many messages there are to read."""
-        return sum(one.messages for one in self.read if one.is_readable)
+        return sum(item.messages for item in self.read if item.is_readable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +87,14 @@ def plan_extraction(
     *scratch* holds secrets for as long as streams are read. Raises NotReachableError if
     no stream at all can be read, VstreamError for a credential that is missing.
     """
-    wanted = [
-        StreamRef(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
-        for one in streams
+    requested = [
+        StreamRef(stream=stream.config.name, region=stream.region, virtual=stream.virtual, role=stream.role.value)
+        for stream in streams
     ]
-    access = reaching.resolve_access(wanted, endpoints, scratch)
-    cuts = require_readable(cut.take_cuts(wanted, access, path=path))
+    access = reaching.resolve_access(requested, endpoints, scratch)
+    cuts = require_readable(cut.take_cuts(requested, access, path=path))
     if since_ns is not None:
-        cuts = [_since(one, access[one.stream_ref.region], since_ns) for one in cuts]
+        cuts = [_since(item, access[item.stream_ref.region], since_ns) for item in cuts]
     read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
     return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access)
 
@@ -115,7 +115,7 @@ def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTabl
     threads = DaemonExecutor(_THREADS)
     begun = [threads.submit(batches, job) for job in jobs]
     try:
-        found = [batch for one in begun for batch in one.result()]
+        result = [batch for item in begun for batch in item.result()]
     except NotReachableError as error:
         # Others could be read: it is not that there is nothing to audit.
         raise VstreamError(error.message, hint=error.hint) from error
@@ -123,7 +123,7 @@ def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTabl
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
     return ExtractedTables(
-        messages=pa.Table.from_batches(found, schema), streams=[stream_row(one) for one in wanted.cuts]
+        messages=pa.Table.from_batches(result, schema), streams=[stream_row(item) for item in wanted.cuts]
     )
 
 
@@ -145,14 +145,14 @@ def without_limits(narrow: StreamCut, one: StreamCut) -> StreamCut:
     """
     if is_origin(one.stream_ref) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
         return narrow
-    return replace(narrow, limits={name: some for name, some in one.limits.items() if name not in OLDEST_FIRST})
+    return replace(narrow, limits={name: limit for name, limit in one.limits.items() if name not in OLDEST_FIRST})
 
 
 def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
     """*cuts*, if any of them is one. Raises NotReachableError if no stream at all can be read, and says why."""
-    if not cuts or not all(one.error for one in cuts):
+    if not cuts or not all(item.error for item in cuts):
         return cuts
-    if all(one.error == ABSENT for one in cuts):
+    if all(item.error == ABSENT for item in cuts):
         raise NotReachableError(
             f"none of the {len(cuts)} streams exists",
             hint="`vstream apply` creates them; or is this another topology's account or lab?",
@@ -162,13 +162,13 @@ def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
 
 def stream_row(one: StreamCut) -> tuple[Any, ...]:
     """*one* as a row of `schema.STREAMS`."""
-    wanted = one.stream_ref
+    requested = one.stream_ref
     is_read = one.error is None
     return (
-        wanted.virtual,
-        wanted.stream,
-        wanted.region,
-        wanted.role,
+        requested.virtual,
+        requested.stream,
+        requested.region,
+        requested.role,
         one.first_seq if is_read else None,
         one.last_seq if is_read else None,
         one.messages if is_read else None,

@@ -82,12 +82,12 @@ class Follower:
         since_ns = time.time_ns() - self.window_ns
         if not self._number:
             register(self.spark)
-        wanted = [
-            StreamRef(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
-            for one in self.streams
+        requested = [
+            StreamRef(stream=stream.config.name, region=stream.region, virtual=stream.virtual, role=stream.role.value)
+            for stream in self.streams
         ]
-        access = reaching.resolve_access(wanted, self.endpoints, self.scratch)
-        cuts = require_readable(cut.take_cuts(wanted, access))
+        access = reaching.resolve_access(requested, self.endpoints, self.scratch)
+        cuts = require_readable(cut.take_cuts(requested, access))
         with explain_spark_errors():
             self._read(cuts, access, since_ns)
             rows = self._rows(cuts, since_ns)
@@ -104,18 +104,18 @@ class Follower:
         number = self._number = self._number + 1
         places = dict(self._places)
         fresh = []
-        for one in cuts:
-            if one.error is not None:
+        for item in cuts:
+            if item.error is not None:
                 continue
-            place = places.get(one.stream_ref)
-            if place is None or place.created != one.created or one.last_seq < place.next_seq - 1:
-                fresh.append(narrow_cut(one, access[one.stream_ref.region], Bounds(since_ns=since_ns)))
-                places[one.stream_ref] = _ReadPosition(one.last_seq + 1, one.created, number)
+            place = places.get(item.stream_ref)
+            if place is None or place.created != item.created or item.last_seq < place.next_seq - 1:
+                fresh.append(narrow_cut(item, access[item.stream_ref.region], Bounds(since_ns=since_ns)))
+                places[item.stream_ref] = _ReadPosition(item.last_seq + 1, item.created, number)
                 continue
-            first = max(place.next_seq, one.first_seq)
-            left = max(0, min(one.messages, one.last_seq - first + 1))
-            fresh.append(replace(one, first_seq=first, messages=left))
-            places[one.stream_ref] = replace(place, next_seq=one.last_seq + 1)
+            first = max(place.next_seq, item.first_seq)
+            left = max(0, min(item.messages, item.last_seq - first + 1))
+            fresh.append(replace(item, first_seq=first, messages=left))
+            places[item.stream_ref] = replace(place, next_seq=item.last_seq + 1)
         read_messages(self.spark, fresh, access).write.parquet(f"file://{self.scratch}/rounds/round={number}")
         self._places = places
         self._ended[number] = time.time_ns()
@@ -126,11 +126,11 @@ class Follower:
     def _rows(self, cuts: Sequence[StreamCut], since_ns: int) -> DataFrame:
         root = f"file://{self.scratch}/rounds"
         paths = [f"{root}/round={number}" for number in sorted(self._ended)]
-        schema = f"{', '.join(f'{one.name} {one.dataType.simpleString()}' for one in MESSAGES.fields)}, round int"
+        schema = f"{', '.join(f'{item.name} {item.dataType.simpleString()}' for item in MESSAGES.fields)}, round int"
         rows = self.spark.read.schema(schema).option("basePath", root).parquet(*paths)
-        for one in cuts:
-            name, place = one.stream_ref.stream, self._places.get(one.stream_ref)
-            if one.error is not None or place is None:
+        for entry in cuts:
+            name, place = entry.stream_ref.stream, self._places.get(entry.stream_ref)
+            if entry.error is not None or place is None:
                 rows = rows.where(F.col("stream") != name)
             elif place.since > min(self._ended):
                 rows = rows.where((F.col("stream") != name) | (F.col("round") >= place.since))
@@ -138,9 +138,9 @@ class Follower:
 
     def _streams(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int) -> DataFrame:
         """`streams` of the window: an origin begins with the first message of it."""
-        found = {
-            one.stream: one
-            for one in rows.groupBy("stream")
+        result = {
+            item.stream: item
+            for item in rows.groupBy("stream")
             .agg(
                 F.count(F.lit(1)).alias("messages"),
                 F.min("seq").alias("first_seq"),
@@ -149,11 +149,13 @@ class Follower:
             .collect()
         }
         narrow = []
-        for one in cuts:
-            own = found.get(one.stream_ref.stream)
-            first = None if own is None else own.first_since if is_origin(one.stream_ref) else own.first_seq
+        for entry in cuts:
+            own = result.get(entry.stream_ref.stream)
+            first = None if own is None else own.first_since if is_origin(entry.stream_ref) else own.first_seq
             seen = replace(
-                one, first_seq=one.last_seq + 1 if first is None else first, messages=own.messages if own else 0
+                entry,
+                first_seq=entry.last_seq + 1 if first is None else first,
+                messages=own.messages if own else 0,
             )
-            narrow.append(stream_row(one if one.error is not None else without_limits(seen, one)))
+            narrow.append(stream_row(entry if entry.error is not None else without_limits(seen, entry)))
         return make_table(self.spark, narrow, STREAMS)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vstream.audit.extract import ExtractedTables, ExtractPlan
     from vstream.audit.source.values import Access, StreamCut
 
-FORMAT = 2
+FORMAT = 3
 _WRITING = "writing"
 _COMPLETE = "complete"
 _STATE = StructType(
@@ -69,7 +69,7 @@ def read_live(
     access = wanted.access if is_local(spark) else reaching.ship_to_executors(spark, wanted.access, scratch)
     return AuditTables(
         messages=read_messages(spark, wanted.read, access, columns),
-        streams=make_table(spark, [stream_row(one) for one in wanted.cuts], STREAMS),
+        streams=make_table(spark, [stream_row(cut) for cut in wanted.cuts], STREAMS),
     )
 
 
@@ -86,24 +86,24 @@ def read_messages(
 ) -> DataFrame:
     """The messages of *cuts*, in as many tasks as keep all cores busy."""
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
-    total = sum(one.messages for one in cuts if one.is_readable)
+    total = sum(cut.messages for cut in cuts if cut.is_readable)
     # A few tasks for each core even out what is slower than the rest.
     rows = max(_ROWS_AT_LEAST, min(ROWS, -(-total // (4 * cores))))
-    used = {one.stream_ref.region for one in cuts}
-    plan = ReadPlan(access={region: one for region, one in access.items() if region in used}, cuts=tuple(cuts))
+    used = {cut.stream_ref.region for cut in cuts}
+    plan = ReadPlan(access={region: item for region, item in access.items() if region in used}, cuts=tuple(cuts))
     reader = spark.read.schema(columns).format(NAME)
     return reader.option("plan", encode_plan(plan)).option("rows_per_task", str(rows)).load()
 
 
 def virtual_names(tables: AuditTables) -> set[str]:
     """The virtual streams that *tables* are about."""
-    return {one.virtual for one in tables.streams.select("virtual").distinct().collect()}
+    return {item.virtual for item in tables.streams.select("virtual").distinct().collect()}
 
 
 def select_virtuals(tables: AuditTables, virtuals: Sequence[str]) -> AuditTables:
     """What *tables* say of some virtual streams."""
-    wanted = F.col("virtual").isin(list(virtuals))
-    return AuditTables(messages=tables.messages.where(wanted), streams=tables.streams.where(wanted))
+    requested = F.col("virtual").isin(list(virtuals))
+    return AuditTables(messages=tables.messages.where(requested), streams=tables.streams.where(requested))
 
 
 def write_tables(tables: AuditTables, uri: str) -> None:
@@ -145,7 +145,7 @@ def read_tables(spark: SparkSession, uri: str) -> AuditTables:
         raise VstreamError(
             f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error
-    if [(one.format, one.state) for one in state] != [(FORMAT, _COMPLETE)]:
+    if [(item.format, item.state) for item in state] != [(FORMAT, _COMPLETE)]:
         raise VstreamError(f"the tables in `{uri}` are not complete, or of another version", hint="extract them again")
     messages = read_checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD))
     # What a file had that is gone now would be taken for lost in its region.
@@ -162,7 +162,7 @@ def count_extracted(directory: Path) -> int | None:
     """How many messages `write_tables` wrote into *directory* of this machine; None where that cannot be told without Spark."""
     try:
         # One row, in one of the files of all tasks.
-        written = "".join(one.read_text(encoding="utf-8") for one in (directory / "state").glob("part-*.json"))
+        written = "".join(item.read_text(encoding="utf-8") for item in (directory / "state").glob("part-*.json"))
         return int(json.loads(written)["messages"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -179,24 +179,24 @@ def read_checked(
     """
     name = place.rpartition("/")[2]
     try:
-        found = {one.name: one.dataType for one in spark.read.parquet(place).schema.fields}
+        result = {field.name: field.dataType for field in spark.read.parquet(place).schema.fields}
     except Exception as error:
         if is_damage(error):
             raise
         raise VstreamError(f"there is no table `{place}`", hint=rebuild_hint(name)) from error
-    for one in schema.fields:
-        if one.name not in found:
-            raise VstreamError(f"the table `{place}` has no column `{one.name}`", hint=rebuild_hint(name))
-        if found[one.name].simpleString() != one.dataType.simpleString():
-            kinds = f"{found[one.name].simpleString()}, not {one.dataType.simpleString()}"
-            raise VstreamError(f"column `{one.name}` of the table `{place}` is {kinds}", hint=rebuild_hint(name))
-    more = [one for one in optional if one.name in found]
+    for entry in schema.fields:
+        if entry.name not in result:
+            raise VstreamError(f"the table `{place}` has no column `{entry.name}`", hint=rebuild_hint(name))
+        if result[entry.name].simpleString() != entry.dataType.simpleString():
+            kinds = f"{result[entry.name].simpleString()}, not {entry.dataType.simpleString()}"
+            raise VstreamError(f"column `{entry.name}` of the table `{place}` is {kinds}", hint=rebuild_hint(name))
+    more = [item for item in optional if item.name in result]
     return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
 
 
 def _mark(spark: SparkSession, uri: str, state: str, *, messages: int | None = None) -> None:
     told = [
-        F.lit(value).cast(one.dataType).alias(one.name)
-        for one, value in zip(_STATE.fields, (FORMAT, state, messages), strict=True)
+        F.lit(value).cast(item.dataType).alias(item.name)
+        for item, value in zip(_STATE.fields, (FORMAT, state, messages), strict=True)
     ]
     spark.range(1).select(*told).write.mode("overwrite").json(f"{uri}/state")

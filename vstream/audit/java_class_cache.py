@@ -113,8 +113,8 @@ def _digest(home: Path) -> str:
         about = (home / "release").read_bytes()
     except OSError:
         about = b""
-    said = (str(home), str(pyspark.__file__), pyspark.__version__, os.environ.get("SPARK_HOME", ""))
-    return hashlib.sha256(b"\n".join([about, *(one.encode() for one in said)])).hexdigest()[:16]
+    text = (str(home), str(pyspark.__file__), pyspark.__version__, os.environ.get("SPARK_HOME", ""))
+    return hashlib.sha256(b"\n".join([about, *(item.encode() for item in text)])).hexdigest()[:16]
 
 
 def _class_list(file: Path) -> Path:
@@ -137,8 +137,8 @@ def _claim(file: Path) -> bool:
 
 def _clear(directory: Path) -> None:
     """Remove archives that were not used lately, and what is left of those that were not finished."""
-    used = sorted(directory.glob("*.jsa"), key=lambda one: one.stat().st_mtime, reverse=True)
+    used = sorted(directory.glob("*.jsa"), key=lambda item: item.stat().st_mtime, reverse=True)
     late = time.time() - _PATIENCE
-    begun = [one for one in directory.glob("*.new") if one.stat().st_mtime < late]
-    for one in (*used[_KEPT:], *begun):
-        one.unlink(missing_ok=True)
+    begun = [item for item in directory.glob("*.new") if item.stat().st_mtime < late]
+    for entry in (*used[_KEPT:], *begun):
+        entry.unlink(missing_ok=True)

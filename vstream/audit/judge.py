@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from vstream.audit.classify import MISSING
+from vstream.audit.classify import MISSING, RANGED
 from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.cut import is_origin
 from vstream.audit.reconcile import ORIGIN
@@ -79,25 +79,27 @@ def judge(
     is audited was not recorded to its end. *stretch* is the name of the cluster that is no region.
     """
     streams = _streams(evidence)
-    places = dict.fromkeys(one.region for one in streams)
-    states = {(one.virtual, one.stream): one for one in streams}
-    found = [
+    places = dict.fromkeys(stream.region for stream in streams)
+    states = {(stream.virtual, stream.stream): stream for stream in streams}
+    findings = [
         *_about_streams(evidence, streams, virtuals, unfinished),
         *_ranges(evidence.faults, states),
         *_about_keys(evidence),
     ]
     delays = evidence.delays.collect()
-    found += _clocks(delays)
+    findings += _clocks(delays)
     order = list(BY_KIND)
     by_code = {code.code: order.index(kind) for kind, code in BY_KIND.items()}
-    found.sort(key=lambda one: (one.severity is not Severity.ERROR, one.virtual, by_code[one.code], one.stream or ""))
+    findings.sort(
+        key=lambda item: (item.severity is not Severity.ERROR, item.virtual, by_code[item.code], item.stream or "")
+    )
     return Report(
         subject=subject,
-        regions=tuple(one for one in places if one != stretch),
+        regions=tuple(place for place in places if place != stretch),
         stretch=stretch if stretch in places else None,
         streams=streams,
-        findings=tuple(found),
-        routes=_routes(evidence, states, found),
+        findings=tuple(findings),
+        routes=_routes(evidence, states, findings),
         delays=_delays(delays),
         one_in=one_in,
         settled=tuple(Recovery(**row.asDict()) for row in _sorted(evidence.settling)),
@@ -130,7 +132,7 @@ def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
         )
         for row in evidence.cut.rows
     ]
-    return tuple(sorted(states, key=lambda one: (one.virtual, not one.is_origin, one.stream)))
+    return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 
 
 def _finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding:
@@ -158,29 +160,29 @@ def _about_streams(
         if row.limits is not None and not _LIMITS & row.limits.keys()
     }
     by_virtual: dict[str, list[StreamState]] = {virtual: [] for virtual in virtuals}
-    for one in streams:
-        by_virtual.setdefault(one.virtual, []).append(one)
-    for virtual, some in by_virtual.items():
+    for stream in streams:
+        by_virtual.setdefault(stream.virtual, []).append(stream)
+    for virtual, group in by_virtual.items():
         if unfinished is not None:
             yield _finding("unfinished", virtual, 0, examples=(unfinished,))
-        if not any(one.rows for one in some):
+        if not any(item.rows for item in group):
             yield _finding("nothing", virtual, 0, examples=(_LATELY,) if evidence.cut.is_narrow else ())
-        for one in some:
-            place = {"region": one.region, "stream": one.stream}
-            if one.error is not None:
+        for stream in group:
+            place = {"region": stream.region, "stream": stream.stream}
+            if stream.error is not None:
                 yield (
                     _finding("absent", virtual, 1, **place)
-                    if one.error == ABSENT
-                    else _finding("unreadable", virtual, 0, **place, examples=(one.error,))
+                    if stream.error == ABSENT
+                    else _finding("unreadable", virtual, 0, **place, examples=(stream.error,))
                 )
                 continue
             # Limits may remove messages between the cut and the reading.
             is_part = evidence.cut.is_narrow or evidence.cut.is_sampled
-            may_be_fewer = is_part or ((virtual, one.stream) not in keeping and one.path != "capture")
-            expected = one.messages or 0
-            if one.rows > expected or (one.rows < expected and not may_be_fewer):
-                text = f"{one.rows:,} rows, {expected:,} messages"
-                yield _finding("incomplete", virtual, abs(one.rows - expected), **place, examples=(text,))
+            may_be_fewer = is_part or ((virtual, stream.stream) not in keeping and stream.path != "capture")
+            expected = stream.messages or 0
+            if stream.rows > expected or (stream.rows < expected and not may_be_fewer):
+                text = f"{stream.rows:,} rows, {expected:,} messages"
+                yield _finding("incomplete", virtual, abs(stream.rows - expected), **place, examples=(text,))
 
 
 def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) -> Iterator[MessageFinding]:
@@ -188,7 +190,7 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
     group = ["virtual", "kind", "stream", "region", "origin", "former"]
     place = F.coalesce("origin_seq", "seq")
     island = place - F.row_number().over(Window.partitionBy(*group).orderBy(place, "seq"))
-    end = F.max(place + F.when(F.col("kind") == "expired", F.col("number") - 1).otherwise(F.lit(0)))
+    end = F.max(place + F.when(F.col("kind").isin(*RANGED), F.col("number") - 1).otherwise(F.lit(0)))
     ranges = (
         faults.withColumn("island", island)
         .groupBy(*group, "island")
@@ -216,12 +218,12 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
     grouped: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for row in rows:
         grouped[tuple(row[name] for name in group)].append(row)
-    for (virtual, kind, stream, region, origin, former), some in grouped.items():
+    for (virtual, kind, stream, region, origin, former), members in grouped.items():
         source = places.get((virtual, origin)) if origin is not None else None
         yield _finding(
             kind,
             virtual,
-            some[0]["count"],
+            members[0]["count"],
             stream=stream,
             region=region,
             origin=origin,
@@ -229,10 +231,10 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
             former=former or None,
             ranges=tuple(
                 SequenceRange(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key)
-                for row in some
+                for row in members
             ),
-            more=some[0].ranges - len(some),
-            examples=(_ANEW,) if kind == "duplicated" and some[0]["count"] >= _RUN * some[0].ranges else (),
+            more=members[0].ranges - len(members),
+            examples=(_ANEW,) if kind == "duplicated" and members[0]["count"] >= _RUN * members[0].ranges else (),
         )
 
 
@@ -259,13 +261,13 @@ def _first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...],
         .collect()
     )
     grouped: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for row in sorted(rows, key=lambda one: one["rank"]):
+    for row in sorted(rows, key=lambda item: item["rank"]):
         grouped[tuple(row[name] for name in group)].append(row)
-    return [(key, some[0]["count"], some) for key, some in sorted(grouped.items())]
+    return [(key, group[0]["count"], group) for key, group in sorted(grouped.items())]
 
 
 def _dispute(row: Any) -> str:
-    return f"`{row.key}`: " + ", ".join(f"{one.region} has {one.origin} {one.origin_seq}" for one in row.last)
+    return f"`{row.key}`: " + ", ".join(f"{item.region} has {item.origin} {item.origin_seq}" for item in row.last)
 
 
 def _conflict(row: Any) -> str:
@@ -279,6 +281,7 @@ def _delays(table: Iterable[Any]) -> tuple[Delay, ...]:
             origin_region=row.origin_region,
             region=row.region,
             minute=row.minute,
+            minutes=row.minutes,
             messages=row.messages,
             p50_ns=row.p50_ns,
             p90_ns=row.p90_ns,
@@ -287,7 +290,7 @@ def _delays(table: Iterable[Any]) -> tuple[Delay, ...]:
         )
         for row in table
     ]
-    return tuple(sorted(rows, key=lambda one: (one.virtual, one.origin_region, one.region, one.minute or 0)))
+    return tuple(sorted(rows, key=lambda item: (item.virtual, item.origin_region, item.region, item.minute or 0)))
 
 
 def _clocks(delays: Iterable[Any]) -> list[MessageFinding]:
@@ -296,8 +299,8 @@ def _clocks(delays: Iterable[Any]) -> list[MessageFinding]:
         if row.minute is None and row.min_ns < 0:
             early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
     return [
-        _finding("clocks", virtual, len(some), examples=tuple(sorted(some)[:EXAMPLES]))
-        for virtual, some in sorted(early.items())
+        _finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES]))
+        for virtual, group in sorted(early.items())
     ]
 
 
@@ -314,17 +317,17 @@ def _routes(
     seen = {(row.virtual, row.origin, row.stream): row for row in extents.collect()}
     counts: dict[tuple[str, str | None, str | None], list[int]] = defaultdict(lambda: [0, 0, 0])
     kinds = {code.code: kind for kind, code in BY_KIND.items()}
-    for one in found:
-        if one.severity is Severity.ERROR:
-            kind = kinds[one.code]
+    for item in found:
+        if item.severity is Severity.ERROR:
+            kind = kinds[item.code]
             column = 0 if kind in MISSING else 1 if kind == "duplicated" else 2
-            counts[one.virtual, one.origin, one.stream][column] += one.count
+            counts[item.virtual, item.origin, item.stream][column] += item.count
     by_virtual: dict[str, list[StreamState]] = defaultdict(list)
     for state in places.values():
         by_virtual[state.virtual].append(state)
     routes = []
-    for virtual, some in by_virtual.items():
-        pairs = ((source, reader) for source in some if source.is_origin for reader in some if not reader.is_origin)
+    for virtual, group in by_virtual.items():
+        pairs = ((source, reader) for source in group if source.is_origin for reader in group if not reader.is_origin)
         for source, reader in pairs:
             row = seen.get((virtual, source.stream, reader.stream))
             missing, extra, wrong = counts[virtual, source.stream, reader.stream]

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from vstream.audit.report import MessageFinding, Report
 
 
-def to_junit(report: Report) -> str:
+def to_junit(report: Report, *, only_findings: bool = False) -> str:
     """
     The report as one XML document: a test suite for each virtual stream, a test case for each code.
 
     Errors are failures. What could not be seen is an error of its test case. A report without streams is one suite with
-    an error.
+    an error. With *only_findings* there are test cases of errors alone, or a single one that passes.
     """
     suites = {virtual: _cases(virtual, report.of(virtual)) for virtual in report.virtuals}
+    if only_findings:
+        passed = {"audit": [TestCase(classname="audit", name="findings")]} if suites else {}
+        suites = {virtual: wrong for virtual, cases in suites.items() if (wrong := _only_wrong(cases))} or passed
     nothing = TestCase(classname="audit", name="streams", result=Result.ERROR, message="there was nothing to audit")
     return to_xml(f"vstream audit {report.subject}", suites or {"audit": [nothing]}) + "\n"
 
@@ -39,6 +42,10 @@ def _cases(virtual: str, findings: Sequence[MessageFinding]) -> list[TestCase]:
         elif code.severity is Severity.ERROR:
             cases.append(TestCase(classname=classname, name=code.name))
     return cases
+
+
+def _only_wrong(cases: Sequence[TestCase]) -> list[TestCase]:
+    return [case for case in cases if case.result in {Result.ERROR, Result.FAILURE}]
 
 
 def _describe(finding: MessageFinding) -> str:

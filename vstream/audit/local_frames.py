@@ -23,7 +23,7 @@ def make_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Str
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
     arrow = to_arrow_schema(schema)
     arrays = [
-        pa.array([list(one.items()) if isinstance(one, dict) else one for one in column], type=field.type)
+        pa.array([list(item.items()) if isinstance(item, dict) else item for item in column], type=field.type)
         for column, field in zip(columns, arrow, strict=True)
     ]
     return from_arrow(spark, pa.Table.from_arrays(arrays, schema=arrow), schema)

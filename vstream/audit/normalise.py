@@ -8,7 +8,9 @@ in its `Nats-Stream-Source` header: the write stream that took it, and the seque
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
@@ -37,6 +39,7 @@ COPIES = StructType(
         StructField("sent_subject", StringType(), nullable=True),
         StructField("key", StringType(), nullable=True),
         StructField("msg_id", StringType(), nullable=True),
+        StructField("ttl_ns", LongType(), nullable=True),
         StructField("digest", LongType(), nullable=False),
         StructField("sum", LongType(), nullable=True),
         StructField("track", LongType(), nullable=False),
@@ -50,7 +53,7 @@ that its virtual stream has. *former* is empty, or the identity that a stream ca
 origin, null where nothing says it; *key* the subject as clients of the virtual stream see
 it, null for a row of an origin whose transforms are not known. Messages of counters (`Cut.counters`) have 0 for
 their *digest*, as the payload is another in every stream, and that of the payload as *sum*, null for
-all others. *track* is one number for
+all others. *ttl_ns* is the time after which the message may be removed, null for one without. *track* is one number for
 virtual, stream, origin and former together (`track`): within a track, sequences of the
 origin rise where nothing is wrong.
 """
@@ -59,6 +62,10 @@ _MADE_FOR = "(:C=[0-9A-Za-z]{8})?$"
 _HASH = ":[0-9A-Za-z]{8}$"
 _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 """What servers append to the name of a stream in another account, and of a consumer that was made for it."""
+_GO_UNITS: Final = {"h": 3.6e12, "m(?!s)": 6e10, "s": 1e9, "ms": 1e6}
+"""Units of a time to live, which is a second at least, and how many nanoseconds they have."""
+_FOR_EVER_NS: Final = 3e18
+"""Some 95 years."""
 _ACK_PREFIX = "$JS.ACK."
 _ACK_LONG = 11
 """Tokens of an acknowledgement's subject that has domain and account in front of the stream."""
@@ -67,6 +74,19 @@ _ACK_LONG = 11
 def track_id() -> Column:
     """The track of a row that has the columns virtual, stream, origin and former."""
     return F.xxhash64("virtual", "stream", "origin", "former")
+
+
+def _ttl_ns(ttl: Column) -> Column:
+    """Nanoseconds that a `Nats-TTL` header says, in seconds or as Go writes durations; null for `never`, and for none."""
+    parts = [
+        F.coalesce(F.regexp_extract(ttl, rf"([0-9.]+){unit}", 1).try_cast("double"), F.lit(0.0)) * F.lit(scale)
+        for unit, scale in _GO_UNITS.items()
+    ]
+    seconds = ttl.try_cast("double") * F.lit(1e9)
+    # A time and this one are a number that a column can hold.
+    length = F.least(F.coalesce(seconds, reduce(add, parts)), F.lit(_FOR_EVER_NS)).cast("bigint")
+    # Most messages have none, and are not looked at.
+    return F.when(ttl.isNotNull() & (length > 0), length)
 
 
 def normalise(messages: DataFrame, cut: CutTables) -> DataFrame:
@@ -80,11 +100,11 @@ def normalise(messages: DataFrame, cut: CutTables) -> DataFrame:
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
     rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
-    taken, hidden = rows.where(~F.col("is_origin")), _hidden_names(cut, messages.sparkSession)
-    arrived = _parse_headers(taken, hidden)
-    known = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
-    told = _describe_origins(taken, hidden, known, cut)
-    arrived = arrived.join(F.broadcast(known), ["virtual", "origin"], how="left").join(
+    count, hidden = rows.where(~F.col("is_origin")), _hidden_names(cut, messages.sparkSession)
+    arrived = _parse_headers(count, hidden)
+    existing = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
+    told = _describe_origins(count, hidden, existing, cut)
+    arrived = arrived.join(F.broadcast(existing), ["virtual", "origin"], how="left").join(
         F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
     )
     copies = _copies_of_origins(rows.where("is_origin"), told).unionByName(_copies_of_readers(arrived))
@@ -102,12 +122,12 @@ def _split_counter_sums(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 def _require_values(messages: DataFrame) -> DataFrame:
     """*messages*, whose reading fails where a value is null that may not be."""
-    said = "`messages` has a row without `{}`: extract the tables again"
+    forms = "`messages` has a row without `{}`: extract the tables again"
     return messages.withColumns(
         {
-            one.name: F.coalesce(one.name, F.raise_error(F.lit(said.format(one.name))).cast(one.dataType))
-            for one in MESSAGES.fields
-            if not one.nullable
+            field.name: F.coalesce(field.name, F.raise_error(F.lit(forms.format(field.name))).cast(field.dataType))
+            for field in MESSAGES.fields
+            if not field.nullable
         }
     )
 
@@ -140,47 +160,49 @@ def _describe_origins(taken: DataFrame, hidden: DataFrame | None, known: DataFra
         return _parse_headers(rows, hidden).join(F.broadcast(known.select("virtual", "origin")), ["virtual", "origin"])
 
     # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
-    some = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
-    said = saying(taken).groupBy(*_HEADER_FORM).agg(some, F.max("time_ns").alias("time_ns")).collect()
+    group = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
+    forms = saying(taken).groupBy(*_HEADER_FORM).agg(group, F.max("time_ns").alias("time_ns")).collect()
     # Spark would take each header apart once more to leave these out before it groups them.
-    rows = [row for row in said if row.filters is not None]
+    rows = [row for row in forms if row.filters is not None]
     picked = make_table(
         spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _EXAMPLE_KEYS
     )
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     if rows:
         chosen = saying(taken.join(F.broadcast(picked), list(_EXAMPLE_KEYS.names), how="left_semi"))
-        for *said, sent, stored in chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect():
-            examples[tuple(said)].append((sent, stored))
-    transforms = {(one.virtual, one.stream): one.transform for one in cut.rows}
+        for *forms, sent, stored in chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect():
+            examples[tuple(forms)].append((sent, stored))
+    transforms = {(row.virtual, row.stream): row.transform for row in cut.rows}
     current: dict[tuple[str, str], tuple[int, str]] = {}
-    found: dict[tuple[str, str], set[tuple[bool, routes.SubjectRoute]]] = defaultdict(set)
+    routes_found: dict[tuple[str, str], set[tuple[bool, routes.SubjectRoute]]] = defaultdict(set)
     for row in rows:
         origin = (row.virtual, row.origin)
         if row.identity is not None:
             current[origin] = max(current.get(origin, (row.time_ns, row.identity)), (row.time_ns, row.identity))
         transform = transforms[row.virtual, row.stream]
-        way = routes.parse_route(row.filters, row.destinations, (transform.src, transform.dest) if transform else None)
-        if way is None:
+        route = routes.parse_route(
+            row.filters, row.destinations, (transform.src, transform.dest) if transform else None
+        )
+        if route is None:
             continue
-        given = examples[tuple(row[name] for name in _HEADER_FORM)]
-        proofs = [way.apply(sent) == stored for sent, stored in given if sent is not None]
+        options = examples[tuple(row[name] for name in _HEADER_FORM)]
+        proofs = [route.apply(sent) == stored for sent, stored in options if sent is not None]
         if any(proofs) or not proofs:
-            found[origin].add((not proofs, way))
+            routes_found[origin].add((not proofs, route))
     told = [
         (
             *origin,
             cut.identities.get(origin) or current.get(origin, (0, None))[1],
-            routes.to_rows(_sort_routes(found[origin])),
+            routes.to_rows(_sort_routes(routes_found[origin])),
         )
-        for origin in sorted({*current, *found})
+        for origin in sorted({*current, *routes_found})
     ]
     return make_table(spark, told, _ORIGIN_FACTS)
 
 
 def _sort_routes(found: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.SubjectRoute]:
     """The routes, proven ones first."""
-    return [way for _, way in sorted(found, key=lambda one: (one[0], one[1].steps, one[1].whole or ()))]
+    return [route for _, route in sorted(found, key=lambda item: (item[0], item[1].steps, item[1].whole or ()))]
 
 
 _HIDDEN = StructType([StructField("called", StringType()), StructField("hidden", StringType())])
@@ -189,8 +211,8 @@ _HIDDEN = StructType([StructField("called", StringType()), StructField("hidden",
 def _hidden_names(cut: CutTables, spark: SparkSession) -> DataFrame | None:
     """What servers call streams of hidden accounts, and how they are called in the tables; None if there are none."""
     names = {row.stream for row in cut.rows} | {source.origin for row in cut.rows for source in row.sources}
-    known = [(header_name(name), name) for name in sorted(names) if ACCOUNT_SEPARATOR in name]
-    return make_table(spark, known, _HIDDEN) if known else None
+    existing = [(header_name(name), name) for name in sorted(names) if ACCOUNT_SEPARATOR in name]
+    return make_table(spark, existing, _HIDDEN) if existing else None
 
 
 def _strip_suffix(name: Column, ending: str) -> Column:
@@ -221,11 +243,11 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     tokens = F.split(first, r"\.")
     shift = F.when(F.size(tokens) >= _ACK_LONG, F.lit(2)).otherwise(F.lit(0))
     is_form = is_ack | (F.size(words) == 2) | (F.size(words) >= 4)  # noqa: PLR2004 - the forms that servers write
-    said = F.when(is_ack, F.get(tokens, shift + 5)).otherwise(F.get(words, F.lit(1)))
+    forms = F.when(is_ack, F.get(tokens, shift + 5)).otherwise(F.get(words, F.lit(1)))
     rows = rows.withColumns(
         {
             "name": F.when(is_ack, F.get(tokens, shift + 2)).otherwise(first),
-            "said_seq": F.when(is_form, said.try_cast("bigint")),
+            "said_seq": F.when(is_form, forms.try_cast("bigint")),
         }
     )
     is_good, name = F.col("said_seq").isNotNull(), F.col("name")
@@ -244,6 +266,7 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
         "time_ns",
         "subject",
         "msg_id",
+        _ttl_ns(F.col("ttl")).alias("ttl_ns"),
         "digest",
         F.when(is_mirrored, F.col("mirror")).when(is_good, F.col("origin")).alias("origin"),
         F.when(is_mirrored, F.col("seq")).when(is_good, F.col("said_seq")).alias("origin_seq"),
@@ -270,13 +293,14 @@ def _copies_of_readers(arrived: DataFrame) -> DataFrame:
         "sent_subject",
         F.col("subject").alias("key"),
         "msg_id",
+        "ttl_ns",
         "digest",
     )
 
 
 def _copies_of_origins(rows: DataFrame, told: DataFrame) -> DataFrame:
-    ways = told.select("virtual", F.col("origin").alias("stream"), "routes")
-    return rows.join(F.broadcast(ways), ["virtual", "stream"], how="left").select(
+    paths = told.select("virtual", F.col("origin").alias("stream"), "routes")
+    return rows.join(F.broadcast(paths), ["virtual", "stream"], how="left").select(
         "virtual",
         "stream",
         "region",
@@ -289,5 +313,6 @@ def _copies_of_origins(rows: DataFrame, told: DataFrame) -> DataFrame:
         F.col("subject").alias("sent_subject"),
         routes.apply_routes(F.col("subject"), F.col("routes")).alias("key"),
         "msg_id",
+        _ttl_ns(F.col("ttl")).alias("ttl_ns"),
         "digest",
     )

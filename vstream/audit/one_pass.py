@@ -50,7 +50,7 @@ class SinglePassResult:
 
 def can_open(files: Sequence[str] | None) -> bool:
     """Whether *files* are some that executors can open by their paths."""
-    return bool(files) and {urlsplit(one).scheme for one in files or ()} == {"file"}
+    return bool(files) and {urlsplit(file).scheme for file in files or ()} == {"file"}
 
 
 def fold_files(
@@ -59,42 +59,44 @@ def fold_files(
     """What *files* hold, which are all those of `copies`."""
     spark = copies.sparkSession
     spark.dataSource.register(fold.FoldDataSource)
-    known = tracks.collect()
+    existing = tracks.collect()
     reader = spark.read.format(fold.NAME).option("files", json.dumps(list(files))).option("size", str(size))
-    found = collect_arrow(reader.option("readers", json.dumps(sorted(_reader_tracks(known)))).load())
-    return _combine(found, copies, cut, known, size)
+    result = collect_arrow(reader.option("readers", json.dumps(sorted(_reader_tracks(existing)))).load())
+    return _combine(result, copies, cut, existing, size)
 
 
 def fold_partitions(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
     """What Spark hands to executors of `copies`, wherever these are; for each row that costs more than files do."""
-    known = tracks.collect()
-    work = fold.fold_partitions(_reader_tracks(known), size)
-    return _combine(collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, known, size)
+    existing = tracks.collect()
+    work = fold.fold_partitions(_reader_tracks(existing), size)
+    return _combine(
+        collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, existing, size
+    )
 
 
 def fold_rows(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
     """All of `copies`, on the driver."""
-    known = tracks.collect()
+    existing = tracks.collect()
     along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
-    found = fold.fold(along.combine_chunks().to_batches(), _reader_tracks(known), size)
-    return _combine(found, copies, cut, known, size)
+    result = fold.fold(along.combine_chunks().to_batches(), _reader_tracks(existing), size)
+    return _combine(result, copies, cut, existing, size)
 
 
 def _reader_tracks(tracks: Sequence[Any]) -> frozenset[int]:
-    return frozenset(one.track for one in tracks if not one.is_origin and one.origin is not None)
+    return frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
 
 
 def _combine(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> SinglePassResult:
     spark = copies.sparkSession
     is_digest = pc.is_valid(found["bucket"])
     buckets = _buckets(fold.merge_digests(found.filter(is_digest)), copies, cut, tracks, size)
-    places = {one.track: tuple(one[name] for name in _PLACE) for one in tracks}
+    places = {track.track: tuple(track[name] for name in _PLACE) for track in tracks}
     stretches = found.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
-    rows, unsorted = order.merge_stretches(tuple(one.values()) for one in stretches.to_pylist())
+    rows, unsorted = order.merge_stretches(tuple(stretch.values()) for stretch in stretches.to_pylist())
     backsteps = make_table(spark, [(*places[track], *stretch) for track, stretch in rows], order.BACKSTEPS)
     if unsorted:
-        some = [tuple(one) for one in tracks if one.track in unsorted]
-        backsteps = backsteps.unionByName(order.find_backsteps(copies, make_table(spark, some, TRACKS)))
+        group = [tuple(track) for track in tracks if track.track in unsorted]
+        backsteps = backsteps.unionByName(order.find_backsteps(copies, make_table(spark, group, TRACKS)))
     return SinglePassResult(
         buckets=buckets,
         digests=from_arrow(spark, buckets, BUCKETS),
@@ -111,13 +113,15 @@ def _buckets(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequenc
     Of most it is plain what part they are. Only those with the origin's last sequence, or
     first one that counts, are looked at again, row by row.
     """
-    bounds = {(one.virtual, one.origin): (one.origin_first, one.origin_last) for one in cut.origins.collect()}
+    bounds = {
+        (origin.virtual, origin.origin): (origin.origin_first, origin.origin_last) for origin in cut.origins.collect()
+    }
     firsts, lasts = [], []
-    for one in tracks:
-        first, last = bounds.get((one.virtual, one.origin), (None, None))
+    for item in tracks:
+        first, last = bounds.get((item.virtual, item.origin), (None, None))
         firsts.append(first)
-        lasts.append(last if one.former == "" else None)
-    numbers = pa.array([one.track for one in tracks], pa.int64())
+        lasts.append(last if item.former == "" else None)
+    numbers = pa.array([track.track for track in tracks], pa.int64())
     which = pc.index_in(found["track"], value_set=numbers)
     if which.null_count:
         raise VstreamError(
@@ -125,10 +129,10 @@ def _buckets(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequenc
         )
     is_mixed = pc.fill_null(pc.greater(found["greatest"], pa.array(lasts, pa.int64()).take(which)), False)
     if cut.is_narrow:
-        is_former = pa.array([one.former != "" for one in tracks], pa.bool_()).take(which)
+        is_former = pa.array([track.former != "" for track in tracks], pa.bool_()).take(which)
         is_older = pc.less(found["least"], pa.array(firsts, pa.int64()).take(which))
         is_mixed = pc.or_(is_mixed, pc.or_(is_former, pc.fill_null(is_older, False)))
-    parts = pa.array(["foreign" if one.origin is None else "cut" for one in tracks], pa.string())
+    parts = pa.array(["foreign" if track.origin is None else "cut" for track in tracks], pa.string())
     plain = _as_buckets(found, which, tracks, parts.take(which)).filter(pc.invert(is_mixed))
     mixed = found.filter(is_mixed).select(["track", "bucket"])
     return pa.concat_tables([plain, _split_by_part(mixed, copies, cut, tracks, size)]) if mixed.num_rows else plain
@@ -144,7 +148,7 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
         .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
         .select("part", *fold.COLUMNS)
     ).combine_chunks()
-    numbers = pa.array([one.track for one in tracks], pa.int64())
+    numbers = pa.array([track.track for track in tracks], pa.int64())
     names = rows["part"].combine_chunks().dictionary_encode()
     if isinstance(names, pa.ChunkedArray):
         names = names.combine_chunks()
@@ -153,16 +157,16 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
     which = pc.index_in(rows["track"], value_set=numbers).cast(pa.int64())
     both = pc.add(pc.multiply(which, count), names.indices.cast(pa.int64()))
     rows = rows.set_column(rows.column_names.index("track"), "track", both)
-    found = fold.merge_digests(fold.fold(rows.select(fold.COLUMNS).to_batches(), frozenset(), size))
-    which = pc.divide(found["track"], count)
-    part = names.dictionary.take(pc.subtract(found["track"], pc.multiply(which, count)))
-    return _as_buckets(found, which, tracks, part)
+    result = fold.merge_digests(fold.fold(rows.select(fold.COLUMNS).to_batches(), frozenset(), size))
+    which = pc.divide(result["track"], count)
+    part = names.dictionary.take(pc.subtract(result["track"], pc.multiply(which, count)))
+    return _as_buckets(result, which, tracks, part)
 
 
 def _as_buckets(found: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
     """The digests *found* as BUCKETS; *which* says of which of the *tracks* each is."""
-    names = [one.name for one in TRACKS.fields if one.name != "track"]
+    names = [field.name for field in TRACKS.fields if field.name != "track"]
     kinds = {name: pa.bool_() if name == "is_origin" else pa.string() for name in names}
     for name, kind in kinds.items():
-        found = found.append_column(name, pa.array([one[name] for one in tracks], kind).take(which))
+        found = found.append_column(name, pa.array([track[name] for track in tracks], kind).take(which))
     return found.append_column("part", part.cast(pa.string())).select(BUCKETS.names)

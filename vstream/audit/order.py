@@ -57,21 +57,21 @@ def merge_stretches(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[in
     by_track: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for track, *stretch in stretches:
         by_track[track].append(tuple(stretch))
-    found, unsorted = [], set()
-    for track, some in by_track.items():
-        some.sort()
-        ends = [(last_seq, greatest) for _, _, last_seq, greatest in some]
-        if any(last_seq == GIVEN_UP for _, _, last_seq, _ in some) or any(
-            end > one[:2] for end, one in zip(ends, some[1:], strict=False)
+    result, unsorted = [], set()
+    for track, group in by_track.items():
+        group.sort()
+        ends = [(last_seq, greatest) for _, _, last_seq, greatest in group]
+        if any(last_seq == GIVEN_UP for _, _, last_seq, _ in group) or any(
+            end > item[:2] for end, item in zip(ends, group[1:], strict=False)
         ):
             unsorted.add(track)
             continue
-        before = some[0][1] - 1
-        for one in some:
-            if one[1] <= before:
-                found.append((track, (*one, before)))
-            before = max(before, one[3])
-    return found, unsorted
+        before = group[0][1] - 1
+        for entry in group:
+            if entry[1] <= before:
+                result.append((track, (*entry, before)))
+            before = max(before, entry[3])
+    return result, unsorted
 
 
 def find_backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:

@@ -77,9 +77,9 @@ def build_tracks(copies: DataFrame, cut: CutTables) -> DataFrame:
     formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
     places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
     rows = [(0, virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
-    rows += [(0, *one, *places[one.virtual, one.stream]) for one in formers]
+    rows += [(0, *former, *places[former.virtual, former.stream]) for former in formers]
     numbered = make_table(copies.sparkSession, rows, TRACKS).withColumn("track", track_id()).collect()
-    return make_table(copies.sparkSession, [tuple(one) for one in numbered], TRACKS)
+    return make_table(copies.sparkSession, [tuple(item) for item in numbered], TRACKS)
 
 
 def nearby_buckets(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:

@@ -77,8 +77,8 @@ class MessageFinding(Finding):
             "detail": self.message,
             "count": self.count,
             "ranges": [
-                {"first": one.first, "last": one.last, "number": one.number, "seq": one.seq, "subject": one.key}
-                for one in self.ranges
+                {"first": item.first, "last": item.last, "number": item.number, "seq": item.seq, "subject": item.key}
+                for item in self.ranges
             ],
             "more_ranges": self.more,
             "examples": list(self.examples),
@@ -134,6 +134,8 @@ class Delay:
     region: str
     minute: int | None
     """Since 1970; None: all."""
+    minutes: int | None
+    """How many of them, from *minute* on."""
     messages: int
     p50_ns: float
     p90_ns: float
@@ -203,12 +205,12 @@ class Report:
     @property
     def virtuals(self) -> tuple[str, ...]:
         """The virtual streams."""
-        return tuple(dict.fromkeys(one.virtual for one in self.streams))
+        return tuple(dict.fromkeys(stream.virtual for stream in self.streams))
 
     @property
     def messages(self) -> int:
         """Stored messages that were looked at."""
-        return sum(one.rows for one in self.streams)
+        return sum(stream.rows for stream in self.streams)
 
     def place(self, name: str) -> str:
         """What a region, or the stretch cluster, is called."""
@@ -216,33 +218,40 @@ class Report:
 
     def of(self, virtual: str | None = None) -> tuple[MessageFinding, ...]:
         """The findings about one virtual stream, or all."""
-        return tuple(one for one in self.findings if virtual in (None, one.virtual))
+        return tuple(finding for finding in self.findings if virtual in (None, finding.virtual))
 
     def verdict(self, virtual: str | None = None) -> AuditVerdict:
         """FAIL for any error; UNKNOWN if something was not seen; PASS if all was, and nothing is wrong."""
-        found = self.of(virtual)
-        if any(one.severity is Severity.ERROR and not one.leaves_open for one in found):
+        result = self.of(virtual)
+        if any(item.severity is Severity.ERROR and not item.leaves_open for item in result):
             return AuditVerdict.FAIL
-        if not self.streams or any(one.leaves_open for one in found):
+        if not self.streams or any(item.leaves_open for item in result):
             return AuditVerdict.UNKNOWN
         return AuditVerdict.PASS
 
-    def as_dict(self) -> dict[str, Json]:
-        """The report as JSON has it."""
+    def as_dict(self, *, only_findings: bool = False) -> dict[str, Json]:
+        """The report as JSON has it; with *only_findings*, without figures and without what is well."""
+        verdicts = {name: self.verdict(name) for name in self.virtuals}
+        shown = {
+            name: verdict for name, verdict in verdicts.items() if not only_findings or verdict is not AuditVerdict.PASS
+        }
+        figures: dict[str, Json] = {
+            "streams": [asdict(stream) for stream in self.streams],
+            "routes": [asdict(route) for route in self.routes],
+            "delays": [asdict(delay) for delay in self.delays],
+            "settled": [asdict(recovery) for recovery in self.settled],
+            "orders": [asdict(order) for order in self.orders],
+            "publishes": [asdict(answers) for answers in self.answers],
+        }
         return {
             "subject": self.subject,
             "verdict": self.verdict().value,
             "messages": self.messages,
             "regions": list(self.regions),
             "stretch": self.stretch,
-            "verdicts": {name: self.verdict(name).value for name in self.virtuals},
-            "findings": [one.as_dict() for one in self.findings],
-            "streams": [asdict(one) for one in self.streams],
-            "routes": [asdict(one) for one in self.routes],
-            "delays": [asdict(one) for one in self.delays],
+            "verdicts": {name: verdict.value for name, verdict in shown.items()},
+            "findings": [finding.as_dict() for finding in self.findings],
+            **({name: [] for name in figures} if only_findings else figures),
             "delays_of_one_in": self.one_in,
-            "settled": [asdict(one) for one in self.settled],
-            "orders": [asdict(one) for one in self.orders],
-            "publishes": [asdict(one) for one in self.answers],
-            "seconds": {stage: round(taken, 3) for stage, taken in self.seconds.items()},
+            "seconds": {stage: round(second, 3) for stage, second in self.seconds.items()},
         }

@@ -44,8 +44,8 @@ class TransformStep(NamedTuple):
 
     def apply(self, subject: str) -> str | None:
         """What *subject* becomes, None if it does not match."""
-        found = re.fullmatch(self.pattern, subject)
-        return _GROUP.sub(lambda one: one[1] or found[int(one[2])], self.replacement) if found else None
+        matched = re.fullmatch(self.pattern, subject)
+        return _GROUP.sub(lambda item: item[1] or matched[int(item[2])], self.replacement) if matched else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _step(source: str, destination: str) -> TransformStep | None:
 
 def to_rows(routes: Sequence[SubjectRoute]) -> list[tuple[Sequence[TransformStep], TransformStep | None]]:
     """*routes* as a value of ROUTES."""
-    return [(one.steps, one.whole) for one in routes]
+    return [(route.steps, route.whole) for route in routes]
 
 
 def apply_routes(subject: Column, routes: Column) -> Column:
@@ -108,7 +108,7 @@ def apply_routes(subject: Column, routes: Column) -> Column:
     first = F.get(routes, F.lit(0))
     step = F.get(first["steps"], F.lit(0))
     is_led = first["whole"].isNull() & subject.startswith(step["head"]) & (subject != step["head"])
-    every = F.get(F.filter(F.transform(routes, lambda one: _apply_route(subject, one)), F.isnotnull), F.lit(0))
+    every = F.get(F.filter(F.transform(routes, lambda item: _apply_route(subject, item)), F.isnotnull), F.lit(0))
     led = F.concat(step["lead"], F.substring(subject, F.length(step["head"]) + 1, F.length(subject)))
     return F.when(is_led, led).otherwise(every)
 

@@ -53,61 +53,64 @@ def sample_subjects(
     Raises VstreamError where it is not known what a subject becomes on its way.
     """
     chance = chance or random.Random()  # noqa: S311 - no secret
-    found: list[StreamCut] = []
+    result: list[StreamCut] = []
     chosen = total = 0
-    for virtual in dict.fromkeys(one.stream_ref.virtual for one in cuts):
-        some = [one for one in cuts if one.stream_ref.virtual == virtual]
-        ways = _routes_by_origin([one for one in streams if one.virtual == virtual])
+    for virtual in dict.fromkeys(cut.stream_ref.virtual for cut in cuts):
+        group = [cut for cut in cuts if cut.stream_ref.virtual == virtual]
+        routes_of = _routes_by_origin([stream for stream in streams if stream.virtual == virtual])
         # Streams that nothing is taken from are the ends of ways: there a subject is what clients see.
-        names = {one.stream_ref.stream: _subjects_by_key(one, ways.get(one.stream_ref.stream), access) for one in some}
+        names = {
+            item.stream_ref.stream: _subjects_by_key(item, routes_of.get(item.stream_ref.stream), access)
+            for item in group
+        }
         keys = sorted(set().union(*names.values()))
         picked = set(chance.sample(keys, min(number, len(keys))))
         chosen, total = chosen + len(picked), total + len(keys)
-        for one in some:
+        for entry in group:
             subjects = sorted(
-                subject for key, held in names[one.stream_ref.stream].items() if key in picked for subject in held
+                subject for key, held in names[entry.stream_ref.stream].items() if key in picked for subject in held
             )
-            found.append(replace(one, subjects=tuple(subjects), messages=one.messages if subjects else 0))
-    order = [one.stream_ref for one in cuts]
+            result.append(replace(entry, subjects=tuple(subjects), messages=entry.messages if subjects else 0))
+    order = [cut.stream_ref for cut in cuts]
     return SubjectSample(
-        cuts=tuple(sorted(found, key=lambda one: order.index(one.stream_ref))), chosen=chosen, total=total
+        cuts=tuple(sorted(result, key=lambda item: order.index(item.stream_ref))), chosen=chosen, total=total
     )
 
 
 def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[SubjectRoute]]:
     """By stream that another one takes from with a transform: what subjects become. Raises VstreamError."""
-    ways: dict[str, list[SubjectRoute]] = {}
-    for one in streams:
-        whole: Any = one.config.fields.get("subject_transform")
-        sources: Any = one.config.fields.get("sources") or ()
+    routes_of: dict[str, list[SubjectRoute]] = {}
+    for stream in streams:
+        whole: Any = stream.config.fields.get("subject_transform")
+        sources: Any = stream.config.fields.get("sources") or ()
         for source in sources:
             pairs = source.get("subject_transforms") or [{"src": source.get("filter_subject") or ">", "dest": ">"}]
-            way = parse_route(
+            route = parse_route(
                 SEPARATOR.join(pair["src"] for pair in pairs),
                 SEPARATOR.join(pair.get("dest") or pair["src"] for pair in pairs),
                 (whole["src"], whole["dest"]) if whole else None,
             )
-            if way is None:
+            if route is None:
                 raise VstreamError(
-                    f"what `{one.config.name}` makes of the subjects of `{source_name(source, one.config.name)}` is not known",
+                    f"what `{stream.config.name}` makes of the subjects of `{source_name(source, stream.config.name)}` is not known",
                     hint="audit it without --sample",
                 )
-            ways.setdefault(source_name(source, one.config.name), []).append(way)
-    return ways
+            routes_of.setdefault(source_name(source, stream.config.name), []).append(route)
+    return routes_of
 
 
 def _subjects_by_key(
     one: StreamCut, ways: Sequence[SubjectRoute] | None, access: Mapping[str, Access]
 ) -> dict[str, list[str]]:
     """The subjects that *one* holds, by what clients see."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     if not one.is_readable:
-        return found
+        return result
     for subject in _list_subjects(one, access[one.stream_ref.region]):
-        keys = [key for way in ways or () if (key := way.apply(subject)) is not None]
+        keys = [key for route in ways or () if (key := route.apply(subject)) is not None]
         if keys or not ways:
-            found.setdefault(keys[0] if keys else subject, []).append(subject)
-    return found
+            result.setdefault(keys[0] if keys else subject, []).append(subject)
+    return result
 
 
 def _list_subjects(one: StreamCut, access: Access) -> list[str]:

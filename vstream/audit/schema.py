@@ -34,6 +34,7 @@ MESSAGES = StructType(
         StructField("subject", StringType(), nullable=False),
         StructField("msg_id", StringType(), nullable=True),
         StructField("source", StringType(), nullable=True),
+        StructField("ttl", StringType(), nullable=True),
         StructField("size", IntegerType(), nullable=False),
         StructField("digest", LongType(), nullable=False),
     ]
@@ -42,7 +43,7 @@ MESSAGES = StructType(
 *virtual* is the virtual stream, *stream* the physical one, *role* a value of
 `vstream.topology.model.Role`. *seq* is the sequence in *stream*, *time_ns* the
 server's clock when it was stored there, nanoseconds since 1970. *msg_id* is the
-`Nats-Msg-Id` header, *source* the `Nats-Stream-Source` header as it stands there.
+`Nats-Msg-Id` header, *source* the `Nats-Stream-Source` header and *ttl* the `Nats-TTL` header as they stand there.
 *size* is that of the payload in bytes, *digest* what `vstream.capture.digest` says of it: the
 same from every path, captures included.
 """

@@ -48,17 +48,17 @@ def is_scratch(place: str) -> bool:
 
 
 def _remove_stale() -> None:
-    for one in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for item in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is somebody else's, or just gone
-            _remove(one)
+            _remove(item)
 
 
 def _remove(left: Path) -> None:
     """Remove *left* if nobody holds it. Raises OSError if that cannot be told, BlockingIOError if somebody does."""
     held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        found = os.fstat(held)
-        if found.st_uid == os.geteuid() and found.st_mtime < time.time() - _NEW:
+        result = os.fstat(held)
+        if result.st_uid == os.geteuid() and result.st_mtime < time.time() - _NEW:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
     finally:

@@ -226,9 +226,9 @@ def _kill_children_on_error() -> Iterator[None]:
         yield
     except BaseException:
         with suppress(psutil.Error):
-            for one in own.children():
-                if one not in before:
-                    _kill(one)
+            for item in own.children():
+                if item not in before:
+                    _kill(item)
         raise
 
 
@@ -236,9 +236,9 @@ def _kill(process: psutil.Process) -> None:
     """End *process* and all that it has started: Spark's launcher is a script, with a Java of its own."""
     with suppress(psutil.Error):
         process.suspend()  # so that it starts no more
-        for one in [*process.children(recursive=True), process]:
+        for item in [*process.children(recursive=True), process]:
             with suppress(psutil.NoSuchProcess):
-                one.kill()
+                item.kill()
         process.wait()
 
 

@@ -28,12 +28,12 @@ def resolve_access(wanted: Sequence[StreamRef], endpoints: Mapping[str, Endpoint
 
     That is reached from any region. The first one is taken where its streams answer, because a region may be down.
     """
-    found = {region: local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
-    ways = list(found.values())
-    for place in sorted({one.region for one in wanted} - found.keys()):
-        streams = [one for one in wanted if one.region == place]
-        found[place] = next((one for one in ways if any_answers(streams, one)), ways[0])
-    return found
+    result = {region: local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    routes = list(result.values())
+    for place in sorted({item.region for item in wanted} - result.keys()):
+        streams = [item for item in wanted if item.region == place]
+        result[place] = next((item for item in routes if any_answers(streams, item)), routes[0])
+    return result
 
 
 def local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
@@ -79,9 +79,12 @@ def _ship_access(spark: Any, region: str, access: Access, scratch: Path) -> Acce
     for name in ("password", "token"):
         variable = getattr(access, f"{name}_env")
         if variable:
-            kept = _write_secret(_read_variable(variable), f"{region}-{name}", scratch)
-            assert kept is not None
-            changes |= {f"{name}_env": None, f"{name}_file": _send_file(spark, Path(kept), f"{region}-{name}", scratch)}
+            stored = _write_secret(_read_variable(variable), f"{region}-{name}", scratch)
+            assert stored is not None
+            changes |= {
+                f"{name}_env": None,
+                f"{name}_file": _send_file(spark, Path(stored), f"{region}-{name}", scratch),
+            }
     return replace(access, **changes)
 
 

@@ -83,20 +83,24 @@ def rebuild_hint(table: str) -> str:
 
 
 def _damage_hint(text: str) -> str:
-    found = _OF_TABLE.findall(text)
-    return f"a file of the table `{found[-1]}` is damaged: {rebuild_hint(found[-1])}" if found else "a file is damaged"
+    matches = _OF_TABLE.findall(text)
+    return (
+        f"a file of the table `{matches[-1]}` is damaged: {rebuild_hint(matches[-1])}"
+        if matches
+        else "a file is damaged"
+    )
 
 
 def error_line(text: str) -> str:
     """The line of an error of Spark that says what is wrong."""
     for pattern in (OURS, _SAID):
-        found = pattern.findall(text)
-        if found:
-            return str(found[-1]).strip()
+        matches = pattern.findall(text)
+        if matches:
+            return str(matches[-1]).strip()
     if missing := _NO_CLASS.search(text):
         return f"this Spark has no `{missing['name']}`: a package that is missing, or another version of it"
     causes = _CAUSE.findall(text)
-    line = causes[-1] if causes else next((one for one in text.splitlines() if one.strip()), "it does not say why")
+    line = causes[-1] if causes else next((item for item in text.splitlines() if item.strip()), "it does not say why")
     line = _STATE.sub("", line).strip()
     # Of a column that is of another type, only Spark's first words name the file.
     if (file := _FILE.search(text)) and file["name"].rpartition("/")[2] not in line:

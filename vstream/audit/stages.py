@@ -94,9 +94,9 @@ class AuditPipeline:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
             looks = {name: threads.submit(look, is_small=True).result for name, look in looks.items()}
         try:
-            buckets, found = self.find_differences(copies, cut, self.store.files("copies"))
+            buckets, result = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
-            report = self._judge(copies, cut, buckets, found, looks)
+            report = self._judge(copies, cut, buckets, result, looks)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
@@ -108,23 +108,23 @@ class AuditPipeline:
         """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
         if self.begin is AuditStage.JUDGE:
             return self.store.read("buckets", reconcile.BUCKETS), self.store.read("faults", classify.FAULTS)
-        known = self._stage(
+        existing = self._stage(
             AuditStage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.build_tracks(copies, cut), is_here=True
         )
         started = time.monotonic()
-        folded = self._folded(copies, cut, known, files)
+        folded = self._folded(copies, cut, existing, files)
         self._took(AuditStage.RECONCILE, started)
         buckets = self._stage(AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True)
         backsteps = self._stage(
             AuditStage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, is_here=folded.is_here
         )
-        found = self._stage(
+        result = self._stage(
             AuditStage.RECONCILE,
             "faults",
             classify.FAULTS,
             lambda: self._faults(copies, cut, buckets, backsteps, folded),
         )
-        return buckets, found
+        return buckets, result
 
     def _folded(
         self, copies: DataFrame, cut: CutTables, tracks: DataFrame, files: Sequence[str] | None
@@ -150,9 +150,9 @@ class AuditPipeline:
             return self.store.read(name, schema)
         self.on_stage(stage)
         started = time.monotonic()
-        kept = self.store.keep(name, compute(), schema, is_here=is_here)
+        stored = self.store.keep(name, compute(), schema, is_here=is_here)
         self._took(stage, started)
-        return kept
+        return stored
 
     def _took(self, stage: AuditStage, started: float) -> None:
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
@@ -166,9 +166,9 @@ class AuditPipeline:
         folded: one_pass.SinglePassResult,
     ) -> DataFrame:
         """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
-        found = self._differing(folded, copies, cut, buckets, backsteps)
+        result = self._differing(folded, copies, cut, buckets, backsteps)
         ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
-        return found.unionByName(delays.find_misordered(copies, ordered)) if ordered else found
+        return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
 
     def _differing(
         self,
@@ -181,9 +181,11 @@ class AuditPipeline:
         """FAULTS of what was folded: few rows are judged without compiling anything for them."""
         spark = copies.sparkSession
         with without_codegen(spark):
-            differing = collect_arrow(
-                reconcile.find_suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names)
-            )
+            suspected = reconcile.find_suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names)
+            purged = classify.find_purged_buckets(copies, cut, size=self.bucket)
+            if purged is not None:
+                suspected = suspected.unionByName(purged).distinct()
+            differing = collect_arrow(suspected)
             suspects = from_arrow(spark, differing, SUSPECTS)
             suspects = self.store.keep("suspects", suspects, SUSPECTS, is_here=True)
             which = sorted(set(differing["bucket"].to_pylist()))
@@ -193,10 +195,10 @@ class AuditPipeline:
                 look = differing_messages.select_differing(rows, copies, cut, backsteps)
             else:
                 look = differing_messages.messages_near(copies, which, size=self.bucket)
-            found = self._looked_into(look, copies, cut, folded, backsteps, suspects if which else None)
+            result = self._looked_into(look, copies, cut, folded, backsteps, suspects if which else None)
             if is_small:
-                found = from_arrow(spark, collect_arrow(found.select(*classify.FAULTS.names)), classify.FAULTS)
-        return found
+                result = from_arrow(spark, collect_arrow(result.select(*classify.FAULTS.names)), classify.FAULTS)
+        return result
 
     def _looked_into(
         self,
@@ -210,20 +212,22 @@ class AuditPipeline:
         """FAULTS of what there is to look into. What there is not is not asked of Spark, which takes time to say so."""
         extents = differing_messages.reader_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
-        found = (
+        result = (
             classify.expired_before_read(extents, cut)
             if not cut.is_narrow
             else make_table(copies.sparkSession, [], classify.FAULTS)
         )
         if suspects is not None:
-            found = found.unionByName(classify.find_faults(look, copies, cut, extents, suspects, size=self.bucket))
+            result = result.unionByName(classify.find_faults(look, copies, cut, extents, suspects, size=self.bucket))
         strange = differing_messages.misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
-            found = found.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket))
+            result = result.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket))
+        if cut.holes:
+            result = result.unionByName(classify.find_deleted_everywhere(copies, cut))
         if not folded.is_in_order:
-            found = found.unionByName(classify.find_reordered(look.behind, backsteps))
-        return found
+            result = result.unionByName(classify.find_reordered(look.behind, backsteps))
+        return result
 
     def _looks(
         self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
@@ -241,7 +245,7 @@ class AuditPipeline:
         def pairs() -> DataFrame:
             return delays.compare_orders(copies, one_in=_one_in(_NEIGHBOURS, cut))
 
-        found = {
+        result = {
             "conflicts": self._look("conflicts", conflicts, keys.CONFLICTS),
             "delays": self._look("delays", late, delays.DELAYS),
             "pairs": self._look("pairs", pairs, delays.PAIRS),
@@ -252,9 +256,9 @@ class AuditPipeline:
                 partial(client_journal.find_broken_promises, operations, copies, cut),
                 partial(client_journal.count_outcomes, operations, copies),
             )
-            found["broken"] = self._look("broken", journaled[0], classify.FAULTS)
-            found["answers"] = self._look("answers", journaled[1], client_journal.ANSWERS)
-        return found
+            result["broken"] = self._look("broken", journaled[0], classify.FAULTS)
+            result["answers"] = self._look("answers", journaled[1], client_journal.ANSWERS)
+        return result
 
     def _look(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:
         def look(*, is_small: bool = False) -> DataFrame:

@@ -43,15 +43,15 @@ class TableStore:
         """Compute *rows* once, and give back what is kept of them under *name*; those that are on the driver stay there."""
         rows = rows.select(*schema.names)
         if self._uri is None:
-            kept = rows if is_here else rows.persist()
+            stored = rows if is_here else rows.persist()
         else:
             place = f"{self._uri}/{name}"
             rows.write.mode("overwrite").parquet(place)
             written = self.spark.read.schema(schema).parquet(place)
             self._written[name] = _files(written)
-            kept = rows if is_here else written
-        self._held[name] = kept
-        return kept
+            stored = rows if is_here else written
+        self._held[name] = stored
+        return stored
 
     def seal(self) -> None:
         """Keep of which files the tables are that were written since the last time: only these can be read again."""
@@ -96,4 +96,4 @@ class TableStore:
 
 def _files(rows: DataFrame) -> list[str]:
     """The names of the files that *rows* are read from."""
-    return sorted(PurePosixPath(urlsplit(one).path).name for one in rows.inputFiles())
+    return sorted(PurePosixPath(urlsplit(inputFile).path).name for inputFile in rows.inputFiles())

@@ -124,6 +124,8 @@ class Stored:
     origin_seq: Int64 | None
     size: Int64
     digest: Digest
+    ttl: str | None = None
+    """Its `Nats-TTL`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +221,8 @@ class CapturedStream:
     What may remove messages by itself, in the spelling and units of the stream's configuration.
 
     `max_msgs_per_subject`, `max_msgs`, `max_bytes` and `max_age`, those that are set. Under such
-    a limit, a message that is absent beside later ones of its subject is not lost. As 1 `allow_msg_ttl` and
-    `allow_rollup_hdrs`, and `allow_msg_counter`, which removes nothing: payloads are sums, and no two streams have the same.
+    a limit, a message that is absent beside later ones of its subject is not lost. As 1 `allow_msg_ttl`,
+    under which messages with a `Nats-TTL` go, `allow_rollup_hdrs`, and `allow_msg_counter`, which removes nothing: payloads are sums, and no two streams have the same.
     """
     mirror: str | None = None
     """The stream that it mirrors. A capture in which nothing mirrors may be one of before this was written down."""

@@ -132,9 +132,9 @@ class Capture:
         try:
             text = file.read_bytes()
             document: Any = json.loads(text)
-            found = document.get("format") if isinstance(document, dict) else None
-            if found != FORMAT:
-                raise VstreamError(f"`{file}` is of format {found}, this vstream reads {FORMAT}")
+            result = document.get("format") if isinstance(document, dict) else None
+            if result != FORMAT:
+                raise VstreamError(f"`{file}` is of format {result}, this vstream reads {FORMAT}")
             return TypeAdapter(Manifest).validate_json(text, strict=True)
         except OSError as error:
             raise VstreamError(
@@ -206,6 +206,6 @@ def _count(file: Path) -> int:
 
 def _first(error: ValueError) -> str:
     if isinstance(error, ValidationError):
-        one = error.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+        item = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
     return str(error)

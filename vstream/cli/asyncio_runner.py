@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import signal
+import sys
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +15,10 @@ import typer
 from vstream.cli.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
+
+_MOMENT = 0.05
+"""Seconds."""
 
 T = TypeVar("T")
 
@@ -40,18 +46,40 @@ def run(work: Coroutine[Any, Any, T], *, interrupted: str | None = "interrupted"
 
 
 @contextmanager
-def exit_on_signals() -> Iterator[None]:
-    """Let the block clean up after Ctrl-C, SIGTERM and SIGHUP, as `run` does; then the exit code is 130."""
+def exit_on_signals() -> Iterator[Callable[[], bool]]:
+    """
+    Let the block clean up after Ctrl-C, SIGTERM and SIGHUP, as `run` does; then the exit code is 130.
 
-    def stop(*_: object) -> None:
+    Whatever the block fails with after such a signal, it was interrupted. It is given what says
+    whether there was one: for whoever goes on after errors.
+    """
+    received: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        received.append(number)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    report = sys.unraisablehook
+
+    def insist(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            # It came while Python cleaned up an object, and would be lost: it comes again in a moment.
+            again = threading.Timer(_MOMENT, _thread.interrupt_main)
+            again.daemon = True
+            again.start()
+        else:
+            report(unraisable)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    sys.unraisablehook = insist
     try:
-        yield
-    except KeyboardInterrupt:
+        yield lambda: bool(received)
+    except (KeyboardInterrupt, Exception) as error:
+        if not received and not isinstance(error, KeyboardInterrupt):
+            raise
         typer.echo("interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -99,6 +99,7 @@ def _stored_record(message: StoredMessage, streams: Sequence[str], taker: str) -
         origin_seq=origin_seq,
         size=len(message.data),
         digest=digest(message.data),
+        ttl=message.headers.get("Nats-TTL"),
     )
 
 

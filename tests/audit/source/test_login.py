@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,35 @@ def test_tls_is_checked(tmp_path: Path) -> None:
             works(server, Access(servers=(server.url,)))
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["nats", "tls"])
+def test_nothing_is_sent_in_clear_to_a_server_that_should_have_tls(tmp_path: Path, scheme: str) -> None:
+    """As where somebody in between takes TLS out of what the server says."""
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b'INFO {"server_id": "x", "version": "2.12.8", "max_payload": 1048576}\r\n')
+                heard.append(connection.recv(4096))
+
+        server = threading.Thread(target=serve)
+        server.start()
+        access = Access(
+            servers=(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}",),
+            user="reader",
+            password_file=str(secret),
+            tls_ca=str(TESTS / "fixtures" / "tls" / "certificate.pem") if scheme == "nats" else None,
+            timeout=5,
+        )
+        with pytest.raises(VstreamError, match="does not offer TLS: nothing was sent in clear"), connect(access):
+            pass
+        server.join()
+    assert heard == [b""]
 
 
 def test_an_address_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:

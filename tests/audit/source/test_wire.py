@@ -34,10 +34,16 @@ class Sent:
     source: bytes | None
     other: bytes | None
     noise: bytes = b""
+    ttl: bytes | None = None
 
     @property
     def header(self) -> bytes | None:
-        named = ((b"X-Other", self.other), (b"Nats-Msg-Id", self.msg_id), (b"Nats-Stream-Source", self.source))
+        named = (
+            (b"X-Other", self.other),
+            (b"Nats-Msg-Id", self.msg_id),
+            (b"Nats-Stream-Source", self.source),
+            (b"Nats-TTL", self.ttl),
+        )
         lines = [name + b": " + value for name, value in named if value is not None]
         return b"NATS/1.0\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n" if lines else None
 
@@ -53,7 +59,7 @@ payloads = st.one_of(
 )
 values = st.one_of(st.none(), st.text("abc019 >.:", min_size=1, max_size=12).map(lambda text: text.strip().encode()))
 noises = st.sampled_from([b"", b"", b"", b"PING\r\n", b"+OK\r\n", b"MSG other 1 2\r\nok\r\n", b"INFO {}\r\n"])
-messages = st.lists(st.builds(Sent, subjects, payloads, values, values, values, noises), max_size=12)
+messages = st.lists(st.builds(Sent, subjects, payloads, values, values, values, noises, values), max_size=12)
 cuts = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
 
@@ -120,6 +126,7 @@ def check(columns: MessageColumns, sent: list[Sent], first_time: int, without: t
             "subject": one.subject.decode(),
             "msg_id": None if one.msg_id is None else one.msg_id.decode(),
             "source": None if one.source is None else one.source.decode(),
+            "ttl": None if one.ttl is None else one.ttl.decode(),
             "size": len(one.payload),
             "digest": to_signed_int64(digest(one.payload)),
             "headers": one.header,

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from vstream.audit.extract import require_readable
+from vstream.audit.request import AuditRequest, reserve_outputs, uri_of
+from vstream.audit.run import TablesSource
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
-from vstream.cli.audit.sources import AuditRequest, TablesSource, open_source, reserve_outputs, uri_of
+from vstream.cli.audit.sources import open_source
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = AuditRequest(
@@ -20,8 +22,6 @@ WANTED = AuditRequest(
     begin="normalise",
     publish=None,
     publish_as="parquet",
-    templates=None,
-    lab=None,
 )
 
 

@@ -54,8 +54,8 @@ def write_archive(directory: Path) -> Path:
     path = directory / "vstream-source.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for pattern in _SHIPPED:
-            for one in sorted(root.glob(pattern)):
-                file.write(one, Path("vstream") / one.relative_to(root))
+            for item in sorted(root.glob(pattern)):
+                file.write(item, Path("vstream") / item.relative_to(root))
     return path
 
 

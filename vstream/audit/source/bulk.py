@@ -27,6 +27,7 @@ _NUMBERS = 160
 """Bytes that the rest of a message's line has at most: four numbers, a random token, two lengths."""
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
+_TTL = b"\nNats-TTL:"
 _WITH_HEADERS = b"HMSG"
 _WITHOUT = b"MSG"
 
@@ -48,32 +49,34 @@ def parse_block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -
 
 def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Block | None:
     # Arrow takes apart the few bytes around messages. It would move the messages themselves at every step.
-    numbers, _ = _split_once(pa.array([one[:_NUMBERS] for one in pieces], pa.binary()), _CRLF)
+    numbers, _ = _split_once(pa.array([piece[:_NUMBERS] for piece in pieces], pa.binary()), _CRLF)
     tokens = pc.split_pattern(numbers, b".", max_splits=3)
     has_headers, header_sizes, sizes = _lengths(pc.list_element(tokens, 3))
     starts = pc.binary_length(numbers).to_numpy() + len(_CRLF)
     bodies, ends = (starts + header_sizes).tolist(), (starts + sizes).tolist()
-    after = pa.array([one[end:] for one, end in zip(pieces, ends, strict=True)], pa.binary())
+    after = pa.array([item[end:] for item, end in zip(pieces, ends, strict=True)], pa.binary())
     nothing, begun = _split_once(after, _CRLF, reverse=True)
     if pc.max(pc.binary_length(nothing)).as_py():
         return None
     verb, subject = _split_once(pa.concat_arrays([pa.array([line], pa.binary()), begun.slice(0, len(begun) - 1)]), b" ")
     if not pc.all(pc.equal(verb, pc.if_else(has_headers, _WITH_HEADERS, _WITHOUT))).as_py():
         return None
-    header, source, msg_id = None, pa.nulls(len(pieces), pa.string()), pa.nulls(len(pieces), pa.string())
+    nothing_said = pa.nulls(len(pieces), pa.string())
+    header, source, msg_id, ttl = None, nothing_said, nothing_said, nothing_said
     if header_sizes.any():
-        found = [one[start:body] for one, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
-        header = pa.array(found, pa.binary())
-        source, msg_id = parse_headers(header)
+        result = [item[start:body] for item, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
+        header = pa.array(result, pa.binary())
+        source, msg_id, ttl = parse_headers(header)
     arrays = {
         "seq": _number(pc.list_element(tokens, 0), pa.int64()),
         "time_ns": _number(pc.list_element(tokens, 2), pa.int64()),
         "subject": decode_text(subject),
         "msg_id": msg_id,
         "source": source,
+        "ttl": ttl,
         "size": pa.array(sizes - header_sizes),
     }
-    payloads = [one[body:end] for one, body, end in zip(pieces, bodies, ends, strict=True)]
+    payloads = [item[body:end] for item, body, end in zip(pieces, bodies, ends, strict=True)]
     if columns.wants_digest:
         arrays["digest"] = digest_payloads(payloads)
     if columns.wants_headers:
@@ -94,11 +97,11 @@ def _lengths(stated: pa.Array) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.
     """
     parts = pc.split_pattern(stated, b" ", max_splits=2, reverse=True)
     has_headers = pc.equal(pc.list_value_length(parts), 3)
-    one = _number(pc.list_element(parts, 1), pa.int32()).to_numpy()
+    item = _number(pc.list_element(parts, 1), pa.int32()).to_numpy()
     if not pc.any(has_headers).as_py():
-        return has_headers, np.zeros_like(one), one
+        return has_headers, np.zeros_like(item), item
     last = parts.flatten().take(pa.array(parts.offsets.to_numpy()[1:] - 1))
-    header_sizes = np.where(has_headers.to_numpy(zero_copy_only=False), one, np.int32(0))
+    header_sizes = np.where(has_headers.to_numpy(zero_copy_only=False), item, np.int32(0))
     return has_headers, header_sizes, _number(last, pa.int32()).to_numpy()
 
 
@@ -108,16 +111,17 @@ def _split_once(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> t
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
-def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """What header blocks say of source and id."""
+def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """What header blocks say of source, id and time to live."""
     # What a read stream has, unless its messages have headers of their own. Short patterns are sooner found.
     lines = pc.split_pattern(header, _CRLF, max_splits=3)
     if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
         named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
         if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
             _, source = _split_once(named, b":")
-            return pc.ascii_trim_whitespace(decode_text(source)), pa.nulls(len(header), pa.string())
-    return _header_value(header, _SOURCE), _header_value(header, _MSG_ID)
+            nothing = pa.nulls(len(header), pa.string())
+            return pc.ascii_trim_whitespace(decode_text(source)), nothing, nothing
+    return _header_value(header, _SOURCE), _header_value(header, _MSG_ID), _header_value(header, _TTL)
 
 
 def _header_value(header: pa.Array, name: bytes) -> pa.Array:
@@ -125,8 +129,8 @@ def _header_value(header: pa.Array, name: bytes) -> pa.Array:
     # With another one at the end, it is everywhere: what is between the first and an end of line is its value.
     _, after = _split_once(pc.binary_join_element_wise(header, b"\r" + name + b"\r", b""), name)
     value, rest = _split_once(after, b"\r")
-    found = pc.if_else(pc.equal(pc.binary_length(rest), 0), pa.scalar(None, pa.binary()), value)
-    return pc.ascii_trim_whitespace(decode_text(found))
+    result = pc.if_else(pc.equal(pc.binary_length(rest), 0), pa.scalar(None, pa.binary()), value)
+    return pc.ascii_trim_whitespace(decode_text(result))
 
 
 def _number(digits: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -57,9 +57,9 @@ def _receive_batch(client: Client, answer: DirectScanner, reply: str, stream: st
     """Receive one batch. Returns whether the copy that sent it has more."""
     while True:
         data = client.receive(in_bulk=True)
-        position, others = scan_buffer(answer, data)
+        position, rest = scan_buffer(answer, data)
         client.keep(data[position:])
-        for message in others:
+        for message in rest:
             client.handle_control(message)
             if message.subject == reply:
                 return _is_more(client, message, answer, stream)

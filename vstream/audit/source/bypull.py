@@ -79,7 +79,7 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
     # One at a time of the largest: a server closes the connection of whoever leaves too much with it.
     size = min(most, max(1, _IN_FLIGHT // job.mean_size))
     subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.stream_ref.name}.{name}"
-    last, asked, taken = first - 1, 0, 0
+    last, asked, count = first - 1, 0, 0
     while True:
         # No more than may still be wanted, which is at most as many as sequences are left: what servers send behind
         # the end costs them and us the same.
@@ -88,10 +88,10 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
             client.publish(subject, json.dumps({"batch": batch, "expires": _IDLE}).encode(), reply=inbox)
             asked += batch
         data = client.receive(in_bulk=True)
-        position, others = scan_buffer(pulled, data)
+        position, rest = scan_buffer(pulled, data)
         client.keep(data[position:])
-        taken += position
-        for message in others:
+        count += position
+        for message in rest:
             client.handle_control(message)
             if message.subject == inbox and _has_ended(message):
                 asked = pulled.count
@@ -99,23 +99,23 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
             continue
         last = pulled.last_seq
         is_end = last >= job.last or pulled.pending == 0
-        if is_end or pulled.columns.count >= ROWS or taken >= BYTES:
+        if is_end or pulled.columns.count >= ROWS or count >= BYTES:
             if not pulled.is_gapless:
                 raise RetryableError(f"{client.server} or a route to it has dropped messages")
             yield pulled.columns.block()
             if is_end:
                 return
-            pulled.columns, taken = pulled.columns.empty_copy(), 0
+            pulled.columns, count = pulled.columns.empty_copy(), 0
 
 
 def _has_ended(status: Message) -> bool:
     """Whether *status* says that a request is over. Raises Again if it says that the consumer is."""
-    said = status.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0 ")
-    if said.startswith(_ENDED):
+    text = status.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0 ")
+    if text.startswith(_ENDED):
         return True
-    if said.startswith(b"100"):
+    if text.startswith(b"100"):
         return False
-    raise RetryableError(f"the consumer has ended: {said.decode(errors='replace')}")
+    raise RetryableError(f"the consumer has ended: {text.decode(errors='replace')}")
 
 
 def _leave(client: Client, subject: str) -> None:

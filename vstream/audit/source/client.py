@@ -147,12 +147,12 @@ class Client:
         What has none holds why: NoRespondersError, or NotReachableError where the
         time was over before it came. Raises Disconnected if the connection broke.
         """
-        found: dict[int, bytes | VstreamError] = {}
+        received: dict[int, bytes | VstreamError] = {}
         base, sent = self._asked, 0
         self._asked += len(asked)
         deadline = time.monotonic() + self._timeout
-        while len(found) < len(asked):
-            while sent < len(asked) and sent - len(found) < _IN_FLIGHT:
+        while len(received) < len(asked):
+            while sent < len(asked) and sent - len(received) < _IN_FLIGHT:
                 subject, payload = asked[sent]
                 self.publish(subject, payload, reply=f"{self.inbox}.{base + sent}")
                 sent += 1
@@ -163,7 +163,7 @@ class Client:
                     why = NotReachableError(
                         f"{self.server}: no answer within {self._timeout:g} s on `{asked[number][0]}`"
                     )
-                    found.setdefault(number, why)
+                    received.setdefault(number, why)
                 continue
             position = 0
             while (message := next_message(data, position)) is not None:
@@ -171,12 +171,12 @@ class Client:
                 self.handle_control(message)
                 number = self._number(message, base)
                 if 0 <= number < len(asked):
-                    found[number] = message.payload
+                    received[number] = message.payload
                     if message.headers.startswith(_NO_RESPONDERS):
-                        found[number] = NoRespondersError(f"nobody listens on `{asked[number][0]}` at {self.server}")
+                        received[number] = NoRespondersError(f"nobody listens on `{asked[number][0]}` at {self.server}")
                     deadline = time.monotonic() + self._timeout
             self.keep(data[position:])
-        return [found[number] for number in range(len(asked))]
+        return [received[number] for number in range(len(asked))]
 
     def _number(self, message: Message, base: int) -> int:
         number = message.subject.removeprefix(f"{self.inbox}.")
@@ -195,6 +195,11 @@ class Client:
         if not line.startswith(b"INFO "):
             raise VstreamError(f"{self.server} is no NATS server: it says {line[:40]!r}")
         self.info = json.loads(line[5:])
+        if tls and not (self.info.get("tls_required") or self.info.get("tls_available")):
+            raise VstreamError(
+                f"{self.server} does not offer TLS: nothing was sent in clear",
+                hint="a `tls://` address, and tls_ca or tls_cert, ask for TLS",
+            )
         if tls or self.info.get("tls_required"):
             context = who.tls or ssl.create_default_context()
             host = self.server.rpartition(":")[0].strip("[]")
@@ -311,7 +316,7 @@ def _open(access: Access) -> Client:
         conversation.settimeout(access.timeout)
         client = Client(f"{host}:{port}", conversation, access.timeout)
         try:
-            client.handshake(who, tls=parsed.scheme == "tls")
+            client.handshake(who, tls=parsed.scheme == "tls" or who.tls is not None)
         except (NotReachableError, OSError) as error:
             client.close()
             problems.append(error.message if isinstance(error, VstreamError) else f"{host}:{port}: {_reason(error)}")

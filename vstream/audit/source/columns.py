@@ -28,6 +28,7 @@ RAW: Mapping[str, pa.Field] = {
         ("subject", pa.string()),
         ("msg_id", pa.string()),
         ("source", pa.string()),
+        ("ttl", pa.string()),
         ("size", pa.int32()),
         ("digest", pa.int64()),
         ("headers", pa.binary()),
@@ -52,6 +53,7 @@ class MessageColumns:
     times: list[bytes] = field(default_factory=list)
     msg_ids: list[bytes | None] = field(default_factory=list)
     sources: list[bytes | None] = field(default_factory=list)
+    ttls: list[bytes | None] = field(default_factory=list)
     headers: list[bytes | None] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -68,7 +70,7 @@ class MessageColumns:
     def add(self, block: Block) -> None:
         """Append a block of the same fields."""
         self.blocks = [*self._done(), block]
-        for name in ("subjects", "seqs", "times", "msg_ids", "sources", "headers", "payloads"):
+        for name in ("subjects", "seqs", "times", "msg_ids", "sources", "ttls", "headers", "payloads"):
             setattr(self, name, [])
 
     def block(self) -> Block:
@@ -82,7 +84,7 @@ class MessageColumns:
     @property
     def _schema(self) -> pa.Schema:
         wants = {"digest": self.wants_digest, "headers": self.wants_headers, "payload": self.wants_payload}
-        return pa.schema([one for name, one in RAW.items() if wants.get(name, True)])
+        return pa.schema([item for name, item in RAW.items() if wants.get(name, True)])
 
     def _done(self) -> list[Block]:
         """All of it as blocks."""
@@ -94,6 +96,7 @@ class MessageColumns:
             "subject": decode_text(pa.array(self.subjects, pa.binary())),
             "msg_id": _value(self.msg_ids),
             "source": _value(self.sources),
+            "ttl": _value(self.ttls),
             "size": pa.array(map(len, self.payloads), pa.int32()),
         }
         if self.wants_digest:
@@ -115,7 +118,7 @@ def truncate_at(block: Block, seq: int) -> Block:
 def filter_subjects(block: Block, subjects: re.Pattern[str]) -> Block:
     """The messages of *block* on *subjects*."""
     return block.filter(
-        pa.array([subjects.fullmatch(one) is not None for one in block["subject"].to_pylist()], pa.bool_())
+        pa.array([subjects.fullmatch(item) is not None for item in block["subject"].to_pylist()], pa.bool_())
     )
 
 
@@ -135,7 +138,7 @@ class BatchBuilder:
 
     def batch(self, block: Block) -> pa.RecordBatch:
         """All of *block* as a record batch."""
-        arrays = [self._array(one.name, one.type, block) for one in self._schema]
+        arrays = [self._array(item.name, item.type, block) for item in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _array(self, name: str, kind: pa.DataType, block: Block) -> pa.Array:
@@ -148,8 +151,8 @@ class BatchBuilder:
 
 
 def _nanoseconds(times: list[bytes]) -> pa.Array:
-    found = pa.array(times, pa.binary()).cast(pa.string())
-    return (found.cast(pa.timestamp("ns", "UTC")) if times and b"-" in times[0] else found).cast(pa.int64())
+    result = pa.array(times, pa.binary()).cast(pa.string())
+    return (result.cast(pa.timestamp("ns", "UTC")) if times and b"-" in times[0] else result).cast(pa.int64())
 
 
 def decode_text(values: pa.Array) -> pa.Array:
@@ -158,7 +161,7 @@ def decode_text(values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array(
-            [None if one is None else one.decode(errors="replace") for one in values.to_pylist()], pa.string()
+            [None if value is None else value.decode(errors="replace") for value in values.to_pylist()], pa.string()
         )
 
 

@@ -40,25 +40,27 @@ def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path
     *path* None takes the fastest that each stream allows. Raises VstreamError only
     where nothing could be tried: a secret that is missing, a server that refuses us.
     """
-    found: dict[StreamRef, StreamCut] = {}
+    cuts_by_stream: dict[StreamRef, StreamCut] = {}
     lost: dict[str, str] = {}
     for (_, region), group in groupby(sorted(wanted, key=_asking_order), key=_asking_order):
         streams = list(group)
         # Who does not answer is waited for once, not for each kind of stream.
         if region not in lost:
             try:
-                found |= zip(streams, _cut_region(streams, access[region], path), strict=True)
+                cuts_by_stream |= zip(streams, _cut_region(streams, access[region], path), strict=True)
                 continue
             except NotReachableError as error:
                 lost[region] = error.message
-        found |= {one: StreamCut(stream_ref=one, cut_at_ns=time.time_ns(), error=lost[region]) for one in streams}
-    return [found[one] for one in wanted]
+        cuts_by_stream |= {
+            stream: StreamCut(stream_ref=stream, cut_at_ns=time.time_ns(), error=lost[region]) for stream in streams
+        }
+    return [cuts_by_stream[item] for item in wanted]
 
 
 def any_answers(wanted: Sequence[StreamRef], access: Access) -> bool:
     """Whether any of *wanted*, which are in one place, can be asked by *access*, or is known there not to exist."""
     try:
-        return any(one.error in {None, ABSENT} for one in _cut_region(wanted, access, None))
+        return any(item.error in {None, ABSENT} for item in _cut_region(wanted, access, None))
     except NotReachableError:
         return False
 
@@ -69,14 +71,14 @@ def _asking_order(one: StreamRef) -> tuple[bool, str]:
 
 def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """Cuts of streams of one region, over one connection. Raises NotReachableError if there is none."""
-    subjects = [f"{access.of(one.stream).api_prefix}.STREAM.INFO.{one.name}" for one in wanted]
+    subjects = [f"{access.of(item.stream).api_prefix}.STREAM.INFO.{item.name}" for item in wanted]
     with connect(access) as client:
         has_leader = path is None and _has_meta_leader(client, access.of(wanted[0].stream))
         asked_at = time.time_ns()
         answers = client.answers([(subject, b"") for subject in subjects])
         version = client.server_version
     cuts = []
-    for one, subject, answer in zip(wanted, subjects, answers, strict=True):
+    for entry, subject, answer in zip(wanted, subjects, answers, strict=True):
         try:
             if isinstance(answer, VstreamError):
                 raise answer
@@ -84,9 +86,9 @@ def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -
         except VstreamError as error:
             is_absent = isinstance(error, ServerError) and error.err_code == error_codes.STREAM_NOT_FOUND
             why = ABSENT if is_absent else error.message
-            cuts.append(StreamCut(stream_ref=one, cut_at_ns=asked_at, server_version=version, error=why))
+            cuts.append(StreamCut(stream_ref=entry, cut_at_ns=asked_at, server_version=version, error=why))
             continue
-        cuts.append(_cut_stream(one, info, asked_at, version, path, has_leader=has_leader))
+        cuts.append(_cut_stream(entry, info, asked_at, version, path, has_leader=has_leader))
     return cuts
 
 
@@ -106,8 +108,8 @@ def _cut_stream(
         server_version=version,
         path=chosen,
         sources=tuple(
-            SourceCursor(origin=source_name(one, wanted.stream), last_seq=_last_sourced(one, version))
-            for one in info.get("sources") or ()
+            SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version))
+            for item in info.get("sources") or ()
         ),
         limits=_limits(info["config"]),
         created=info.get("created"),
@@ -206,7 +208,7 @@ def bisect_sequence_at(client: Client, access: Access, one: StreamCut, moment_ns
         middle = (low + high) // 2
         try:
             body = {"seq": middle, "next_by_subj": ">"}
-            found = api_request(
+            cuts_by_stream = api_request(
                 client, access.of(one.stream_ref.stream), f"STREAM.MSG.GET.{one.stream_ref.name}", body
             )["message"]
         except ServerError as error:
@@ -214,8 +216,8 @@ def bisect_sequence_at(client: Client, access: Access, one: StreamCut, moment_ns
                 raise
             high = middle
             continue
-        if round(datetime.fromisoformat(found["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
+        if round(datetime.fromisoformat(cuts_by_stream["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
             high = middle
         else:
-            low = int(found["seq"]) + 1
+            low = int(cuts_by_stream["seq"]) + 1
     return low

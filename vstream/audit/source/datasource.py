@@ -57,6 +57,7 @@ COLUMNS = StructType(
 _MORE = [
     StructField("headers", BinaryType(), nullable=True),
     StructField("payload", BinaryType(), nullable=False),
+    StructField("ttl", StringType(), nullable=True),
     StructField("virtual", StringType(), nullable=False),
     StructField("role", StringType(), nullable=False),
 ]
@@ -117,12 +118,14 @@ class JetStreamReader(DataSourceReader):
         """The cut, in ranges. Raises VstreamError if a stream cannot be read."""
         options = self._options
         plan = options.plan or ReadPlan(
-            access={one.region: options.access for one in options.stream_ref},
+            access={item.region: options.access for item in options.stream_ref},
             cuts=tuple(take_readable(options.stream_ref, options.access, options.read_by)),
         )
-        cuts = [narrow_cut(one, plan.access[one.stream_ref.region], self._bounds) for one in plan.cuts if not one.error]
-        found = split_tasks(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
-        return [ReadPartition(one) for one in found]
+        cuts = [
+            narrow_cut(item, plan.access[item.stream_ref.region], self._bounds) for item in plan.cuts if not item.error
+        ]
+        result = split_tasks(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
+        return [ReadPartition(item) for item in result]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the messages of one range."""
@@ -156,28 +159,28 @@ class JetStreamStreamReader(DataSourceStreamReader):
                 "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
             )
         plan = options.plan
-        self._wanted = tuple(one.stream_ref for one in plan.cuts) if plan else options.stream_ref
-        self._access = plan.access if plan else {one.region: options.access for one in options.stream_ref}
+        self._wanted = tuple(item.stream_ref for item in plan.cuts) if plan else options.stream_ref
+        self._access = plan.access if plan else {item.region: options.access for item in options.stream_ref}
         self._cuts: dict[str, StreamCut] = {}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Before the first message that is wanted."""
         self._look()
         if self._options.start == "latest":
-            return {key: one.last_seq for key, one in self._cuts.items()}
+            return {key: item.last_seq for key, item in self._cuts.items()}
         start = self._options.start_seq or 1
-        return {key: max(one.first_seq, start, 1) - 1 for key, one in self._cuts.items()}
+        return {key: max(item.first_seq, start, 1) - 1 for key, item in self._cuts.items()}
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802
         """The cut of this moment. A stream that cannot be asked stays where it was."""
         self._look()
         most = self._options.rows_per_batch
-        found = dict(start or {})
-        for key, one in self._cuts.items():
-            before = found.get(key, max(one.first_seq, 1) - 1)
-            last = max(one.last_seq, before)
-            found[key] = min(last, max(before, one.first_seq - 1) + most) if most else last
-        return found
+        result = dict(start or {})
+        for key, item in self._cuts.items():
+            before = result.get(key, max(item.first_seq, 1) - 1)
+            last = max(item.last_seq, before)
+            result[key] = min(last, max(before, item.first_seq - 1) + most) if most else last
+        return result
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """What came between two offsets, in ranges."""
@@ -185,26 +188,28 @@ class JetStreamStreamReader(DataSourceStreamReader):
             self._look()
         cuts = []
         for key, last in end.items():
-            one = self._cuts.get(key)
-            if one is None or one.error:
+            entry = self._cuts.get(key)
+            if entry is None or entry.error:
                 if last > start.get(key, 0):
-                    raise VstreamError(f"stream `{key}` cannot be read: {one.error if one else 'it is not asked for'}")
+                    raise VstreamError(
+                        f"stream `{key}` cannot be read: {entry.error if entry else 'it is not asked for'}"
+                    )
                 continue
-            first = max(start.get(key, 0) + 1, one.first_seq)
+            first = max(start.get(key, 0) + 1, entry.first_seq)
             if first <= last:
-                rows = min(one.messages, last - first + 1)
+                rows = min(entry.messages, last - first + 1)
                 cuts.append(
                     replace(
-                        one,
+                        entry,
                         first_seq=first,
                         last_seq=last,
                         messages=max(1, rows),
-                        bytes=one.bytes * rows // max(1, one.messages),
+                        bytes=entry.bytes * rows // max(1, entry.messages),
                     )
                 )
         options = self._options
-        found = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
-        return [ReadPartition(one) for one in found] or [InputPartition(None)]
+        result = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
+        return [ReadPartition(item) for item in result] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the messages of one range."""
@@ -215,12 +220,12 @@ class JetStreamStreamReader(DataSourceStreamReader):
 
     def _look(self) -> None:
         """A new cut. Raises VstreamError for a stream that could never be asked."""
-        for one in cut.take_cuts(self._wanted, self._access, path=self._options.read_by):
-            key = _key(one.stream_ref)
-            if not one.error:
-                self._cuts[key] = one
+        for take_cut in cut.take_cuts(self._wanted, self._access, path=self._options.read_by):
+            key = _key(take_cut.stream_ref)
+            if not take_cut.error:
+                self._cuts[key] = take_cut
             elif key not in self._cuts:
-                raise VstreamError(f"stream `{one.stream_ref.stream}` cannot be read: {one.error}")
+                raise VstreamError(f"stream `{take_cut.stream_ref.stream}` cannot be read: {take_cut.error}")
 
 
 def _options_of_table(schema: StructType) -> dict[str, str]:
@@ -230,10 +235,10 @@ def _options_of_table(schema: StructType) -> dict[str, str]:
 
 def take_readable(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """As `cut.take` at one place, and raises VstreamError if any of the streams cannot be read."""
-    cuts = cut.take_cuts(wanted, {one.region: access for one in wanted}, path=path)
-    for one in cuts:
-        if one.error:
-            raise VstreamError(f"stream `{one.stream_ref.stream}` cannot be read: {one.error}")
+    cuts = cut.take_cuts(wanted, {item.region: access for item in wanted}, path=path)
+    for entry in cuts:
+        if entry.error:
+            raise VstreamError(f"stream `{entry.stream_ref.stream}` cannot be read: {entry.error}")
     return cuts
 
 
@@ -274,11 +279,11 @@ def _arrow(schema: StructType) -> pa.Schema:
     """*schema* as Arrow's. Raises VstreamError for a column that there is none of, or of another type."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - slow to import
 
-    for one in schema.fields:
-        kind = _KNOWN.get(one.name)
-        if kind != one.dataType:
+    for field in schema.fields:
+        kind = _KNOWN.get(field.name)
+        if kind != field.dataType:
             raise VstreamError(
-                f"there is no column `{one.name}` of type {one.dataType.simpleString()}",
-                hint=f"`{one.name}` is {kind.simpleString()}" if kind else f"columns: {', '.join(_KNOWN)}",
+                f"there is no column `{field.name}` of type {field.dataType.simpleString()}",
+                hint=f"`{field.name}` is {kind.simpleString()}" if kind else f"columns: {', '.join(_KNOWN)}",
             )
     return to_arrow_schema(schema, timezone="UTC")

@@ -96,7 +96,7 @@ class FoldReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The files."""
-        return [ParquetPartition(unquote(urlsplit(one).path)) for one in self._files]
+        return [ParquetPartition(unquote(urlsplit(file).path)) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: what one file comes to."""
@@ -135,30 +135,30 @@ def _coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 def _fold_to_schema(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> Iterator[pa.RecordBatch]:
     # Spark compares more than names and types.
-    fields = [pa.field(one.name, pa.int64(), nullable=one.nullable) for one in FOLDED.fields]
+    fields = [pa.field(field.name, pa.int64(), nullable=field.nullable) for field in FOLDED.fields]
     yield from fold(batches, readers, size).cast(pa.schema(fields)).combine_chunks().to_batches()
 
 
 def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> pa.Table:
     """FOLDED of *batches* with the columns COLUMNS; the order of *readers* is looked at."""
     digests: list[pa.Table] = []
-    found: dict[int, list[list[int]]] = {}
+    result: dict[int, list[list[int]]] = {}
     hashes = TextHashes()
     for batch in batches:
         if not batch.num_rows:
             continue
         for track, rows in _by_track(_numbers(batch, hashes)):
             digests.append(rows.digests(track, size))
-            known = found.setdefault(track, [])
-            if track in readers and len(known) <= MOST:
-                _extend(known, rows.seq, rows.origin_seq)
+            existing = result.setdefault(track, [])
+            if track in readers and len(existing) <= MOST:
+                _extend(existing, rows.seq, rows.origin_seq)
     stretches: list[dict[str, int]] = []
-    for track, known in found.items():
-        if len(known) > MOST:
+    for track, existing in result.items():
+        if len(existing) > MOST:
             stretches.append({"track": track, "seq": 0, "least": 0, "last_seq": GIVEN_UP, "greatest": 0})
             continue
         names = ("seq", "least", "last_seq", "greatest")
-        stretches += [{"track": track, **dict(zip(names, one, strict=True))} for one in known]
+        stretches += [{"track": track, **dict(zip(names, item, strict=True))} for item in existing]
     schema = pa.schema([pa.field(name, pa.int64()) for name in FOLDED.names])
     told = pa.Table.from_pylist(stretches, schema=schema)
     if not digests:
@@ -169,11 +169,13 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
 def merge_digests(digests: pa.Table) -> pa.Table:
     """Those rows of FOLDED that are digests, one for each track and bucket."""
     how = [*((name, "sum") for name in DIGESTS), ("least", "min"), ("greatest", "max")]
-    found = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
-    found = found.rename_columns([name.removesuffix(f"_{end}") for name, end in _ends(found.column_names, dict(how))])
+    result = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
+    result = result.rename_columns(
+        [name.removesuffix(f"_{end}") for name, end in _ends(result.column_names, dict(how))]
+    )
     for name in ("seq", "last_seq"):
-        found = found.append_column(name, pa.nulls(found.num_rows, pa.int64()))
-    return found
+        result = result.append_column(name, pa.nulls(result.num_rows, pa.int64()))
+    return result
 
 
 def _ends(names: Sequence[str], how: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -209,7 +211,7 @@ class _Rows:
     def _told(self, track: int, buckets: NDArray[np.int64], begins: NDArray[np.int64]) -> pa.Table:
         count = len(buckets)
         has_origin = self.has_origin[begins]
-        sums = [np.add.reduceat(one, begins).view(np.int64) for one in (self.payload, self.name, self.subject)]
+        sums = [np.add.reduceat(item, begins).view(np.int64) for item in (self.payload, self.name, self.subject)]
         return pa.table(
             {
                 "track": np.full(len(begins), track),

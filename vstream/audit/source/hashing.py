@@ -38,12 +38,12 @@ class TextHashes:
     def of(self, column: pa.Array) -> NDArray[np.uint64]:
         """The hashes of *column*."""
         if pa.types.is_dictionary(column.type):
-            known = self._of_dictionary(column.dictionary)
-            return known[column.indices.fill_null(len(known) - 1).to_numpy()]  # type: ignore[no-any-return]
-        found = _hashes(column)
+            existing = self._of_dictionary(column.dictionary)
+            return existing[column.indices.fill_null(len(existing) - 1).to_numpy()]  # type: ignore[no-any-return]
+        result = _hashes(column)
         if column.null_count:
-            found[column.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
-        return found
+            result[column.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
+        return result
 
     def _of_dictionary(self, texts: pa.Array) -> NDArray[np.uint64]:
         # To compare texts takes a fortieth of the time.
@@ -60,9 +60,9 @@ def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
     """
     texts = texts.cast(pa.large_binary())
     _, places, data = texts.buffers()
-    found = np.full(len(texts), _ABSENT)
+    result = np.full(len(texts), _ABSENT)
     if data is None or not len(texts):
-        return found
+        return result
     ends = np.frombuffer(places, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     content = np.frombuffer(data, np.uint8)
     begin = 0
@@ -70,9 +70,9 @@ def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
         # At least one text, however long it is.
         end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _BYTES, side="right")) - 1)
         end = min(end, len(texts))
-        found[begin:end] = _hash_block(content[ends[begin] : ends[end]], ends[begin : end + 1] - ends[begin])
+        result[begin:end] = _hash_block(content[ends[begin] : ends[end]], ends[begin : end + 1] - ends[begin])
         begin = end
-    return found
+    return result
 
 
 def _hash_block(content: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:

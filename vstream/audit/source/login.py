@@ -47,16 +47,16 @@ class Login:
 
     def options(self, nonce: str | None) -> dict[str, Any]:
         """The part of CONNECT that says who we are. Raises VstreamError if *nonce* must be signed and nothing can."""
-        said: dict[str, Any] = {}
+        text: dict[str, Any] = {}
         if self.user is not None:
-            said |= {"user": self.user, "pass": self.password or ""}
+            text |= {"user": self.user, "pass": self.password or ""}
         if self.token is not None:
-            said["auth_token"] = self.token
+            text["auth_token"] = self.token
         if self.seed is not None and nonce:
             public, signature = _sign(self.seed, nonce.encode())
-            said["sig"] = signature
-            said |= {"jwt": self.jwt} if self.jwt else {"nkey": public}
-        return said
+            text["sig"] = signature
+            text |= {"jwt": self.jwt} if self.jwt else {"nkey": public}
+        return text
 
 
 def load_login(access: Access) -> Login:
@@ -64,11 +64,11 @@ def load_login(access: Access) -> Login:
     context: dict[str, Any] = {}
     if access.context:
         context = _context(access.context)
-        known: dict[str, Any] = {ours: str(context[theirs]) for ours, theirs in _CONTEXT if context.get(theirs)}
+        existing: dict[str, Any] = {ours: str(context[theirs]) for ours, theirs in _CONTEXT if context.get(theirs)}
         access = replace(
             access,
             servers=tuple(url.strip() for url in str(context.get("url", "")).split(",") if url.strip()),
-            **known,
+            **existing,
         )
     jwt, seed = _credentials(access)
     return Login(
@@ -134,10 +134,10 @@ def _context(name: str) -> dict[str, Any]:
 
 def _credentials(access: Access) -> tuple[str | None, bytes | None]:
     if access.creds:
-        found = _BLOCK.findall(find_file(access.creds).read_bytes())
-        if len(found) != 2:  # noqa: PLR2004 - a JWT and a seed
+        result = _BLOCK.findall(find_file(access.creds).read_bytes())
+        if len(result) != 2:  # noqa: PLR2004 - a JWT and a seed
             raise VstreamError(f"{access.creds} is no credentials file", hint="`nsc generate creds` writes them")
-        return found[0].decode(), found[1]
+        return result[0].decode(), result[1]
     if access.nkey:
         return None, find_file(access.nkey).read_bytes().strip()
     return None, None

@@ -79,33 +79,33 @@ class Options:
 
 def parse_options(options: Mapping[str, str]) -> Options:
     """Raises VstreamError for an option that is not known, not understood, or a secret."""
-    given = without_catalog_properties(options)
-    for name in given:
+    values = without_catalog_properties(options)
+    for name in values:
         _check_name(name)
-    access = _access(given)
-    plan = decode_plan(given["plan"]) if "plan" in given else None
-    streams = _streams(given)
+    access = _access(values)
+    plan = decode_plan(values["plan"]) if "plan" in values else None
+    streams = _streams(values)
     if plan is None and not streams:
         raise VstreamError("no stream is given", hint='.option("stream", "foo-read-west")')
     if plan is None and not access.servers and not access.context:
         raise VstreamError("no server is given", hint='.option("servers", "nats://127.0.0.1:4222")')
-    region = given.get("region", "")
+    region = values.get("region", "")
     return Options(
         access=access,
-        stream_ref=tuple(StreamRef(stream=one, region=region, virtual=one, role="") for one in streams),
+        stream_ref=tuple(StreamRef(stream=stream, region=region, virtual=stream, role="") for stream in streams),
         plan=plan,
-        read_by=_read_by(given),
-        subjects=_split_words(given.get("subject", "")),
-        start_seq=_number(given, "start_seq"),
-        end_seq=_number(given, "end_seq"),
-        since_ns=_moment(given, "since"),
-        until_ns=_moment(given, "until"),
-        rows_per_task=_number(given, "rows_per_task") or ROWS,
-        rows_per_batch=_number(given, "rows_per_batch"),
-        start=_one_of(given, "start", ("earliest", "latest"), "earliest"),
-        headers=_flag(given, "headers"),
-        payload=_flag(given, "payload"),
-        pushdown=_flag(given, "pushdown"),
+        read_by=_read_by(values),
+        subjects=_split_words(values.get("subject", "")),
+        start_seq=_number(values, "start_seq"),
+        end_seq=_number(values, "end_seq"),
+        since_ns=_moment(values, "since"),
+        until_ns=_moment(values, "until"),
+        rows_per_task=_number(values, "rows_per_task") or ROWS,
+        rows_per_batch=_number(values, "rows_per_batch"),
+        start=_one_of(values, "start", ("earliest", "latest"), "earliest"),
+        headers=_flag(values, "headers"),
+        payload=_flag(values, "payload"),
+        pushdown=_flag(values, "pushdown"),
     )
 
 
@@ -116,11 +116,11 @@ def is_catalog_table(options: Mapping[str, str]) -> bool:
 
 def without_catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
     """*options* with names in lower case, and without what Spark's catalog adds to them."""
-    given = {name.lower(): value for name, value in options.items()}
-    if not is_catalog_table(given):
-        return given
+    values = {name.lower(): value for name, value in options.items()}
+    if not is_catalog_table(values):
+        return values
     return {
-        name: value for name, value in given.items() if name not in _OF_CATALOG and not name.startswith(_OPTION_PREFIX)
+        name: value for name, value in values.items() if name not in _OF_CATALOG and not name.startswith(_OPTION_PREFIX)
     }
 
 
@@ -147,12 +147,12 @@ def _check_name(name: str) -> None:
             f"option `{name}` would show a secret in plans and logs",
             hint=f"use {_SECRETS[name]}: see docs/spark-source.md",
         )
-    known = _OWN | ACCESS_FIELDS
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+    names = _OWN | ACCESS_FIELDS
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
         raise VstreamError(
             f"there is no option `{name}`",
-            hint=f"did you mean `{close[0]}`?" if close else f"options: {', '.join(sorted(known))}",
+            hint=f"did you mean `{close[0]}`?" if close else f"options: {', '.join(sorted(names))}",
         )
 
 

@@ -59,12 +59,12 @@ class Bounds:
 def push_filters(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, list[Filter]]:
     """*bounds* narrowed by what *filters* say, and those that Spark has to apply itself."""
     rest: list[Filter] = []
-    for one in filters:
-        found, is_exact = _bounds(one)
-        if found is not None:
-            bounds = bounds.intersect(found)
+    for item in filters:
+        result, is_exact = _bounds(item)
+        if result is not None:
+            bounds = bounds.intersect(result)
         if not is_exact:
-            rest.append(one)
+            rest.append(item)
     return bounds, rest
 
 

@@ -136,7 +136,7 @@ class ReadTask:
 def encode_plan(plan: ReadPlan) -> str:
     """*plan* as an option's text."""
     document = {
-        "access": {name: asdict(one) for name, one in plan.access.items()},
+        "access": {name: asdict(item) for name, item in plan.access.items()},
         "cuts": [asdict(c) for c in plan.cuts],
     }
     return base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
@@ -146,13 +146,15 @@ def decode_plan(text: str) -> ReadPlan:
     """What `encode` wrote."""
     document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
     return ReadPlan(
-        access={name: Access(**{**one, "servers": tuple(one["servers"])}) for name, one in document["access"].items()},
+        access={
+            name: Access(**{**item, "servers": tuple(item["servers"])}) for name, item in document["access"].items()
+        },
         cuts=tuple(
             StreamCut(
                 **{
                     **cut,
                     "wanted": StreamRef(**cut["wanted"]),
-                    "sources": tuple(SourceCursor(**one) for one in cut["sources"]),
+                    "sources": tuple(SourceCursor(**item) for item in cut["sources"]),
                     "transform": tuple(cut["transform"]) if cut["transform"] else None,
                     "subjects": tuple(cut["subjects"]),
                 }
@@ -171,14 +173,14 @@ def split_tasks(
     Pieces have the same number of sequences: where many messages were removed from
     one part of a stream, its pieces are smaller.
     """
-    found: list[ReadTask] = []
+    result: list[ReadTask] = []
     for cut in cuts:
         if not cut.is_readable:
             continue
         pieces = max(1, -(-cut.messages // rows))
         span = cut.last_seq - cut.first_seq + 1
         bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
-        found += [
+        result += [
             ReadTask(
                 stream_ref=cut.stream_ref,
                 access=access[cut.stream_ref.region].of(cut.stream_ref.stream),
@@ -191,7 +193,7 @@ def split_tasks(
             for first, after in pairwise(bounds)
             if after > first
         ]
-    return found
+    return result
 
 
 ACCESS_FIELDS = frozenset(one.name for one in fields(Access))

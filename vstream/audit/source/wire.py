@@ -23,6 +23,7 @@ _HMSG = 72
 """An H: of messages, only those with headers begin with it."""
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
+_TTL = b"\nNats-TTL:"
 _BLANK_LINE = b"\r\n\r\n"
 _DIRECT = b"\r\nNats-Stream: "
 _DIRECT_LINES = 9
@@ -60,9 +61,9 @@ class PullScanner:
         line, *pieces = (data[position:] if position else data).split(prefix)
         if len(pieces) > self._few:
             unfinished = _finish(pieces, prefix)
-            found = bulk.parse_block(line, pieces, self.columns)
-            if found is not None:
-                self.columns.add(found)
+            result = bulk.parse_block(line, pieces, self.columns)
+            if result is not None:
+                self.columns.add(result)
                 self._account(len(pieces), pieces[-1])
                 return len(data) - unfinished
         return self._one_by_one(data, position, prefix)
@@ -70,14 +71,14 @@ class PullScanner:
     def _one_by_one(self, data: bytes, position: int, prefix: bytes) -> int:
         columns = self.columns
         find = data.find
-        taken, tail = 0, b""
+        count, tail = 0, b""
         while True:
             eol = find(_CRLF, position)
             if eol < 0:
                 break
             line = data[position:eol]
-            head, found, here = line.partition(prefix)
-            if not found:
+            head, result, here = line.partition(prefix)
+            if not result:
                 break
             seq, _, when, lengths = here.split(b".", 3)
             start = eol + 2
@@ -93,14 +94,15 @@ class PullScanner:
             columns.subjects.append(head[4 if header is None else 5 :])
             columns.sources.append(_value(header or b"", _SOURCE))
             columns.msg_ids.append(_value(header or b"", _MSG_ID))
+            columns.ttls.append(_value(header or b"", _TTL))
             columns.seqs.append(seq)
             columns.times.append(when)
             columns.payloads.append(data[start:end])
             tail = here
-            taken += 1
+            count += 1
             position = end + 2
-        if taken:
-            self._account(taken, tail)
+        if count:
+            self._account(count, tail)
         return position
 
     def _account(self, taken: int, tail: bytes) -> None:
@@ -182,6 +184,7 @@ class DirectScanner:
             stored = header[:own]
             columns.sources.append(_value(stored, _SOURCE))
             columns.msg_ids.append(_value(stored, _MSG_ID))
+            columns.ttls.append(_value(stored, _TTL))
             columns.headers.append(stored + _BLANK_LINE if _CRLF in stored else None)
             columns.payloads.append(data[after:end])
             self.pending = int(lines[5][18:])
@@ -218,12 +221,12 @@ def scan_buffer(scanner: PullScanner | DirectScanner, data: bytes) -> tuple[int,
     Returns where the rest begins that is not complete yet, and everything that was
     complete and not the scanner's.
     """
-    others = []
+    rest = []
     position = scanner.scan(data, 0)
     while (message := next_message(data, position)) is not None:
-        others.append(message)
+        rest.append(message)
         position = scanner.scan(data, message.end)
-    return position, others
+    return position, rest
 
 
 class WrongStreamError(RetryableError):

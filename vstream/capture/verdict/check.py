@@ -78,8 +78,8 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
     for name in _virtual_streams(manifest, history):
         streams[name], flow = _judge_stream(capture, context, name, history, deliveries, seen)
         flows[name] = flow
-        for moment, found in zip(healed, flow.convergences(healed), strict=True):
-            converged[moment] += found
+        for moment, result in zip(healed, flow.convergences(healed), strict=True):
+            converged[moment] += result
         for origin, reader, values in flow.lag(shown.start, interval, count):
             readers = lag.setdefault(origin, {})
             before = readers.get(reader, (0,) * count)
@@ -124,7 +124,9 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
 
 
 def _virtual_streams(manifest: Manifest, history: History) -> Iterable[str]:
-    return dict.fromkeys([*manifest.models, *(one.virtual for one in manifest.streams), *sorted(history.attempts)])
+    return dict.fromkeys(
+        [*manifest.models, *(stream.virtual for stream in manifest.streams), *sorted(history.attempts)]
+    )
 
 
 def _judge_stream(
@@ -154,7 +156,7 @@ def _judge_stream(
     for scan in scans.values():
         if scan.error is None:
             scan.diverged = holdings.diverged(scan)
-    served = {region: scans[one.name] for region, one in plan.served.items() if one is not None}
+    served = {region: scans[item.name] for region, item in plan.served.items() if item is not None}
     readable = {region: scan for region, scan in served.items() if scan.error is None}
     looked_at = {
         region: seen[place]
@@ -163,7 +165,7 @@ def _judge_stream(
     }
     flow = Propagation(context, name, ledger, readable, looked_at)
     is_same, displaced = same_order([*{scan.captured.name: scan for scan in served.values()}.values()])
-    read = tuple(holdings.served(region, one) for region, one in plan.served.items())
+    read = tuple(holdings.served(region, item) for region, item in plan.served.items())
     verdict = StreamVerdict(
         name=name,
         model=context.manifest.models.get(name, "virtual"),
@@ -181,7 +183,7 @@ def _judge_stream(
 
 
 def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Anomaly]:
-    found: dict[str, Anomaly] = {}
+    result: dict[str, Anomaly] = {}
     for (name, region), operations in sorted(history.read_ids.items()):
         if name != stream or not operations:
             continue
@@ -196,8 +198,8 @@ def _unexpected_reads(context: CaptureContext, stream: str, history: History) ->
                     faults=context.open_at(operation.sent),
                 )
             )
-        found[region] = collector.finding()
-    return found
+        result[region] = collector.finding()
+    return result
 
 
 def _timeline_span(context: CaptureContext) -> Window:

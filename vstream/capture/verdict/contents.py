@@ -144,10 +144,10 @@ class StreamScan:
             digest = parse_digest(row.digest)
             if not digests[number]:
                 digests[number] = digest
-            wanted = subjects[number]
+            requested = subjects[number]
             if digest != digests[number]:
                 self._altered(number, row, "with another payload than it was published with")
-            elif wanted and hash(row.subject) != wanted and not self._is_mapped(row.subject, wanted):
+            elif requested and hash(row.subject) != requested and not self._is_mapped(row.subject, requested):
                 self._altered(number, row, f"with another subject than it was published on: `{row.subject}`")
             if copies[number]:
                 copies[number] = _ENOUGH
@@ -269,6 +269,6 @@ class StreamScan:
 
     def _reorder(self, groups: Iterable[_Ranking], detail: str) -> None:
         for places, ranks in groups:
-            for one in find_displaced(ranks):
-                place = places[one]
+            for item in find_displaced(ranks):
+                place = places[item]
                 self._add(self.reordered, self.numbers[place], self.seqs[place], self.times[place], detail)

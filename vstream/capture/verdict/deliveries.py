@@ -82,10 +82,10 @@ class Deliveries:
 
     def delivered(self, stream: str, region: str, window: Window) -> int | None:
         """How many messages the consumers of *stream* in *region* received in *window*; None without a delivery at all."""
-        found = [received for (_, at, name), received in self._received.items() if (name, at) == (stream, region)]
-        if not found:
+        result = [received for (_, at, name), received in self._received.items() if (name, at) == (stream, region)]
+        if not result:
             return None
-        return sum(window.start <= moment < window.end for received in found for moment in received.at)
+        return sum(window.start <= moment < window.end for received in result for moment in received.at)
 
     def propagation(self, stream: str, origin: str | None, region: str, window: Window) -> int | None:
         """
@@ -102,8 +102,8 @@ class Deliveries:
                 continue
             for number, time in enumerate(received.times):
                 home = attempts.regions.text(attempts.region[number])
-                wanted = home == origin or (origin is None and home != region)
-                if time != NOTHING and wanted and window.start <= attempts.due[number] < window.end:
+                requested = home == origin or (origin is None and home != region)
+                if time != NOTHING and requested and window.start <= attempts.due[number] < window.end:
                     first[number].append(time - attempts.sent[number])
         took = sorted(min(times) for times in first.values())
         return quantile(took, 0.5) if took else None

@@ -48,7 +48,9 @@ def as_dict(verdict: Verdict) -> dict[str, Json]:
         "backend": manifest.backend,
         "regions": list(manifest.regions),
         "machine": dict(manifest.machine),
-        "servers": [{"name": one.name, "region": one.region, "version": one.version} for one in manifest.servers],
+        "servers": [
+            {"name": server.name, "region": server.region, "version": server.version} for server in manifest.servers
+        ],
         "warnings": list(verdict.warnings),
         **{name: _plain(getattr(verdict, name)) for name in ("cases", "streams", "windows", "faults", "lateness")},
         "timeline": _plain(verdict.timeline),
@@ -60,12 +62,12 @@ def _plain(value: Any) -> Json:
         return f"{value.file}:{value.line}:{value.column}"
     if is_dataclass(value):
         # Field names keep their order; a share is worked out once more, where it can be read beside its parts.
-        found = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {**found, "share": value.share} if isinstance(value, (Availability, ControlPlane)) else found
+        result = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {**result, "share": value.share} if isinstance(value, (Availability, ControlPlane)) else result
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     single = value.value if isinstance(value, Enum) else value
     return None if isinstance(single, float) and isinf(single) else single  # a text, a number, true, false or null
 
@@ -79,7 +81,7 @@ def to_junit(verdict: Verdict) -> str:
     suites = {
         name: cases
         for about, name in _SUITES.items()
-        if (cases := [_case(one, name) for one in verdict.cases if one.about is about])
+        if (cases := [_case(case, name) for case in verdict.cases if case.about is about])
     }
     nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing was judged")
     return to_xml(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})

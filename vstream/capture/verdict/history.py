@@ -114,8 +114,8 @@ class _TallyBuilder:
         self.outcomes[CODES[operation.outcome]] += 1
         self.retried += operation.attempts > 1
         if operation.error is not None:
-            known = operation.error in self.errors or len(self.errors) < _MOST_ERRORS
-            self.errors[operation.error if known else "other errors"] += 1
+            existing = operation.error in self.errors or len(self.errors) < _MOST_ERRORS
+            self.errors[operation.error if existing else "other errors"] += 1
 
     def tally(self) -> PublishTally:
         acknowledged, rejected, indeterminate = self.outcomes
@@ -202,8 +202,8 @@ def read_history(capture: Capture) -> History:
     for calls in (*history.publishes.values(), *history.reads.values(), *history.fetches.values()):
         calls.sort()
     for (stream, _), unknown in history.read_ids.items():
-        for one in [one for one in unknown if one in history.attempts[stream].numbers]:
-            del unknown[one]
+        for entry in [item for item in unknown if item in history.attempts[stream].numbers]:
+            del unknown[entry]
     return history
 
 

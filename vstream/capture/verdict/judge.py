@@ -60,7 +60,7 @@ def active_streams(facts: Measurements) -> list[str]:
     return [
         name
         for name, stream in facts.streams.items()
-        if any(tally.attempted for tally in stream.origins.values()) or any(one.stored for one in stream.physical)
+        if any(tally.attempted for tally in stream.origins.values()) or any(item.stored for item in stream.physical)
     ]
 
 
@@ -78,32 +78,32 @@ def _regions(facts: Measurements, expectation: Expectation, stream: str | None) 
     }
     verdict = facts.streams.get(stream or "")
     if measure in of_calls:
-        found = [region for name, region in of_calls[measure] if name == stream]
+        findings = [region for name, region in of_calls[measure] if name == stream]
     elif measure is Measure.CONTROL_PLANE:
-        found = [*dict.fromkeys(one.region for one in facts.run.control_plane)]
+        findings = [*dict.fromkeys(item.region for item in facts.run.control_plane)]
     elif measure is Measure.WORKS:
-        found = [*dict.fromkeys(one.region for one in history.trials if one.subject == expectation.operation)]
+        findings = [*dict.fromkeys(trial.region for trial in history.trials if trial.subject == expectation.operation)]
     else:
-        found = [] if verdict is None else [one.region for one in verdict.served]
+        findings = [] if verdict is None else [item.region for item in verdict.served]
     between = {Measure.PROPAGATION, Measure.VISIBLE}
-    return [region for region in found if measure not in between or region != expectation.origin]
+    return [region for region in findings if measure not in between or region != expectation.origin]
 
 
 def _implied_questions(facts: Measurements, asked: Iterable[Question]) -> Iterator[Question]:
     """What must hold for every stream, where no expectation has said something else."""
-    said = {(one.expectation.measure, one.stream) for one in asked if one.region is None}
+    answered = {(item.expectation.measure, item.stream) for item in asked if item.region is None}
     allowed = {
-        one.stream
-        for one in asked
-        if one.expectation.measure is Measure.LOST
-        and (one.expectation.compare is Compare.AT_LEAST or one.expectation.value > 0)
+        item.stream
+        for item in asked
+        if item.expectation.measure is Measure.LOST
+        and (item.expectation.compare is Compare.AT_LEAST or item.expectation.value > 0)
     }
     for name in active_streams(facts) or [*facts.streams]:
         bounds = [(measure, 0) for measure in SAFETY if measure is not Measure.DIVERGED or name not in allowed]
         if facts.streams[name].model in _ONE_ORDER:
             bounds.append((Measure.SAME_ORDER, 1))
         for measure, value in bounds:
-            if (measure, name) not in said:
+            if (measure, name) not in answered:
                 expectation = Expectation(measure=measure, compare=Compare.EQUAL, value=value, span=_NOWHERE)
                 yield Question(expectation=expectation, stream=name, region=None)
 
@@ -167,7 +167,7 @@ def _fault_cases(facts: Measurements) -> Iterator[Case]:
 
 def _step_cases(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Case]:
     """Steps that failed, but for what is a case of its own: convergence that is expected by name, and faults."""
-    judged = {one.window for one in expectations if one.measure is Measure.CONVERGED}
+    judged = {expectation.window for expectation in expectations if expectation.measure is Measure.CONVERGED}
     faults = [fault for fault in facts.context.faults if fault.outcome is not FaultOutcome.CONFIRMED]
     for window in facts.context.windows:
         if window.is_ok or window.name in judged:
@@ -196,9 +196,11 @@ def _capture_cases(facts: Measurements) -> Iterator[Case]:
     if not any(len(attempts) for attempts in facts.history.attempts.values()):
         problems.append("nothing was published")
     for stream in facts.streams.values():
-        problems += [f"{one.name} could not be read: {one.error}" for one in stream.physical if one.error is not None]
         problems += [
-            f"{stream.name} has no stream that is read in {one.region}" for one in stream.served if not one.stream
+            f"{item.name} could not be read: {item.error}" for item in stream.physical if item.error is not None
+        ]
+        problems += [
+            f"{stream.name} has no stream that is read in {item.region}" for item in stream.served if not item.stream
         ]
     yield Case(
         about=About.CAPTURE,
@@ -210,7 +212,7 @@ def _capture_cases(facts: Measurements) -> Iterator[Case]:
 
 def _server_cases(facts: Measurements) -> Iterator[Case]:
     servers = facts.context.manifest.servers
-    lines = [f"{one.name}: {line}" for one in servers for line in one.panics if is_deadly(line)]
+    lines = [f"{server.name}: {line}" for server in servers for line in server.panics if is_deadly(line)]
     if servers:
         yield Case(
             about=About.SERVERS,

@@ -36,14 +36,14 @@ def find_layout(manifest: Manifest, stream: str, published: Iterable[str]) -> La
 
     A region without a read stream of its own reads what is published to, if there is one stream alone.
     """
-    captured = [one for one in manifest.streams if one.virtual == stream and one.role not in _EMPTY]
-    writes = tuple(one for one in captured if one.role not in READ_ROLES | _BETWEEN)
-    reads = {one.region: one for one in captured if one.role in READ_ROLES}
+    captured = [item for item in manifest.streams if item.virtual == stream and item.role not in _EMPTY]
+    writes = tuple(item for item in captured if item.role not in READ_ROLES | _BETWEEN)
+    reads = {item.region: item for item in captured if item.role in READ_ROLES}
     alone = writes[0] if len(writes) == 1 and manifest.models.get(stream) != "virtual" else None
-    wanted = {one.region for one in captured} | set(published)
-    regions = [region for region in manifest.regions if alone is not None or region in wanted]
+    requested = {item.region for item in captured} | set(published)
+    regions = [region for region in manifest.regions if alone is not None or region in requested]
     return Layout(
         writes=writes,
-        others=tuple(one for one in captured if one.role in READ_ROLES | _BETWEEN),
+        others=tuple(item for item in captured if item.role in READ_ROLES | _BETWEEN),
         served={region: reads.get(region, alone) for region in regions},
     )

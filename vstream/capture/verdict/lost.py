@@ -97,7 +97,7 @@ class Holdings:
         """What *scan* should hold and does not, while another stream does; what is lost is left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES
-        found = ExampleCollector()
+        collector = ExampleCollector()
         absent = []
         for number in _absent(scan):
             belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
@@ -107,12 +107,12 @@ class Holdings:
         for number in absent:
             if number in excused:
                 continue
-            if found.wants_more:
+            if collector.wants_more:
                 detail = f"not there, but in {self._holders(number)}"
-                found.add(self._examples.known(number, detail, stream=scan.captured.name))
+                collector.add(self._examples.known(number, detail, stream=scan.captured.name))
             else:
-                found.count += 1
-        return found.finding()
+                collector.count += 1
+        return collector.finding()
 
     def _is_home(self, scan: StreamScan, number: int) -> bool:
         """Whether the stream of *scan* is the one that the message was published to."""
@@ -121,7 +121,7 @@ class Holdings:
             return attempts.streams.text(attempts.acked_by[number]) == scan.captured.name
         if self._ledger.home[number] != NOTHING:
             return False
-        writes = [one for one in self._scans.values() if one.is_write]
+        writes = [scan for scan in self._scans.values() if scan.is_write]
         return len(writes) == 1 or scan.captured.region == attempts.regions.text(attempts.region[number])
 
     def _holders(self, number: int) -> str:
@@ -140,8 +140,8 @@ class Holdings:
             return where
         place = bisect_left(scan.seqs, seq)
         if place < len(scan.seqs) and scan.seqs[place] == seq:
-            other = self._examples.text(scan.numbers[place])
-            return f"{where}: {scan.captured.name} was set back, and has given its sequence {seq} to {other}"
+            second = self._examples.text(scan.numbers[place])
+            return f"{where}: {scan.captured.name} was set back, and has given its sequence {seq} to {second}"
         if seq > scan.last_seq:
             return f"{where}: {scan.captured.name} was set back, and ends at sequence {scan.last_seq}"
         return f"{where}: {scan.captured.name} has a gap at its sequence {seq}"
@@ -168,10 +168,10 @@ def same_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:
     """
     if len({scan.captured.name for scan in scans}) < _SEVERAL or any(scan.error is not None for scan in scans):
         return None, 0
-    first, *others = scans
+    first, *rest = scans
     rank = array("i", [NOTHING]) * len(first.copies)
     for place, number in enumerate(first.numbers):
         rank[number] = place
-    common = (array("i", (rank[number] for number in scan.numbers if rank[number] != NOTHING)) for scan in others)
+    common = (array("i", (rank[number] for number in scan.numbers if rank[number] != NOTHING)) for scan in rest)
     worst = max(len(find_displaced(ranks)) for ranks in common)
     return worst == 0, worst

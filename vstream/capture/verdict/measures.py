@@ -74,14 +74,16 @@ class Measurements:
         """The answer to *question*, with its doubts."""
         expectation = question.expectation
         if expectation.measure in _OVER_THE_RUN:
-            found = self._over_the_run(question)
+            measured = self._over_the_run(question)
             window = None
         else:
             window = self._window(expectation.window)
             if window is None:
                 return no_measurement(f"there was no step `{expectation.window}`")
-            found = self._in_window(question, window)
-        return self._with_doubts(question, found, window.window if window is not None and expectation.window else None)
+            measured = self._in_window(question, window)
+        return self._with_doubts(
+            question, measured, window.window if window is not None and expectation.window else None
+        )
 
     def _window(self, name: str | None) -> WindowVerdict | None:
         return self.run if name is None else self.windows.get(name)
@@ -131,20 +133,20 @@ class Measurements:
 
     def _lost(self, stream: StreamVerdict, question: Question) -> Measurement:
         region, origin = question.region, question.expectation.origin
-        served = [one for one in stream.served if region in {None, one.region}]
-        missing = [one.region for one in served if one.stream is None]
+        served = [item for item in stream.served if region in {None, item.region}]
+        missing = [item.region for item in served if item.stream is None]
         if missing or not served:
             where = " or ".join(missing) or region or "any region"
             return no_measurement(f"the capture has no stream that is read in {where}")
         by_origin = stream.lost_by_origin if region is None else served[0].lost_by_origin
         count = sum(by_origin.values()) if origin is None else by_origin.get(origin, 0)
-        known = {one.name: one for one in stream.physical}
-        doubts = _unread([known[name] for one in served if (name := one.stream) is not None])
-        shown = [f"{name} lacks {one.lost.count:,}" for one in served if one.lost.count and (name := one.stream)]
+        existing = {item.name: item for item in stream.physical}
+        doubts = _unread([existing[name] for item in served if (name := item.stream) is not None])
+        shown = [f"{name} lacks {item.lost.count:,}" for item in served if item.lost.count and (name := item.stream)]
         origins = ", ".join(f"{number:,} from {name}" for name, number in by_origin.items())
         noun = "message" if count == 1 else "messages"
         detail = f"{count:,} acknowledged {noun} lost" + (f" ({origins}): {', '.join(shown)}" if shown else "")
-        if superseded := sum(one.superseded for one in served):
+        if superseded := sum(item.superseded for item in served):
             detail += f"; limits removed {superseded:,}"
         # A run that was stopped may have had messages on their way.
         floor = float(count) if self.context.manifest.is_complete else 0.0
@@ -158,15 +160,15 @@ class Measurements:
                 f"the capture has no stream in {region}" if region else "the capture has no stream of it"
             )
         find: Callable[[PhysicalVerdict], Anomaly] = {
-            Measure.DUPLICATED: lambda one: one.duplicated,
-            Measure.UNEXPECTED: lambda one: one.unexpected,
-            Measure.REORDERED: lambda one: one.reordered,
-            Measure.DIVERGED: lambda one: one.diverged,
+            Measure.DUPLICATED: lambda item: item.duplicated,
+            Measure.UNEXPECTED: lambda item: item.unexpected,
+            Measure.REORDERED: lambda item: item.reordered,
+            Measure.DIVERGED: lambda item: item.diverged,
         }[measure]
-        counts = {one.name: find(one).count for one in cell}
+        counts = {item.name: find(item).count for item in cell}
         reads = {
-            name: found.count
-            for name, found in stream.unexpected_reads.items()
+            name: unexpected_read.count
+            for name, unexpected_read in stream.unexpected_reads.items()
             if measure is Measure.UNEXPECTED and region in {None, name}
         }
         total = sum(counts.values()) + sum(reads.values())
@@ -176,7 +178,7 @@ class Measurements:
         floor = float(total)
         if measure is Measure.UNEXPECTED and not is_whole:
             # The operations of a run that was stopped may be cut short.
-            floor = float(sum(one.altered for one in cell))
+            floor = float(sum(item.altered for item in cell))
         elif measure is Measure.DIVERGED and not is_whole:
             floor = 0.0
         detail = ", ".join(shown) or f"none in {len(cell):,} {'stream' if len(cell) == 1 else 'streams'}"
@@ -201,41 +203,41 @@ class Measurements:
 
     def _share(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISHED
-        one = _find(window.publishes if is_publish else window.reads, question)
-        if one is None or one.share is None:
+        item = _find(window.publishes if is_publish else window.reads, question)
+        if item is None or item.share is None:
             return no_measurement(f"no {'publish' if is_publish else 'read'} was due")
         done = "acknowledged" if is_publish else "answered"
-        parts = [f"{one.ok:,} of {one.attempted:,} {done}"]
-        parts += [f"{one.rejected:,} rejected"] if one.rejected else []
-        parts += [f"{one.indeterminate:,} without an answer"] if one.indeterminate else []
-        parts += [f"none for {units.duration(one.longest_gap)} at the longest"] if one.longest_gap else []
-        return Measurement(value=one.share, detail=", ".join(parts))
+        parts = [f"{item.ok:,} of {item.attempted:,} {done}"]
+        parts += [f"{item.rejected:,} rejected"] if item.rejected else []
+        parts += [f"{item.indeterminate:,} without an answer"] if item.indeterminate else []
+        parts += [f"none for {units.duration(item.longest_gap)} at the longest"] if item.longest_gap else []
+        return Measurement(value=item.share, detail=", ".join(parts))
 
     def _time(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISH_TIME
-        one = _find(window.publishes if is_publish else window.reads, question)
-        if one is None or one.time is None:
+        item = _find(window.publishes if is_publish else window.reads, question)
+        if item is None or item.time is None:
             return no_measurement(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
-        p99 = units.duration(one.time.p99)
+        p99 = units.duration(item.time.p99)
         return Measurement(
-            value=float(one.time.p50),
-            detail=f"median {units.duration(one.time.p50)}, p99 {p99} of {one.time.count:,}",
+            value=float(item.time.p50),
+            detail=f"median {units.duration(item.time.p50)}, p99 {p99} of {item.time.count:,}",
         )
 
     def _gap(self, question: Question, window: WindowVerdict) -> Measurement:
-        one = _find(window.publishes, question)
-        if one is None or not one.attempted:
+        item = _find(window.publishes, question)
+        if item is None or not item.attempted:
             return no_measurement("no publish was due")
-        gap = one.longest_gap
+        gap = item.longest_gap
         return Measurement(
             value=float(gap), detail=f"none for {units.duration(gap)} at the longest" if gap else "none failed"
         )
 
     def _control_plane(self, question: Question, window: WindowVerdict) -> Measurement:
-        one = next((one for one in window.control_plane if one.region == question.region), None)
-        if one is None or one.share is None:
+        entry = next((item for item in window.control_plane if item.region == question.region), None)
+        if entry is None or entry.share is None:
             return no_measurement("no meta leader was asked for")
-        return Measurement(value=one.share, detail=f"{one.answered:,} of {one.asked:,} requests answered")
+        return Measurement(value=entry.share, detail=f"{entry.answered:,} of {entry.asked:,} requests answered")
 
     def _delivered(self, question: Question, window: WindowVerdict) -> Measurement:
         key = (question.stream or "", question.region or "")
@@ -261,27 +263,27 @@ class Measurements:
 
     def _converged(self, question: Question, window: WindowVerdict) -> Measurement:
         steps = [window] if question.expectation.window is not None else [*self.windows.values()]
-        steps = [one for one in steps if one.window.action.startswith("converge")]
+        steps = [step for step in steps if step.window.action.startswith("converge")]
         if not steps:
             return no_measurement("there was no such step that waits for convergence")
-        failed = [one.window for one in steps if not one.window.is_ok]
+        failed = [step.window for step in steps if not step.window.is_ok]
         if failed:
             return Measurement(value=inf, detail=failed[0].detail or "not converged")
-        took = max(one.window.end - one.window.start for one in steps)
+        took = max(step.window.end - step.window.start for step in steps)
         return Measurement(value=float(took), detail=f"after {units.duration(took)}")
 
     def _works(self, question: Question, window: WindowVerdict) -> Measurement:
-        found = [
-            one
-            for one in self.history.trials
-            if window.window.start <= one.due < window.window.end
-            and one.subject == question.expectation.operation
-            and question.region in {None, one.region}
-            and question.stream in {None, one.stream}
+        measured = [
+            trial
+            for trial in self.history.trials
+            if window.window.start <= trial.due < window.window.end
+            and trial.subject == question.expectation.operation
+            and question.region in {None, trial.region}
+            and question.stream in {None, trial.stream}
         ]
-        if not found:
+        if not measured:
             return no_measurement("it was not tried")
-        failed = [one for one in found if one.outcome is not Outcome.OK]
+        failed = [item for item in measured if item.outcome is not Outcome.OK]
         if failed:
             why = failed[0].error or ("no answer" if failed[0].outcome is Outcome.INDETERMINATE else "refused")
             return Measurement(value=0.0, detail=why)
@@ -301,22 +303,24 @@ def holds(expectation: Expectation, value: float | None) -> bool:
 
 def streams_of_region(stream: StreamVerdict, region: str) -> list[PhysicalVerdict]:
     """The physical streams that *region* answers for: what it reads, and what else is placed there."""
-    read = {one.stream for one in stream.served if one.region == region}
-    return [one for one in stream.physical if one.name in read or one.region == region]
+    read = {item.stream for item in stream.served if item.region == region}
+    return [item for item in stream.physical if item.name in read or item.region == region]
 
 
 def _unread(streams: Sequence[PhysicalVerdict]) -> tuple[str, ...]:
-    return tuple(f"{one.name} could not be read: {one.error}" for one in streams if one.error is not None)
+    return tuple(f"{stream.name} could not be read: {stream.error}" for stream in streams if stream.error is not None)
 
 
 def _find(availabilities: Sequence[Availability], question: Question) -> Availability | None:
     key = (question.stream, question.region)
-    return next((one for one in availabilities if (one.stream, one.region) == key), None)
+    return next(
+        (availability for availability in availabilities if (availability.stream, availability.region) == key), None
+    )
 
 
 def _same_order(stream: StreamVerdict) -> Measurement:
     if stream.same_order is None:
-        if len({one.stream for one in stream.served}) == 1 and not _unread(stream.physical):
+        if len({item.stream for item in stream.served}) == 1 and not _unread(stream.physical):
             return Measurement(value=1.0, detail="all regions read one stream")
         return no_measurement("the orders of two regions at least are needed")
     if stream.same_order:

@@ -37,9 +37,9 @@ def _outside_longest_rise(ranks: Sequence[int]) -> list[int]:
             tails[length] = rank
             places[length] = place
         previous.append(places[length - 1] if length else -1)
-    kept = bytearray(len(ranks))
+    stored = bytearray(len(ranks))
     place = places[-1]
     while place >= 0:
-        kept[place] = 1
+        stored[place] = 1
         place = previous[place]
-    return [place for place, keep in enumerate(kept) if not keep]
+    return [place for place, keep in enumerate(stored) if not keep]

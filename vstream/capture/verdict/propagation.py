@@ -85,9 +85,9 @@ class Propagation:
             for number, written, arrived in self._rows(region, scan):
                 delays[region_of[number]].append(arrived - written if arrived > written else 0)
             for origin, values in sorted(delays.items(), key=lambda item: attempts.regions.text(item[0])):
-                found = summarize(values)
-                assert found is not None
-                yield ArrivalDelay(origin=attempts.regions.text(origin), region=region, spread=found)
+                result = summarize(values)
+                assert result is not None
+                yield ArrivalDelay(origin=attempts.regions.text(origin), region=region, spread=result)
 
     def lag(self, start: int, interval: int, count: int) -> Iterator[tuple[str, str, Sequence[int]]]:
         """Origin, reading region, and at the end of each of *count* intervals how many messages were written and not there."""
@@ -111,7 +111,7 @@ class Propagation:
 
     def convergences(self, healed: Sequence[int]) -> list[list[Convergence]]:
         """For each moment of *healed*, in ascending order: how long each region took to have all that was written before."""
-        found: list[list[Convergence]] = [[] for _ in healed]
+        result: list[list[Convergence]] = [[] for _ in healed]
         for region, scan in self._served.items():
             if scan.is_write:
                 continue
@@ -132,8 +132,8 @@ class Propagation:
                 newest = latest[place]
                 moment = None if moment is None or newest is None else max(moment, newest)
                 took = None if moment is None else max(0, moment - heal)
-                found[place].append(Convergence(stream=self._stream, region=region, took=took))
-        return found
+                result[place].append(Convergence(stream=self._stream, region=region, took=took))
+        return result
 
     def visible(self, window: Window, origin: str | None, region: str) -> int | None:
         """How many messages, acknowledged in *origin* (None: in any other) in *window*, *region* had before it ended."""

@@ -18,10 +18,10 @@ class SampledProgress:
 
     def __init__(self, looks: Iterable[tuple[int, int]]) -> None:
         """*looks* are moments, in ascending order, and the stream's last sequence at each."""
-        found = list(looks)
-        self._moments = [moment for moment, _ in found]
+        looks_by_stream = list(looks)
+        self._moments = [moment for moment, _ in looks_by_stream]
         # A stream that was set back had a sequence for good only from when it never was behind it again.
-        self._seqs = list(accumulate((seq for _, seq in reversed(found)), min))[::-1]
+        self._seqs = list(accumulate((seq for _, seq in reversed(looks_by_stream)), min))[::-1]
 
     def first(self, seq: int) -> int | None:
         """The first look at which the stream had *seq*, since the capture's start; None: it came after the last one."""
@@ -31,8 +31,8 @@ class SampledProgress:
 
 def progress_by_stream(samples: Iterable[Sample]) -> dict[tuple[str, str], SampledProgress]:
     """By region and stream; *samples* are in ascending order."""
-    found: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    looks_by_stream: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for sample in samples:
         for stream, seq in sample.last_seq.items():
-            found[sample.region, stream].append((sample.at, seq))
-    return {place: SampledProgress(each) for place, each in found.items()}
+            looks_by_stream[sample.region, stream].append((sample.at, seq))
+    return {place: SampledProgress(each) for place, each in looks_by_stream.items()}

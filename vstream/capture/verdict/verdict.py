@@ -320,10 +320,10 @@ class Verdict:
     @property
     def status(self) -> Status:
         """FAIL if anything is proven to be wrong, UNKNOWN if anything is not known, or nothing was asked; else PASS."""
-        found = {case.status for case in self.cases}
-        if Status.FAIL in found:
+        result = {case.status for case in self.cases}
+        if Status.FAIL in result:
             return Status.FAIL
-        return Status.UNKNOWN if Status.UNKNOWN in found or not found else Status.PASS
+        return Status.UNKNOWN if Status.UNKNOWN in result or not result else Status.PASS
 
     @property
     def zero(self) -> int:

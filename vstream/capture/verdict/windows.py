@@ -33,27 +33,27 @@ def judge_window(window: Window, history: History, samples: Sequence[Sample], re
 
 
 def _availabilities(calls: Mapping[tuple[str, str], OperationLog], window: Window) -> Iterator[Availability]:
-    for (stream, region), one in calls.items():
-        low, high = one.between(window.start, window.end)
+    for (stream, region), call in calls.items():
+        low, high = call.between(window.start, window.end)
         yield Availability(
             stream=stream,
             region=region,
             attempted=high - low,
-            ok=one.count(OK, low, high),
-            rejected=one.count(REJECTED, low, high),
-            indeterminate=one.count(INDETERMINATE, low, high),
-            longest_gap=one.longest_gap(low, high, window.end),
-            time=summarize(one.times(low, high)),
+            ok=call.count(OK, low, high),
+            rejected=call.count(REJECTED, low, high),
+            indeterminate=call.count(INDETERMINATE, low, high),
+            longest_gap=call.longest_gap(low, high, window.end),
+            time=summarize(call.times(low, high)),
         )
 
 
 def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[str]) -> Iterator[ControlPlane]:
-    found: defaultdict[str, list[int | None]] = defaultdict(list)
+    result: defaultdict[str, list[int | None]] = defaultdict(list)
     for sample in samples:
         if window.start <= sample.at < window.end:
-            found[sample.region].append(sample.control_plane)
-    for region in dict.fromkeys((*regions, *found)):
-        answers = found.get(region, [])
+            result[sample.region].append(sample.control_plane)
+    for region in dict.fromkeys((*regions, *result)):
+        answers = result.get(region, [])
         if not answers:
             continue
         times = [took for took in answers if took is not None]
@@ -62,7 +62,7 @@ def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[
 
 def find_outages(context: CaptureContext, fault: Fault, history: History) -> Iterator[Outage]:
     """What *fault* did to publishes, from its first signal until the next fault's, or to the end of the load."""
-    later = [other.injected for other in context.faults if other.injected > fault.injected]
+    later = [second.injected for second in context.faults if second.injected > fault.injected]
     until = min([*later, context.run.end])
     for (stream, region), calls in history.publishes.items():
         low, high = calls.between(fault.injected, until)
@@ -135,15 +135,15 @@ def control_plane_seconds(
     samples: Sequence[Sample], start: int, interval: int, count: int, regions: Sequence[str]
 ) -> Mapping[str, tuple[int | None, ...]]:
     """By region, the slowest answer of a meta leader in each interval; -1 where one failed."""
-    found: dict[str, list[int | None]] = {}
+    result: dict[str, list[int | None]] = {}
     for sample in samples:
         place = (sample.at - start) // interval
         if not 0 <= place < count:
             continue
-        values = found.setdefault(sample.region, [None] * count)
-        known = values[place]
-        if sample.control_plane is None or known == _FAILED:
+        values = result.setdefault(sample.region, [None] * count)
+        existing = values[place]
+        if sample.control_plane is None or existing == _FAILED:
             values[place] = _FAILED
         else:
-            values[place] = max(known or 0, sample.control_plane)
-    return {region: tuple(found[region]) for region in dict.fromkeys((*regions, *found)) if region in found}
+            values[place] = max(existing or 0, sample.control_plane)
+    return {region: tuple(result[region]) for region in dict.fromkeys((*regions, *result)) if region in result}

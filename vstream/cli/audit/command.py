@@ -3,78 +3,107 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from vstream.audit import session
+from vstream.audit.junit import to_junit
+from vstream.audit.report import AuditVerdict
+from vstream.audit.request import SMALL, STAGES, AuditRequest, UnknownStreamError, reserve_outputs, uri_of
+from vstream.audit.scratch import scratch_directory
+from vstream.audit.spark_errors import SparkEndedError
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
-from vstream.cli.audit import sources
+from vstream.cli.audit.sources import open_source
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.views import audit as view
+from vstream.cli.views import console
+from vstream.cli.views.audit_follow import RoundPrinter
+from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
+from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from vstream.audit.follow import Follower
     from vstream.audit.report import Report
+    from vstream.audit.run import AuditSource
+    from vstream.cli.views.audit import StageProgress
 
 _FORMATS = ("text", "json", "junit")
 _ROUND_SECONDS = 10.0
 """From the beginning of one round of --follow to that of the next, at least."""
+_EXIT_CODES = {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: FAILED}
+
+Target = Annotated[
+    str, typer.Argument(help="A topology file, a scenario's capture, or tables that an audit kept (any Spark URI).")
+]
+StreamNames = Annotated[
+    list[str] | None,
+    typer.Option("--stream", "--streams", "-s", help="Only this virtual stream; several with commas."),
+]
+Since = Annotated[
+    str | None, typer.Option(help="Only messages of so long, such as 2h; of a topology only.", metavar="DURATION")
+]
+SampleSize = Annotated[
+    int | None,
+    typer.Option(help="Only so many subjects of each stream, chosen by chance; of a topology only.", min=1, max=500),
+]
+Follow = Annotated[
+    bool,
+    typer.Option("--follow", "-f", help="Go on auditing the last 10 minutes, or those of --since; of a topology only."),
+]
+Format = Annotated[str, typer.Option("--format", help="text, json or junit.")]
+OnlyFindings = Annotated[
+    bool, typer.Option("--only-findings", help="Print findings without figures, and nothing about what is well.")
+]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", help="Write one self-contained HTML page to this file, too.", metavar="FILE", dir_okay=False
+    ),
+]
+TablesDirectory = Annotated[
+    str | None, typer.Option("--tables", help="Keep the tables of all stages here, as Parquet.", metavar="DIR")
+]
+PublishSchema = Annotated[
+    str | None,
+    typer.Option(help="Write what was found into this schema of Spark's catalog, too.", metavar="SCHEMA"),
+]
+PublishFormat = Annotated[
+    str | None,
+    typer.Option(help="What those tables are: delta, iceberg, parquet (default), or whatever the cluster has."),
+]
+FirstStage = Annotated[
+    str,
+    typer.Option("--from", help="With tables: the first stage to do again, normalise, reconcile or judge."),
+]
+Master = Annotated[str | None, typer.Option(help="A Spark master, such as spark://host:7077. Default: this machine.")]
+Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host:15002.")]
 
 
 def command(
-    target: Annotated[
-        str, typer.Argument(help="A topology file, a scenario's capture, or tables that an audit kept (any Spark URI).")
-    ] = str(options.DEFAULT_FILE),
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "--streams", "-s", help="Only this virtual stream; several with commas."),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only messages of so long, such as 2h; of a topology only.", metavar="DURATION")
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            help="Only so many subjects of each stream, chosen by chance; of a topology only.", min=1, max=500
-        ),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", "-f", help="Go on auditing the last 10 minutes, or those of --since; of a topology only."
-        ),
-    ] = False,
-    output: Annotated[str, typer.Option("--format", help="text, json or junit.")] = "text",
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html", help="Write one self-contained HTML page to this file, too.", metavar="FILE", dir_okay=False
-        ),
-    ] = None,
-    tables: Annotated[
-        str | None, typer.Option("--tables", help="Keep the tables of all stages here, as Parquet.", metavar="DIR")
-    ] = None,
-    publish: Annotated[
-        str | None,
-        typer.Option(help="Write what was found into this schema of Spark's catalog, too.", metavar="SCHEMA"),
-    ] = None,
-    publish_as: Annotated[
-        str | None,
-        typer.Option(help="What those tables are: delta, iceberg, parquet (default), or whatever the cluster has."),
-    ] = None,
-    begin: Annotated[
-        str,
-        typer.Option("--from", help="With tables: the first stage to do again, normalise, reconcile or judge."),
-    ] = "normalise",
-    master: Annotated[
-        str | None, typer.Option(help="A Spark master, such as spark://host:7077. Default: this machine.")
-    ] = None,
-    remote: Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host:15002.")] = None,
+    target: Target = str(options.DEFAULT_FILE),
+    stream: StreamNames = None,
+    since: Since = None,
+    sample: SampleSize = None,
+    follow: Follow = False,
+    output: Format = "text",
+    only_findings: OnlyFindings = False,
+    html: HtmlFile = None,
+    tables: TablesDirectory = None,
+    publish: PublishSchema = None,
+    publish_as: PublishFormat = None,
+    begin: FirstStage = "normalise",
+    master: Master = None,
+    remote: Remote = None,
     templates: options.TemplatesDirectory = None,
     lab: options.LabName = None,
 ) -> None:
@@ -89,103 +118,152 @@ def command(
     Examples: `vstream audit`, `vstream audit acme.yaml --since 2h -s foo`, `vstream audit walkthrough-1/ --html audit.html`,
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
     """
-    from vstream.audit import scratch as temporary  # noqa: PLC0415 - the whole command
-    from vstream.audit import session  # noqa: PLC0415
-    from vstream.cli.views import audit as view  # noqa: PLC0415
-
-    for value, known, option in ((output, _FORMATS, "--format"), (begin, sources.STAGES, "--from")):
-        if value not in known:
-            raise typer.BadParameter(f"`{value}` is none of {', '.join(known)}", param_hint=option)
-    if master and remote:
-        raise typer.BadParameter("a session has a master or a remote, not both", param_hint="--remote")
+    for value, existing, option in ((output, _FORMATS, "--format"), (begin, STAGES, "--from")):
+        if value not in existing:
+            raise typer.BadParameter(f"unknown value `{value}`: expected {', '.join(existing)}", param_hint=option)
     if publish_as and publish is None:
-        raise typer.BadParameter(
-            "it says what the tables of --publish are, which is missing", param_hint="--publish-as"
-        )
-    wanted = sources.AuditRequest(
-        streams=tuple(dict.fromkeys(name.strip() for some in stream or () for name in some.split(","))),
-        since_ns=_since(since),
+        raise typer.BadParameter("`--publish-as` requires `--publish`", param_hint="--publish-as")
+    spark_at = _SparkAddress(master, remote)
+    printer = _Printer(output, html, only_findings)
+    request = AuditRequest(
+        streams=tuple(dict.fromkeys(name.strip() for names in stream or () for name in names.split(","))),
+        since_ns=_parse_since(since),
         sample=sample,
-        tables=sources.uri_of(tables) if tables else None,
+        tables=uri_of(tables) if tables else None,
         begin=begin,
         publish=publish,
         publish_as=publish_as or "parquet",
-        templates=templates,
-        lab=lab,
     )
     if follow:
-        _check_follow(target, wanted, output, is_elsewhere=bool(master or remote))
+        _check_follow(target, request, printer, spark_at)
     session.require_spark()
-    source = sources.open_source(target, wanted)
+    source = open_source(target, request, templates=templates, lab=lab)
     with (
-        exit_on_signals(),
-        sources.reserve_outputs(wanted.tables, html),
-        temporary.scratch_directory() as scratch,
+        exit_on_signals() as is_interrupted,
+        reserve_outputs(request.tables, html),
+        scratch_directory() as scratch,
         view.progress() as progress,
         closing(source),
+        _open_spark(spark_at, source, scratch, progress, is_ahead=not follow) as spark,
     ):
-        progress.begin("start Spark")
-        is_small = master is None and remote is None and source.size(scratch) < sources.SMALL
-        conf = session.SMALL if is_small else {}
-        on_keeping = progress.keeping if is_small else None
-        if not follow:
-            source.begin()
-        with session.open_session(master=master, remote=remote, conf=conf, on_keeping=on_keeping) as spark:
-            if publish is not None:
-                from vstream.audit.publish import check_catalog  # noqa: PLC0415 - imports Spark
-
-                check_catalog(spark, publish, wanted.publish_as)
-            if follow:
-                assert isinstance(source, sources.TopologySource)
-                progress.end()
-                _follow(source.follower(spark, scratch), output, html)
-            report = source.audit(spark, scratch, progress)
-    _show(report, output, html)
+        if follow:
+            progress.end()
+            _follow(source.follower(spark, scratch), printer, is_interrupted)
+        report = _audit(source, spark, scratch, progress)
+    printer.show(report)
 
 
-def _check_follow(target: str, wanted: sources.AuditRequest, output: str, *, is_elsewhere: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _SparkAddress:
+    """Where Spark is: on this machine if nothing is said."""
+
+    master: str | None
+    remote: str | None
+
+    def __post_init__(self) -> None:
+        if self.master and self.remote:
+            raise typer.BadParameter("a session has a master or a remote, not both", param_hint="--remote")
+
+    @property
+    def is_here(self) -> bool:
+        return not (self.master or self.remote)
+
+
+@dataclass(frozen=True, slots=True)
+class _Printer:
+    """Shows reports as they were asked for."""
+
+    output: str
+    html: Path | None
+    only_findings: bool
+
+    def show(self, report: Report) -> None:
+        """Show the report of one audit, and exit with its verdict."""
+        if self.output == "json":
+            print_json("audit", report.as_dict(only_findings=self.only_findings))
+        elif self.output == "junit":
+            typer.echo(to_junit(report, only_findings=self.only_findings))
+        else:
+            for part in view.report(report, only_findings=self.only_findings):
+                console.stdout().print(part)
+        self.write_page(report)
+        if self.html is not None:
+            console.print_note(f"the page is {self.html}")
+        if code := _EXIT_CODES[report.verdict()]:
+            raise typer.Exit(code)
+
+    def show_round(self, report: Report, rounds: RoundPrinter) -> None:
+        """Show what one round of many has found."""
+        if self.output == "json":
+            print_json("audit", report.as_dict(only_findings=self.only_findings), layout=JsonLayout.LINE)
+        else:
+            for line in rounds.lines(report):
+                console.stdout().print(line)
+        self.write_page(report)
+
+    def write_page(self, report: Report) -> None:
+        """Write the page, if one is wanted."""
+        if self.html is not None:
+            save_output(self.html, render_page(report))
+
+
+@contextmanager
+def _open_spark(
+    address: _SparkAddress, source: AuditSource, scratch: Path, progress: StageProgress, *, is_ahead: bool
+) -> Iterator[Any]:
+    """A session of the size that *source* needs; with *is_ahead*, few messages are read while it starts."""
+    progress.begin("start Spark")
+    is_small = address.is_here and source.size(scratch) < SMALL
+    if is_ahead:
+        source.begin()
+    with session.open_session(
+        master=address.master,
+        remote=address.remote,
+        conf=session.SMALL if is_small else {},
+        on_keeping=progress.keeping if is_small else None,
+    ) as spark:
+        yield spark
+
+
+def _audit(source: AuditSource, spark: Any, scratch: Path, progress: StageProgress) -> Report:
+    try:
+        return source.audit(spark, scratch, progress)
+    except UnknownStreamError as error:
+        raise typer.BadParameter(error.message, param_hint="--stream") from None
+
+
+def _check_follow(target: str, request: AuditRequest, printer: _Printer, address: _SparkAddress) -> None:
     problems = {
-        "only servers can be followed": "://" in target or Path(target).is_dir(),
-        "it is done on this machine: without --master and --remote": is_elsewhere,
-        "what it has read is not kept: without --tables": wanted.tables is not None,
-        "every message of the last minutes is looked at: without --sample": wanted.sample is not None,
-        "what it finds changes every few seconds: without --publish": wanted.publish is not None,
-        "it has no end that junit could tell of": output == "junit",
+        "only the servers of a topology can be followed": "://" in target or Path(target).is_dir(),
+        "it runs on this machine and cannot be combined with --master or --remote": not address.is_here,
+        "--follow cannot be combined with `--tables`": request.tables is not None,
+        "--follow cannot be combined with `--sample`": request.sample is not None,
+        "--follow cannot be combined with `--publish`": request.publish is not None,
+        "--follow cannot be combined with `--format junit`": printer.output == "junit",
     }
     for problem, is_there in problems.items():
         if is_there:
             raise typer.BadParameter(problem, param_hint="--follow")
 
 
-def _follow(follower: Follower, output: str, html: Path | None) -> NoReturn:
+def _follow(follower: Follower, printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
     """A round every few seconds, until somebody stops it."""
-    from vstream.audit.spark_errors import SparkEndedError  # noqa: PLC0415
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views.audit_follow import RoundPrinter  # noqa: PLC0415
-
     rounds = RoundPrinter()
     while True:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
-            report = follower.round()
+            printer.show_round(follower.round(), rounds)
         except SparkEndedError:
             raise
         except VstreamError as error:
+            if is_interrupted():
+                # It came in the midst of a call of Spark's, which then fails in a way of its own.
+                raise KeyboardInterrupt from error
             console.print_note(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
-        else:
-            if output == "json":
-                print_json("audit", report.as_dict(), layout=JsonLayout.LINE)
-            else:
-                for line in rounds.lines(report):
-                    console.stdout().print(line)
-            if html is not None:
-                _write(html, report)
-        time.sleep(max(0.0, begun + _ROUND_SECONDS - time.monotonic()))
+        time.sleep(max(0.0, started + _ROUND_SECONDS - time.monotonic()))
 
 
-def _since(text: str | None) -> int | None:
-    from vstream.topology.units import parse_duration  # noqa: PLC0415
-
+def _parse_since(text: str | None) -> int | None:
     if text is None:
         return None
     try:
@@ -193,32 +271,7 @@ def _since(text: str | None) -> int | None:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from None
     if not length:
-        raise typer.BadParameter("that is no length of time; without it, everything is read", param_hint="--since")
+        raise typer.BadParameter(
+            "`--since` must be longer than nothing; omit it to read everything", param_hint="--since"
+        )
     return length
-
-
-def _show(report: Report, output: str, html: Path | None) -> None:
-    from vstream.audit.report import AuditVerdict  # noqa: PLC0415
-    from vstream.cli.views import audit as view  # noqa: PLC0415
-    from vstream.cli.views import console  # noqa: PLC0415
-
-    if output == "json":
-        print_json("audit", report.as_dict())
-    elif output == "junit":
-        from vstream.audit.junit import to_junit  # noqa: PLC0415
-
-        typer.echo(to_junit(report))
-    else:
-        for part in view.report(report):
-            console.stdout().print(part)
-    if html is not None:
-        _write(html, report)
-        console.print_note(f"the page is {html}")
-    if code := {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: FAILED}[report.verdict()]:
-        raise typer.Exit(code)
-
-
-def _write(html: Path, report: Report) -> None:
-    from vstream.cli.views.audit_page import render_page  # noqa: PLC0415
-
-    save_output(html, render_page(report))

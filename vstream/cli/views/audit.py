@@ -79,6 +79,10 @@ class StageProgress:
         if self._task is not None:
             self._bar.update(self._task, completed=progress.done, total=progress.tasks)
 
+    def note(self, text: str) -> None:
+        """Say something beside the stages."""
+        console.print_note(f"· {text}", style="dim")
+
     def end(self) -> None:
         """The last stage is over."""
         if self._task is not None:
@@ -103,23 +107,26 @@ def progress() -> Iterator[StageProgress]:
         stages.end()
 
 
-def report(report: Report) -> Iterator[RenderableType]:
-    """All of it, from top to bottom."""
+def report(report: Report, *, only_findings: bool = False) -> Iterator[RenderableType]:
+    """All of it, from top to bottom; with *only_findings*, without figures."""
     yield headline(report)
     for severity in Severity:
-        found = [one for one in report.findings if one.severity is severity]
-        for one in found[:_SHOWN]:
-            yield from _finding(one)
-        if len(found) > _SHOWN:
-            yield Text(f"  and {len(found) - _SHOWN:,} more findings of this kind", style="dim")
-    told = dict.fromkeys(one.code for one in report.findings if one.severity is not Severity.NOTE)
+        findings = [finding for finding in report.findings if finding.severity is severity]
+        for item in findings[:_SHOWN]:
+            yield from _finding(item)
+        if len(findings) > _SHOWN:
+            yield Text(f"  and {len(findings) - _SHOWN:,} more findings of this kind", style="dim")
+    told = dict.fromkeys(finding.code for finding in report.findings if finding.severity is not Severity.NOTE)
     if told:
         codes = ", ".join(f"`vstream explain {code}`" for code in list(told)[:_EXPLAINED])
         yield Text(f"  {codes}{', …' if len(told) > _EXPLAINED else ''}: what it means, and what to do", style="dim")
-    for virtual in report.virtuals:
-        table = matrix(report, virtual)
-        if table is not None:
-            yield table
+    if not only_findings:
+        yield from _figures(report)
+
+
+def _figures(report: Report) -> Iterator[RenderableType]:
+    matrices = (matrix(report, virtual) for virtual in report.virtuals)
+    yield from (table for table in matrices if table is not None)
     if report.settled:
         yield _settled(report)
     if report.answers:
@@ -137,20 +144,20 @@ def headline(report: Report) -> Text:
 
 def summary(report: Report) -> str:
     """What was found in what, in one sentence."""
-    unseen = [one for one in report.findings if one.leaves_open]
-    seen = [one for one in report.findings if not one.leaves_open]
-    counts = {severity: sum(one.severity is severity for one in seen) for severity in Severity}
-    found = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
+    unseen = [finding for finding in report.findings if finding.leaves_open]
+    seen = [finding for finding in report.findings if not finding.leaves_open]
+    counts = {severity: sum(item.severity is severity for item in seen) for severity in Severity}
+    findings = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
     not_seen = f"not everything could be seen{_where(unseen)}"
     match report.verdict():
         case AuditVerdict.PASS:
-            said = "every region holds every message, once, in order"
+            text = "every region holds every message, once, in order"
         case AuditVerdict.UNKNOWN:
-            said = f"nothing is known to be wrong, and {not_seen}"
+            text = f"nothing is known to be wrong, and {not_seen}"
         case AuditVerdict.FAIL:
-            said = "; ".join([*_wrong(report), *([not_seen] if unseen else [])])
+            text = "; ".join([*_wrong(report), *([not_seen] if unseen else [])])
     return (
-        f"{' · '.join([said, *found])} · {Count(report.messages):stored message|stored messages} in "
+        f"{' · '.join([text, *findings])} · {Count(report.messages):stored message|stored messages} in "
         f"{Count(len(report.streams)):stream|streams} of {Count(len(report.regions)):region|regions}"
         f"{' and the stretch cluster' if report.stretch else ''}"
     )
@@ -158,17 +165,19 @@ def summary(report: Report) -> str:
 
 def _wrong(report: Report) -> Iterator[str]:
     """What the errors come to, for those who read nothing else."""
-    errors = [one for one in report.findings if one.severity is Severity.ERROR]
-    for chapter, said in _CHAPTERS.items():
-        some = [one for one in errors if max(filter(one.code.startswith, _CHAPTERS), key=len, default=None) == chapter]
-        count = sum(one.count for one in some)
+    errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
+    for chapter, text in _CHAPTERS.items():
+        group = [
+            error for error in errors if max(filter(error.code.startswith, _CHAPTERS), key=len, default=None) == chapter
+        ]
+        count = sum(item.count for item in group)
         if count:
-            yield said.format(n=Count(count)) + _where(some)
+            yield text.format(n=Count(count)) + _where(group)
 
 
 def _where(some: Iterable[MessageFinding]) -> str:
     """The regions that *some* findings are about, as ` (west, east)`."""
-    regions = dict.fromkeys(one.region for one in some if one.region)
+    regions = dict.fromkeys(item.region for item in some if item.region)
     return f" ({', '.join(regions)})" if regions else ""
 
 
@@ -190,8 +199,8 @@ def evidence(one: MessageFinding) -> Iterator[str]:
             texts.append(f"{part.text}{several}{place}")
         rest = one.more + len(one.ranges[_RANGES:])
         more = f", and {Count(rest):more range|more ranges}" if rest else ""
-        what = f"sequences of {one.origin}" if one.origin else "sequences"
-        yield clean(f"{what}: {', '.join(texts)}{more}")
+        subject = f"sequences of {one.origin}" if one.origin else "sequences"
+        yield clean(f"{subject}: {', '.join(texts)}{more}")
         if one.ranges[0].key:
             yield clean(f"such as `{one.ranges[0].key}`")
     for text in one.examples:
@@ -200,11 +209,13 @@ def evidence(one: MessageFinding) -> Iterator[str]:
 
 def matrix(report: Report, virtual: str) -> Table | None:
     """Origin × reader: what arrived, what is missing, and how late it was. None if there is no reader."""
-    routes = [one for one in report.routes if one.virtual == virtual]
+    routes = [route for route in report.routes if route.virtual == virtual]
     if not routes:
         return None
     delays = {
-        (one.origin_region, one.region): one for one in report.delays if one.virtual == virtual and one.minute is None
+        (delay.origin_region, delay.region): delay
+        for delay in report.delays
+        if delay.virtual == virtual and delay.minute is None
     }
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -213,13 +224,13 @@ def matrix(report: Report, virtual: str) -> Table | None:
         title_style="bold",
     )
     table.add_column("", no_wrap=True)
-    readers = list(dict.fromkeys((one.region, one.stream) for one in routes))
+    readers = list(dict.fromkeys((route.region, route.stream) for route in routes))
     for region, _ in readers:
         table.add_column(clean(report.place(region)), justify="right")
-    for origin, place in dict.fromkeys((one.origin, one.origin_region) for one in routes):
+    for origin, place in dict.fromkeys((route.origin, route.origin_region) for route in routes):
         cells = []
         for reader, stream in readers:
-            route = next(one for one in routes if (one.origin, one.stream) == (origin, stream))
+            route = next(route for route in routes if (route.origin, route.stream) == (origin, stream))
             late = delays.get((place or "", reader))
             text = (
                 f"\n{format_duration(late.p50_ns)} {format_duration(late.p99_ns)} {format_duration(late.max_ns)}"
@@ -241,13 +252,13 @@ def _arrived(route: ReaderRoute) -> Text:
 
 def _settled(report: Report) -> Table:
     table = _table("after each fault: until all that was written until its end had arrived", "fault", "stream", "from")
-    readers = list(dict.fromkeys(one.region for one in report.settled))
+    readers = list(dict.fromkeys(item.region for item in report.settled))
     for reader in readers:
         table.add_column(clean(reader), justify="right")
     rows: dict[tuple[int, str, str, str], dict[str, str]] = {}
-    for one in sorted(report.settled, key=lambda one: one.begun_ns):
-        rows.setdefault((one.begun_ns, one.window, one.virtual, one.origin_region), {})[one.region] = describe_recovery(
-            one
+    for entry in sorted(report.settled, key=lambda item: item.begun_ns):
+        rows.setdefault((entry.begun_ns, entry.window, entry.virtual, entry.origin_region), {})[entry.region] = (
+            describe_recovery(entry)
         )
     for (_, window, virtual, origin), row in rows.items():
         cells = (row.get(reader, "–") for reader in readers)
@@ -264,13 +275,13 @@ def describe_recovery(one: Recovery) -> str:
 
 def _answers(report: Report) -> Table:
     table = _table("what clients were told", "stream", "region")
-    outcomes = list(dict.fromkeys(one.outcome for one in report.answers))
+    outcomes = list(dict.fromkeys(answer.outcome for answer in report.answers))
     for outcome in outcomes:
         table.add_column(clean(outcome), justify="right")
         table.add_column("stored", justify="right", style="dim")
     rows: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
-    for one in report.answers:
-        rows.setdefault((one.virtual, one.region), {})[one.outcome] = (one.publishes, one.stored)
+    for item in report.answers:
+        rows.setdefault((item.virtual, item.region), {})[item.outcome] = (item.publishes, item.stored)
     for key, row in rows.items():
         cells = [f"{number:,}" for outcome in outcomes for number in row.get(outcome, (0, 0))]
         table.add_row(*(clean(part) for part in key), *cells)
@@ -280,8 +291,10 @@ def _answers(report: Report) -> Table:
 def _orders(report: Report) -> Table:
     table = _table("order: neighbours that stand the other way round", "stream", "in", "and in")
     table.add_column("", justify="right")
-    for one in report.orders:
-        table.add_row(clean(one.virtual), clean(one.region), clean(one.other), share(one.inverted, one.neighbours))
+    for order in report.orders:
+        table.add_row(
+            clean(order.virtual), clean(order.region), clean(order.other), share(order.inverted, order.neighbours)
+        )
     return table
 
 

@@ -27,7 +27,9 @@ class RoundPrinter:
         """What there is to say of one round."""
         verdict = report.verdict()
         mark, style = MARKS[verdict]
-        slowest = max((one for one in report.delays if one.minute is None), key=lambda one: one.max_ns, default=None)
+        slowest = max(
+            (delay for delay in report.delays if delay.minute is None), key=lambda item: item.max_ns, default=None
+        )
         late = (
             f", slowest {slowest.origin_region} → {slowest.region}: median {format_duration(slowest.p50_ns)}, "
             f"longest {format_duration(slowest.max_ns)}"
@@ -36,18 +38,18 @@ class RoundPrinter:
         )
         text = f"{time.strftime('%H:%M:%S')} {report.messages:,} stored messages{late}"
         yield Text.assemble((f"{mark} {verdict.name} ", style), clean(text))
-        found = {_about(one): one for one in report.findings if one.severity is not Severity.NOTE}
-        for about, one in found.items():
+        result = {_about(finding): finding for finding in report.findings if finding.severity is not Severity.NOTE}
+        for about, entry in result.items():
             before = self._known.get(about)
-            if before is None or before.count < one.count:
-                where = f"{one.region}: " if one.region else ""
-                why = f": {one.examples[0]}" if one.leaves_open and one.examples else ""
-                yield Text(clean(f"    {one.code} {one.virtual} {where}{one.message}{why}"), style="bold")
-        for about, one in self._known.items():
-            if about not in found:
-                how = "older than what is followed, and not mended" if _is_left_behind(one, report) else "over"
-                yield Text(clean(f"    {how}: {one.code} {one.virtual} {one.message}"), style="dim")
-        self._known = found
+            if before is None or before.count < entry.count:
+                where = f"{entry.region}: " if entry.region else ""
+                why = f": {entry.examples[0]}" if entry.leaves_open and entry.examples else ""
+                yield Text(clean(f"    {entry.code} {entry.virtual} {where}{entry.message}{why}"), style="bold")
+        for about, entry in self._known.items():
+            if about not in result:
+                how = "older than what is followed, and not mended" if _is_left_behind(entry, report) else "over"
+                yield Text(clean(f"    {how}: {entry.code} {entry.virtual} {entry.message}"), style="dim")
+        self._known = result
 
 
 def _is_left_behind(one: MessageFinding, report: Report) -> bool:

@@ -55,7 +55,7 @@ def render_page(report: Report) -> str:
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": format_duration}
     shown = _shown(report)
-    timeline = _Timeline([one for one in report.delays if one.minute is not None and one.virtual in shown])
+    timeline = _Timeline([delay for delay in report.delays if delay.minute is not None and delay.virtual in shown])
     plots = list(_plots(report, shown, timeline))
     strips = [strip for virtual in shown for strip in _strips(report, virtual)]
     return env.get_template(TEMPLATE).render(
@@ -64,7 +64,7 @@ def render_page(report: Report) -> str:
         summary=summary(report),
         version=__version__,
         groups=[
-            (look, title, [(one, list(evidence(one))) for one in report.findings if belongs(one)])
+            (look, title, [(finding, list(evidence(finding))) for finding in report.findings if belongs(finding)])
             for look, title, belongs in _GROUPS
         ],
         matrices=[_matrix(report, virtual) for virtual in shown],
@@ -74,14 +74,14 @@ def render_page(report: Report) -> str:
         since=timeline.since,
         intervals=timeline.intervals,
         # A stream has a bar for every other: those with nothing on them would hide the rest.
-        strips=[one for one in strips if not one["is_clean"]],
-        clean_strips=[one for one in strips if one["is_clean"]],
+        strips=[strip for strip in strips if not strip["is_clean"]],
+        clean_strips=[strip for strip in strips if strip["is_clean"]],
         strip_legend=_LEGEND,
         share=share,
         settled=describe_recovery,
         moment=_moment,
         data=_embedded(timeline, plots),
-        is_bad=lambda one: one.missing or one.extra or one.other,
+        is_bad=lambda item: item.missing or item.extra or item.other,
     )
 
 
@@ -92,9 +92,9 @@ def _moment(nanoseconds: int) -> str:
 def _shown(report: Report) -> list[str]:
     """The virtual streams that get matrices and charts."""
     wrong = dict.fromkeys(report.virtuals, 0)
-    for one in report.findings:
-        if one.severity is Severity.ERROR:
-            wrong[one.virtual] += 1 + one.count
+    for finding in report.findings:
+        if finding.severity is Severity.ERROR:
+            wrong[finding.virtual] += 1 + finding.count
     slowest = dict.fromkeys(report.virtuals, 0.0)
     for late in report.delays:
         slowest[late.virtual] = max(slowest[late.virtual], late.max_ns)
@@ -106,7 +106,7 @@ class _Timeline:
     """Minutes as intervals of a chart."""
 
     def __init__(self, delays: Sequence[Delay]) -> None:
-        minutes = [one.minute for one in delays if one.minute is not None]
+        minutes = [delay.minute for delay in delays if delay.minute is not None]
         self._first = min(minutes, default=0)
         length = max(minutes, default=0) - self._first + 1
         self._step = -(-length // _INTERVALS)
@@ -123,20 +123,20 @@ class _Timeline:
     def ticks(self) -> list[dict[str, str]]:
         """Round numbers of minutes, and where they are."""
         length = self.intervals * self._step
-        moments = [one for one in charts.ticks(0, length) if one <= _LAST_TICK * length]
-        return [{"left": charts.short(100 * one / length), "name": f"{one:,}"} for one in moments]
+        moments = [tick for tick in charts.ticks(0, length) if tick <= _LAST_TICK * length]
+        return [{"left": charts.short(100 * moment / length), "name": f"{moment:,}"} for moment in moments]
 
     def series(self, delays: Sequence[Delay]) -> dict[str, list[float | None]]:
         """The median of medians, and the worst of the rest, by interval."""
         groups: list[list[Delay]] = [[] for _ in range(self.intervals)]
-        for one in delays:
-            if one.minute is not None:
-                groups[(one.minute - self._first) // self._step].append(one)
-        middle = [sorted(one.p50_ns for one in some) for some in groups]
+        for delay in delays:
+            if delay.minute is not None:
+                groups[(delay.minute - self._first) // self._step].append(delay)
+        middle = [sorted(item.p50_ns for item in group) for group in groups]
         return {
-            "p50": [max(some[len(some) // 2], 1.0) if some else None for some in middle],
-            "p99": [max(*(one.p99_ns for one in some), 1.0) if some else None for some in groups],
-            "most": [max(*(float(one.max_ns) for one in some), 1.0) if some else None for some in groups],
+            "p50": [max(group[len(group) // 2], 1.0) if group else None for group in middle],
+            "p99": [max(*(item.p99_ns for item in group), 1.0) if group else None for group in groups],
+            "most": [max(*(float(item.max_ns) for item in group), 1.0) if group else None for group in groups],
         }
 
 
@@ -144,12 +144,12 @@ def _plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterato
     names = {"p50": "median", "p99": "p99", "most": "longest"}
     for virtual in shown:
         pairs: dict[tuple[str, str], list[Delay]] = {}
-        for one in report.delays:
-            if one.virtual == virtual and one.minute is not None:
-                pairs.setdefault((one.origin_region, one.region), []).append(one)
-        series = {pair: timeline.series(some) for pair, some in pairs.items()}
+        for delay in report.delays:
+            if delay.virtual == virtual and delay.minute is not None:
+                pairs.setdefault((delay.origin_region, delay.region), []).append(delay)
+        series = {pair: timeline.series(group) for pair, group in pairs.items()}
         scale = charts.logarithmic(
-            value for one in series.values() for values in one.values() for value in values if value is not None
+            value for sery in series.values() for values in sery.values() for value in values if value is not None
         )
         for (origin, reader), lines in series.items():
             yield {
@@ -164,21 +164,25 @@ def _plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterato
 
 
 def _sections(plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    findings: dict[str, dict[str, Any]] = {}
     for number, plot in enumerate(plots):
-        section = found.setdefault(plot["section"], {"title": plot["section"], "charts": [], "legend": plot["legend"]})
+        section = findings.setdefault(
+            plot["section"], {"title": plot["section"], "charts": [], "legend": plot["legend"]}
+        )
         section["charts"].append({**plot, "number": number})
-    return list(found.values())
+    return list(findings.values())
 
 
 def _matrix(report: Report, virtual: str) -> dict[str, Any]:
     """Origin × reader, with delays."""
-    routes = [one for one in report.routes if one.virtual == virtual]
+    routes = [route for route in report.routes if route.virtual == virtual]
     late = {
-        (one.origin_region, one.region): one for one in report.delays if one.virtual == virtual and one.minute is None
+        (delay.origin_region, delay.region): delay
+        for delay in report.delays
+        if delay.virtual == virtual and delay.minute is None
     }
-    readers = list(dict.fromkeys((one.region, one.stream) for one in routes))
-    cells = {(one.origin, one.stream): one for one in routes}
+    readers = list(dict.fromkeys((route.region, route.stream) for route in routes))
+    cells = {(route.origin, route.stream): route for route in routes}
     return {
         "virtual": virtual,
         "verdict": report.verdict(virtual),
@@ -189,21 +193,21 @@ def _matrix(report: Report, virtual: str) -> dict[str, Any]:
                 origin,
                 [(cells[origin, stream], late.get((place or "", region))) for region, stream in readers],
             )
-            for origin, place in dict.fromkeys((one.origin, one.origin_region) for one in routes)
+            for origin, place in dict.fromkeys((route.origin, route.origin_region) for route in routes)
         ],
     }
 
 
 def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
     """For each origin and reader, what is wrong along the sequences of the origin."""
-    ends = {one.stream: one for one in report.streams if one.virtual == virtual and one.is_origin}
+    ends = {stream.stream: stream for stream in report.streams if stream.virtual == virtual and stream.is_origin}
     for origin, state in ends.items():
-        routes = [one for one in report.routes if (one.virtual, one.origin) == (virtual, origin)]
-        lows = [one.least for one in routes if one.least is not None]
-        highs = [one.greatest for one in routes if one.greatest is not None]
-        found = [one for one in report.findings if (one.virtual, one.origin) == (virtual, origin)]
-        lows += [part.first for one in found for part in one.ranges]
-        highs += [part.last for one in found for part in one.ranges]
+        routes = [route for route in report.routes if (route.virtual, route.origin) == (virtual, origin)]
+        lows = [route.least for route in routes if route.least is not None]
+        highs = [route.greatest for route in routes if route.greatest is not None]
+        findings = [finding for finding in report.findings if (finding.virtual, finding.origin) == (virtual, origin)]
+        lows += [part.first for item in findings for part in item.ranges]
+        highs += [part.last for item in findings for part in item.ranges]
         if state.rows and state.first_seq is not None and state.last_seq is not None:
             lows.append(state.first_seq)
             highs.append(state.last_seq)
@@ -211,9 +215,9 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
             continue
         low, high = min(lows), max(highs)
         places = [(state.region, origin, state.error is None)]
-        places += [(one.region, one.stream, one.arrived is not None) for one in routes]
+        places += [(route.region, route.stream, route.arrived is not None) for route in routes]
         rows = [
-            {"region": region, "stream": stream, "is_read": is_read, "marks": list(_marks(found, stream, low, high))}
+            {"region": region, "stream": stream, "is_read": is_read, "marks": list(_marks(findings, stream, low, high))}
             for region, stream, is_read in places
         ]
         yield {
@@ -228,18 +232,18 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
 
 def _marks(found: Sequence[MessageFinding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
     length = high - low + 1
-    for one in sorted(found, key=lambda one: one.severity is Severity.ERROR):
-        if one.stream != stream:
+    for entry in sorted(found, key=lambda item: item.severity is Severity.ERROR):
+        if entry.stream != stream:
             continue
-        kind = "none" if one.severity is Severity.NOTE else _KINDS.get(one.code[:3], "moved")
-        for part in one.ranges:
+        kind = "none" if entry.severity is Severity.NOTE else _KINDS.get(entry.code[:3], "moved")
+        for part in entry.ranges:
             width = max(100 * (part.last - part.first + 1) / length, _THINNEST)
             left = min(100 * (part.first - low) / length, 100 - width)
             yield {
                 "kind": kind,
                 "left": charts.short(left),
                 "width": charts.short(width),
-                "title": f"{one.code} {one.name}, {part.text}: {part.number:,}",
+                "title": f"{entry.code} {entry.name}, {part.text}: {part.number:,}",
             }
 
 
@@ -252,7 +256,7 @@ def _embedded(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
         "per": _MINUTE,
         "most": 0,
         "intervals": timeline.intervals,
-        "charts": [{"title": one["title"], "unit": "ns", "series": one["data"]} for one in plots],
+        "charts": [{"title": plot["title"], "unit": "ns", "series": plot["data"]} for plot in plots],
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said

@@ -1,0 +1,323 @@
+"""An audit from end to end: what is read and kept, the stages after it, and the report. Imports Spark."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import wait
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vstream.audit.client_journal import journal_table
+from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
+from vstream.audit.daemon_executor import DaemonExecutor
+from vstream.audit.extract import FEW, extract, plan_extraction
+from vstream.audit.follow import WINDOW_NS, Follower
+from vstream.audit.frames import (
+    count_extracted,
+    materialize,
+    read_live,
+    read_tables,
+    select_virtuals,
+    to_spark,
+    virtual_names,
+    write_tables,
+)
+from vstream.audit.from_capture import extract_capture
+from vstream.audit.progress import watch_progress
+from vstream.audit.publish import check_catalog, publish
+from vstream.audit.request import HERE, SMALL, check_streams, uri_of
+from vstream.audit.spark_errors import explain_spark_errors, is_reading
+from vstream.audit.stages import AuditPipeline, AuditStage
+from vstream.audit.table_store import TableStore
+from vstream.capture.records import FaultOutcome
+from vstream.capture.store import Capture
+from vstream.errors import NotReachableError, VstreamError
+from vstream.topology.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.audit.extract import ExtractedTables, ExtractPlan
+    from vstream.audit.frames import AuditTables
+    from vstream.audit.report import Report
+    from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest
+
+_SOON = 1.0
+"""Seconds."""
+T = TypeVar("T")
+
+
+class BackgroundExtraction:
+    """Extraction in a thread of its own."""
+
+    def __init__(self, work: Callable[[T, Event], ExtractedTables], what: T) -> None:
+
+        self._given_up = Event()
+        thread = DaemonExecutor(1)
+        self._future = thread.submit(work, what, self._given_up)
+        thread.shutdown(wait=False)
+
+    def result(self) -> ExtractedTables:
+        """What was extracted. Raises what that raised."""
+        return self._future.result()
+
+    def give_up(self) -> None:
+        """Nobody wants it any more. Returns when it has ended, and soon if it waits for a server that says nothing."""
+        self._given_up.set()
+        wait([self._future], timeout=_SOON)
+
+
+class AuditSource(ABC):
+    """What is audited."""
+
+    def __init__(self, wanted: AuditRequest) -> None:
+        self._wanted = wanted
+        self._beside: BackgroundExtraction | None = None
+
+    def close(self) -> None:
+        """Read no more of what `begin` has begun to read. Does nothing where all is read."""
+        if self._beside is not None:
+            self._beside.give_up()
+
+    @abstractmethod
+    def size(self, scratch: Path) -> int:
+        """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Read while Spark starts what can be read without it."""
+
+    def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
+        """Read, judge, and keep what is wanted. Raises UnknownStreamError for a stream that is not there."""
+        if self._wanted.publish is not None:
+            check_catalog(spark, self._wanted.publish, self._wanted.publish_as)
+        return self._read_and_judge(spark, scratch, progress)
+
+    def follower(self, spark: Any, scratch: Path) -> Follower:  # noqa: ARG002 - of servers alone
+        """What audits again and again."""
+        raise VstreamError("only the servers of a topology can be followed")
+
+    @abstractmethod
+    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report: ...
+
+    def _run(
+        self,
+        spark: Any,
+        found: AuditTables,
+        context: AuditContext,
+        progress: AuditProgress,
+        scratch: Path,
+        journal: Any = None,
+        reads: str | None = None,
+    ) -> Report:
+        """Judge the tables *found*, and keep everything if that is wanted; *reads* is where earlier stages were kept."""
+        place = self._wanted.tables
+        shelf = TableStore(
+            spark, place or _scratch_tables(spark, found, scratch), reads=reads, virtuals=self._wanted.streams
+        )
+        if place is not None and place != reads:
+            if not isinstance(self, TopologySource):
+                write_tables(found, place)
+                found = read_tables(spark, place)
+            save_context(shelf, context)
+            journal = save_journal(shelf, journal) if journal is not None else None
+            shelf.seal()
+        run = AuditPipeline(
+            store=shelf,
+            context=context,
+            begin=AuditStage(self._wanted.begin),
+            on_stage=lambda stage: progress.begin(stage.value),
+        )
+        report = self._judged(spark, run, found, progress, journal)
+        if self._wanted.publish is not None:
+            progress.begin("publish")
+            publish(shelf, self._wanted.publish, self._wanted.publish_as)
+        return report
+
+    def _judged(
+        self, spark: Any, run: AuditPipeline, found: AuditTables, progress: AuditProgress, journal: Any
+    ) -> Report:
+
+        with watch_progress(spark, progress.tasks):
+            if self._wanted.streams:
+                check_streams(self._wanted.streams, virtual_names(found))
+                found = select_virtuals(found, self._wanted.streams)
+                journal = (
+                    journal.where(journal["virtual"].isin(list(self._wanted.streams))) if journal is not None else None
+                )
+                models = {name: run.context.models.get(name, "virtual") for name in self._wanted.streams}
+                run.context = replace(run.context, models=models)
+            return run(found.messages, found.streams, journal)
+
+
+class TopologySource(AuditSource):
+    """The servers of a topology."""
+
+    def __init__(self, wanted: AuditRequest, servers: AuditedServers) -> None:
+        super().__init__(wanted)
+        self._topology = servers.topology
+        self._description = servers.description
+        self._endpoints = servers.endpoints
+        self._streams = servers.streams
+        self._found: ExtractPlan | None = None
+
+    def size(self, scratch: Path) -> int:
+        """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
+        self._found = self._extent(scratch)
+        return self._found.messages
+
+    def begin(self) -> None:
+        """Read here, while Spark starts, what is not much."""
+        if self._found is not None and self._found.messages <= FEW:
+            self._beside = BackgroundExtraction(extract, self._found)
+
+    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
+        """Read the streams, and judge what they hold."""
+        progress.begin("extract")
+        with watch_progress(spark, progress.tasks):
+            try:
+                with explain_spark_errors():
+                    result = self._extracted(spark, scratch)
+            except VstreamError as error:
+                if isinstance(error, NotReachableError) or not is_reading(error):
+                    raise
+
+                # A region that went down meanwhile is one that cannot be read: the next cut says so.
+                progress.note(f"reading broke off, and begins again: {error.message}")
+                self._beside = None
+                with explain_spark_errors():
+                    result = self._extracted(spark, scratch)
+            return self._run(spark, result, self._context(self._wanted.since_ns), progress, scratch)
+
+    def follower(self, spark: Any, scratch: Path) -> Follower:
+        """What audits again and again."""
+        window_ns = self._wanted.since_ns or WINDOW_NS
+        return Follower(
+            spark=spark,
+            streams=self._streams,
+            endpoints=self._endpoints,
+            scratch=scratch,
+            context=self._context(window_ns),
+            window_ns=window_ns,
+        )
+
+    def _context(self, since_ns: int | None) -> AuditContext:
+        """What is known of the streams, looked at for so long (nanoseconds) or as a whole."""
+        sample, names = self._wanted.sample, {stream.virtual for stream in self._streams}
+        # A part that passes is not the whole: whoever reads the verdict sees what it is about.
+        part = f", the last {format_duration(since_ns)}" if since_ns is not None else ""
+        part += f", {sample} of the subjects" if sample is not None else ""
+        return AuditContext(
+            subject=f"{self._topology.name} on {self._description}{part}",
+            models={stream.name: stream.consistency.value for stream in self._topology.streams if stream.name in names},
+            is_narrow=since_ns is not None,
+            is_sampled=sample is not None,
+            stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,
+        )
+
+    def _extent(self, scratch: Path) -> ExtractPlan:
+
+        since_ns = time.time_ns() - self._wanted.since_ns if self._wanted.since_ns else None
+        return plan_extraction(self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
+
+    def _extracted(self, spark: Any, scratch: Path) -> AuditTables:
+
+        place = self._wanted.tables
+        if self._beside is not None:
+            result = to_spark(spark, self._beside.result())
+            self._beside = None
+            if place is None:
+                return result
+        else:
+            result = read_live(spark, self._extent(scratch), scratch)
+        # Servers are read once: what is judged twice has to be the same.
+        if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
+            return materialize(result, uri_of(f"{scratch}/messages"))
+        if place is None:
+            return type(result)(messages=result.messages.persist(), streams=result.streams)
+        write_tables(result, place)
+        return read_tables(spark, place)
+
+
+class CaptureSource(AuditSource):
+    """What a scenario left."""
+
+    def __init__(self, wanted: AuditRequest, path: Path) -> None:
+
+        super().__init__(wanted)
+        self._capture: Capture = Capture(path)
+        self._manifest = self._capture.manifest()
+
+    def size(self, _scratch: Path) -> int:
+        """How many messages there are to read."""
+        return sum(stream.messages or 0 for stream in self._manifest.streams)
+
+    def begin(self) -> None:
+        """Read it while Spark starts."""
+        self._beside = BackgroundExtraction(extract_capture, self._capture)
+
+    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
+        """Judge what the capture holds, and what clients were told."""
+        progress.begin("extract")
+
+        manifest, wall = self._manifest, self._manifest.wall
+        # What was not seen to bite is no outage to recover from, and what was not healed has no end.
+        windows = [
+            (fault.asked, wall + fault.injected, wall + fault.healed)
+            for fault in self._capture.faults()
+            if fault.healed is not None and fault.outcome is FaultOutcome.CONFIRMED
+        ]
+        context = AuditContext(
+            subject=f"{manifest.scenario} in {self._capture.path}",
+            models=manifest.models,
+            windows=tuple(windows),
+            unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
+            has_journal=True,
+            stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
+        )
+        assert self._beside is not None
+        result = to_spark(spark, self._beside.result())
+        return self._run(spark, result, context, progress, scratch, journal_table(spark, self._capture))
+
+
+class TablesSource(AuditSource):
+    """Tables of an audit."""
+
+    def __init__(self, wanted: AuditRequest, uri: str) -> None:
+        super().__init__(wanted)
+        # Of what is here it is plain without Spark, which takes seconds to start.
+        if "://" not in uri and not (Path(uri) / "state").is_dir():
+            raise VstreamError(
+                f"`{uri}` holds no capture, and no tables of an audit",
+                hint="`vstream scenario run` writes captures, `vstream audit --tables` writes tables",
+            )
+        self._uri = uri_of(uri)
+
+    def size(self, _scratch: Path) -> int:
+        """How many messages were extracted, where that is written here; in doubt, it is large."""
+        if not self._uri.startswith(HERE):
+            return SMALL
+        count = count_extracted(Path(self._uri.removeprefix(HERE)))
+        return SMALL if count is None else count
+
+    def begin(self) -> None:
+        """Spark reads it."""
+
+    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
+        """Do again what comes after what was kept."""
+        shelf = TableStore(spark, reads=self._uri)
+        result, context = read_tables(spark, self._uri), read_context(shelf, self._uri)
+        # What another audit has left beside them is none of theirs.
+        journal = read_journal(shelf) if context.has_journal else None
+        return self._run(spark, result, context, progress, scratch, journal, reads=self._uri)
+
+
+def _scratch_tables(spark: Any, found: AuditTables, scratch: Path) -> str | None:
+    """Where tables are kept for as long as the audit takes: many rows are better in files than in memory."""
+    if not str(spark.conf.get("spark.master", "")).startswith("local"):
+        return None
+    messages = sum(item.messages or 0 for item in found.streams.select("messages").collect())
+    return uri_of(f"{scratch}/audit") if messages >= SMALL else None
