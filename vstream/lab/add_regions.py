@@ -47,10 +47,8 @@ def add_servers(
     seats = [seat for seat in topology.processes if seat.region in regions]
     own = {port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))}
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved={*reserved, *own})
-    by_name = {
-        address.server.name: address
-        for address in (*record.servers, *ports.allocate(seats, first, directory, backend=backend))
-    }
+    addresses = (*record.servers, *ports.allocate(seats, first, directory, backend=backend))
+    by_name = {address.server.name: address for address in addresses}
     return replace(
         record,
         servers=tuple(by_name[seat.server.name] for seat in topology.processes),

@@ -53,13 +53,12 @@ def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
     Which clusters a server dials does not count: it hears of new ones from these. Nor do mappings, which are loaded
     while servers run, and configurations that *conf* does not hold.
     """
-    return tuple(
-        artifact.path
-        for artifact in artifacts
-        if artifact.path.startswith(_SERVERS)
-        and (text := _text(_inside(conf, artifact))) is not None
-        and _without_dialled(text) != _without_dialled(artifact.text)
-    )
+    paths = []
+    for artifact in artifacts:
+        text = _text(_inside(conf, artifact)) if artifact.path.startswith(_SERVERS) else None
+        if text is not None and _without_dialled(text) != _without_dialled(artifact.text):
+            paths.append(artifact.path)
+    return tuple(paths)
 
 
 def _without_dialled(text: str) -> str:
@@ -68,12 +67,11 @@ def _without_dialled(text: str) -> str:
 
 def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """*artifacts*, with what *conf* holds of the files that servers read instead of theirs: servers run with it."""
-    return tuple(
-        dataclasses.replace(artifact, text=text)
-        if artifact.path.endswith(_SERVER_FILES) and (text := _text(_inside(conf, artifact))) is not None
-        else artifact
-        for artifact in artifacts
-    )
+    kept_files = []
+    for artifact in artifacts:
+        text = _text(_inside(conf, artifact)) if artifact.path.endswith(_SERVER_FILES) else None
+        kept_files.append(artifact if text is None else dataclasses.replace(artifact, text=text))
+    return tuple(kept_files)
 
 
 def keeping_servers(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:

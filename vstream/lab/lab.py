@@ -165,12 +165,11 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
         _, record = recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
         await conf.replace(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
-        outcomes = await asyncio.gather(
-            *(
-                _reload_server(directory, address, binaries[address.server.name], bundle.accounts)
-                for address in record.servers
-            )
-        )
+        reloads = [
+            _reload_server(directory, address, binaries[address.server.name], bundle.accounts)
+            for address in record.servers
+        ]
+        outcomes = await asyncio.gather(*reloads)
     by_name = {address.server.name: outcome for address, outcome in zip(record.servers, outcomes, strict=True)}
     return ReloadResult(
         loaded=tuple(server for server, refusal in by_name.items() if refusal is None),

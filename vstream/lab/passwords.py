@@ -58,11 +58,8 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
         return (*bundle.artifacts, *([_kept(conf, SYSTEM_PASSWORD_PATH, SYSTEM_PASSWORDS)] if names_system else []))
     variable = f"${password_variable(SYSTEM_USER)}"
     has_passwords = variable in texts.get(ACCOUNTS_PATH, "")
-    regions = [
-        account.name.removeprefix(REGION_ACCOUNT_PREFIX)
-        for account in bundle.accounts
-        if account.name.startswith(REGION_ACCOUNT_PREFIX)
-    ]
+    regional = [account.name for account in bundle.accounts if account.name.startswith(REGION_ACCOUNT_PREFIX)]
+    regions = [name.removeprefix(REGION_ACCOUNT_PREFIX) for name in regional]
     if regions and not has_passwords:
         return (*bundle.artifacts, *_certificate(conf, bundle))
     if regions:

@@ -193,12 +193,11 @@ def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[
 
 
 def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
-    return frozenset(
-        port
-        for lab in labs
-        for address in lab.servers
-        for port in (*ports.server_ports(address), *ports.front_ports(address))
-    )
+    used: set[int] = set()
+    for lab in labs:
+        for address in lab.servers:
+            used.update(ports.server_ports(address), ports.front_ports(address))
+    return frozenset(used)
 
 
 def _other_labs(start: Start) -> Iterator[LabRecord]:

@@ -249,13 +249,13 @@ def _is_acquired(lock: FileLock, path: Path) -> bool:
 def _lab_record(document: Mapping[str, Any]) -> LabRecord:
     if document["format"] != _FORMAT:
         raise ValueError(f"its format is {document['format']}, this vstream knows {_FORMAT}")
+    programs = {}
+    for server, program in document["programs"].items():
+        programs[server] = Program(Path(program["binary"]), program["version"])
     return LabRecord(
         topology=document["topology"],
         servers=tuple(_address(server) for server in document["servers"]),
-        programs={
-            server: Program(Path(program["binary"]), program["version"])
-            for server, program in document["programs"].items()
-        },
+        programs=programs,
     )
 
 
