@@ -15,7 +15,7 @@ from vstream.scenario import document as scenario_document
 from vstream.topology import document as topology_document
 
 
-class Language(StrEnum):
+class FileLanguage(StrEnum):
     """Kinds of files that have a JSON Schema."""
 
     TOPOLOGY = "topology"
@@ -23,7 +23,7 @@ class Language(StrEnum):
 
 
 def command(
-    language: Annotated[Language, typer.Argument(help="The kind of file.")] = Language.TOPOLOGY,
+    language: Annotated[FileLanguage, typer.Argument(help="The kind of file.")] = FileLanguage.TOPOLOGY,
     output: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +39,7 @@ def command(
     Examples: `vstream schema > topology.schema.json`, `vstream schema scenario > scenario.schema.json`,
     `vstream schema --output status`
     """
-    document = scenario_document if language is Language.SCENARIO else topology_document
+    document = scenario_document if language is FileLanguage.SCENARIO else topology_document
     schema = document.json_schema() if output is None else output_schema(output)
     typer.echo(json.dumps(schema, indent=2, ensure_ascii=False))
 
