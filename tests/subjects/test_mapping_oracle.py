@@ -111,7 +111,7 @@ def test_the_server_refuses_what_we_refuse_in_the_words_we_know(tmp_path: Path) 
     expected: dict[int, list[str]] = defaultdict(list)
     for mapping in {one.source: one for one in mappings}.values():  # the last of equal sources wins
         line = mapping.span.line if mapping.span else 0
-        errors = [error for error in compile_mappings([mapping]).errors if error.rejected]
+        errors = [error for error in compile_mappings([mapping]).errors if error.rejection]
         weights = [error.server_message for error in errors if error.kind is MappingErrorKind.INVALID_WEIGHT]
         others = [error.server_message for error in errors if error.kind is not MappingErrorKind.INVALID_WEIGHT]
         is_single = len(mapping.destinations) == 1
@@ -128,7 +128,7 @@ def test_the_server_refuses_what_we_refuse_in_the_words_we_know(tmp_path: Path) 
 def test_the_server_accepts_what_we_accept(tmp_path: Path) -> None:
     generator = Generator(2, flaws=0.05)
     mappings = [generator.mapping(line) for line in range(EXAMPLES)]
-    accepted = [one for one in mappings if compile_mappings([one]).accepted]
+    accepted = [one for one in mappings if compile_mappings([one]).accepted_mappings]
     conf = tmp_path / "mappings.conf"
     conf.write_text("mappings {\n" + "\n".join(map(as_conf, accepted)) + "\n}\n", encoding="utf-8")
     assert verdict(conf).returncode == 0
@@ -274,7 +274,7 @@ def test_a_missing_destination_passes_the_check_and_kills_the_server(start: Star
     conf = tmp_path / "mappings.conf"
     conf.write_text("mappings { a: {weight: 100} }\n", encoding="utf-8")
     assert verdict(conf).returncode == 0
-    assert table.accepted
+    assert table.accepted_mappings
     assert [outcome.kind for outcome in table.resolve("a").outcomes] == [OutcomeKind.PANICS]
     server = start(None, [table])
     with pytest.raises(ConnectionError):

@@ -27,7 +27,7 @@ def rule(source: str, *destinations: Destination) -> Mapping:
 
 def table(*rules: Mapping) -> MappingTable:
     compiled = compile_mappings(rules)
-    assert compiled.accepted, compiled.errors
+    assert compiled.accepted_mappings, compiled.errors
     return compiled
 
 
@@ -95,7 +95,7 @@ def test_an_empty_token_reaches_nobody() -> None:
 
 def test_a_missing_destination_panics_the_server() -> None:
     one = table(rule("a", to("")))
-    assert [(error.kind, error.rejected) for error in one.errors] == [(MappingErrorKind.PANICS, False)]
+    assert [(error.kind, error.rejection) for error in one.errors] == [(MappingErrorKind.PANICS, False)]
     assert seen(one, "a") == {(100, "panics", "")}
 
 
@@ -190,7 +190,7 @@ INVALID = "invalid mapping destination: "
 def test_what_the_server_refuses(broken: Mapping, kind: MappingErrorKind, wording: str) -> None:
     found = compile_mappings([broken, rule("z", to("y"))])
     assert [(kind, wording)] == [(error.kind, error.server_message) for error in found.errors]
-    assert not found.accepted
+    assert not found.accepted_mappings
     assert seen(found, "z") == {(100, "mapped", "y")}
 
 

@@ -195,7 +195,7 @@ class JetStreamAdmin:
         """What the leader of stream *name* says of it, as the API spells it."""
         return await self._api("STREAM.INFO", name, None, timeout=timeout)
 
-    async def listed(self, name: str) -> dict[str, Any]:
+    async def info_from_list(self, name: str) -> dict[str, Any]:
         """The same of a stream of clients' account whose name is mapped to another, so that only lists say what it is."""
         subject = _list_subject(None)
         async for info in self._entries(subject, "streams"):

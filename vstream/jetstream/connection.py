@@ -324,7 +324,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
             raise
         why = problems[0] if problems else _reason(error)
         raise NotReachableError(
-            f"region `{region}` cannot be reached at {', '.join(map(_shown, endpoint.urls))}: {why}",
+            f"region `{region}` cannot be reached at {', '.join(map(_without_secrets, endpoint.urls))}: {why}",
             hint=_NO_TLS if "does not use TLS" in why else "are its servers running, and is `connect` right?",
         ) from error
     return Connection(client, region)
@@ -345,7 +345,7 @@ def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
         (endpoint.tls_cert, "certificate"),
         (endpoint.tls_key, "key"),
     )
-    checks = [partial(_file, path, region, what) for path, what in files if path]
+    checks = [partial(_file, path, region, kind) for path, kind in files if path]
     variables = (endpoint.password_env if endpoint.user else None, endpoint.token_env)
     checks += [partial(read_variable, name, region) for name in variables if name]
     for check in checks:
@@ -395,13 +395,13 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("returning true from eof_received()")
 
 
-def _file(path: str, region: str, what: str) -> str:
-    found = Path(path).expanduser()
-    if not found.is_file():
+def _file(path: str, region: str, kind: str) -> str:
+    file = Path(path).expanduser()
+    if not file.is_file():
         raise VstreamError(
-            f"region `{region}`: the {what} file {path} does not exist", hint="see `connect` in the topology"
+            f"region `{region}`: the {kind} file {path} does not exist", hint="see `connect` in the topology"
         )
-    return str(found)
+    return str(file)
 
 
 def read_variable(name: str | None, region: str) -> str:
@@ -440,10 +440,10 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
         context = json.loads(path.read_text(encoding="utf-8"))
         urls = tuple(url.strip() for url in context["url"].split(",") if url.strip())
     except FileNotFoundError:
-        known = sorted(one.stem for one in directory.glob("*.json")) if directory.is_dir() else []
+        names = sorted(file.stem for file in directory.glob("*.json")) if directory.is_dir() else []
         raise VstreamError(
             f"there is no nats CLI context `{endpoint.context}`",
-            hint=f"known contexts: {', '.join(known)}" if known else f"none are saved in {directory}",
+            hint=f"known contexts: {', '.join(names)}" if names else f"none are saved in {directory}",
         ) from None
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise VstreamError(
@@ -469,7 +469,7 @@ def plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {str.__str__(name): value for name, value in headers.items()}
 
 
-def _shown(url: str) -> str:
+def _without_secrets(url: str) -> str:
     """*url* without the secrets that a nats CLI context may have in it."""
     scheme, separator, rest = url.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -126,14 +126,14 @@ async def _direct(
 
 
 def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
-    known = {_STREAM, _SEQUENCE, _SUBJECT, _TIME}
+    answer_headers = {_STREAM, _SEQUENCE, _SUBJECT, _TIME}
     with reading(f"{region}: {subject}"):
         return DirectMessage(
             stream=reply.headers[_STREAM],
             seq=int(reply.headers[_SEQUENCE]),
             subject=reply.headers[_SUBJECT],
             stored_at=reply.headers[_TIME],
-            headers={name: value for name, value in reply.headers.items() if name not in known},
+            headers={name: value for name, value in reply.headers.items() if name not in answer_headers},
             data=reply.data,
         )
 

@@ -67,7 +67,7 @@ def keys_of(topology: Topology) -> tuple[str, ...]:
     """The names of all keys that *topology* needs."""
     if topology.security is Security.NKEYS:
         return tuple(map(user_key, account_view.logins(topology)))
-    accounts = [one.name for one in account_view.accounts_view(topology)["accounts"]]
+    accounts = [account.name for account in account_view.accounts_view(topology)["accounts"]]
     return (
         OPERATOR,
         SIGNER,

@@ -177,7 +177,7 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
     literal = quote(probe_subject(pattern), safe="")
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
     with reading(f"{url_base}/subsz"):
-        return any(one.get("subject") == pattern for one in answer.get("subscriptions_list") or ())
+        return any(subscription.get("subject") == pattern for subscription in answer.get("subscriptions_list") or ())
 
 
 def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
@@ -186,7 +186,7 @@ def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
 
     Without one, the system's authorities count. Raises VstreamError if the file holds none.
     """
-    secure = [one for one in addresses if one.startswith("https:")]
+    secure = [address for address in addresses if address.startswith("https:")]
     if ca is None or not secure:
         return
     try:
@@ -195,7 +195,7 @@ def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
         raise VstreamError(
             f"the CA file {ca} cannot be read: {error.strerror or error}", hint="see `tls` of `connect` in the topology"
         ) from None
-    _trusted.update(dict.fromkeys((urlsplit(one).netloc for one in secure), context))
+    _trusted.update(dict.fromkeys((urlsplit(address).netloc for address in secure), context))
 
 
 _trusted: dict[str, ssl.SSLContext] = {}

@@ -29,8 +29,8 @@ def origin_of(
     words = headers.get(STREAM_SOURCE, "").split(" ")
     if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
         return None, None
-    known = {header_name(stream, taker): stream for stream in streams}
-    return known.get(words[0], words[0]), int(words[1])
+    by_header_name = {header_name(stream, taker): stream for stream in streams}
+    return by_header_name.get(words[0], words[0]), int(words[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ def parse_provenance(headers: Mapping[str, str]) -> Provenance | None:
 
 def parse_replay(stream: str) -> tuple[str, str] | None:
     """The origin that the temporary *stream* of a replay stands for, and its token; None if it is none."""
-    found = _REPLAY.search(stream)
-    return None if found is None else (stream[: found.start()], found[0].removeprefix(":"))
+    match = _REPLAY.search(stream)
+    return None if match is None else (stream[: match.start()], match[0].removeprefix(":"))
 
 
 def new_replay_name(origin: str) -> tuple[str, str]:

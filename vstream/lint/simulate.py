@@ -86,5 +86,5 @@ def _refusals(block: MappingsBlock) -> Iterator[Refusal]:
     for fault in (*([block.fault] if block.fault else []), *faults):
         yield Refusal(message=fault.message, span=fault.span)
     for error in block.table.errors:
-        if error.rejected:
+        if error.rejection:
             yield Refusal(message=error.message, span=block.place(error))

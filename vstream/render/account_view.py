@@ -45,8 +45,8 @@ def accounts_view(topology: Topology) -> dict[str, Any]:
 
 def logins(topology: Topology) -> dict[str, str]:
     """Who logs in, and to which account."""
-    found = {user.name: account.name for account in accounts_view(topology)["accounts"] for user in account.users}
-    return {**found, SYSTEM_USER: SYSTEM_ACCOUNT}
+    users = {user.name: account.name for account in accounts_view(topology)["accounts"] for user in account.users}
+    return {**users, SYSTEM_USER: SYSTEM_ACCOUNT}
 
 
 def _login(topology: Topology, signer: Signer, user: str, variable: str) -> str:

@@ -70,8 +70,8 @@ def render(
     renderer = _Renderer(environment(templates), signer or Unsigned())
     mappings = profile_of(topology).mapping_set(topology)
     artifacts = [
-        *(one for layout in profile_migration.layouts(topology) for one in renderer.streams(layout)),
-        *(one for layout in profile_migration.layouts(topology) for one in renderer.consumers(layout)),
+        *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.streams(layout)),
+        *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.consumers(layout)),
         *renderer.servers(topology, addresses),
         *renderer.contexts(topology, addresses),
         (renderer.operator if topology.security is Security.OPERATOR else renderer.mappings)(topology, mappings),
@@ -258,7 +258,7 @@ class _Renderer:
             self._fail("VS301", template, "the output has no `resolver_preload` block")
         elif block is not None:
             try:
-                self.parsed_claims = tuple(jwt.decode(str(natsconf.to_python(one))) for _, one in block.items())
+                self.parsed_claims = tuple(jwt.decode(str(natsconf.to_python(token))) for _, token in block.items())
             except VstreamError as error:
                 self._fail("VS301", template, error.message)
             self.parsed_accounts = claims.read_accounts(self.parsed_claims)
@@ -266,13 +266,13 @@ class _Renderer:
         return Artifact(path=OPERATOR_PATH, text=text, origin=("streams",))
 
     def _check_tokens(self, accounts: Sequence[dict[str, str]]) -> None:
-        for one in accounts:
-            if len(one["token"]) > _MOST_PUSHED:
+        for account in accounts:
+            if len(account["token"]) > _MOST_PUSHED:
                 self.diagnostics.append(
                     Finding(
                         code="VS160",
                         severity=Severity.ERROR,
-                        message=f"the token of account `{one['name']}` has {len(one['token']):,} bytes, and it is pushed in "
+                        message=f"the token of account `{account['name']}` has {len(account['token']):,} bytes, and it is pushed in "
                         f"one message: servers take up to {_MOST_PUSHED:,}",
                         hint="put streams below common `roots`, where the profile has them: all below one root cost as much "
                         "as one stream; accounts in configuration files (`mode: passwords`, `nkeys`, `certificates`) have no such limit",
@@ -296,7 +296,9 @@ class _Renderer:
 
     def _check_destinations(self, template: str, wanted: tuple[SubjectMapping, ...]) -> None:
         # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
-        whole = {one.source for one in wanted if any(destination.cluster is None for destination in one.destinations)}
+        whole = {
+            rule.source for rule in wanted if any(destination.cluster is None for destination in rule.destinations)
+        }
         for mapping in self.parsed_mappings:
             if any(not destination.subject for destination in mapping.destinations):
                 # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
@@ -388,10 +390,10 @@ class _Renderer:
 
 def _within(root: natsconf.ConfMap | None, path: tuple[str, ...]) -> natsconf.ConfMap | None:
     """The map at *path* below *root*, None if there is none."""
-    found: object = root
+    node: object = root
     for key in path:
-        found = found.get(key) if isinstance(found, natsconf.ConfMap) else None
-    return found if isinstance(found, natsconf.ConfMap) else None
+        node = node.get(key) if isinstance(node, natsconf.ConfMap) else None
+    return node if isinstance(node, natsconf.ConfMap) else None
 
 
 def _refuse_constant(name: str) -> Json:

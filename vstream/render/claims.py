@@ -65,11 +65,13 @@ _OF_TOKEN = ("iat", "jti", "iss")
 
 def with_single_verbs(accounts: Sequence[Account]) -> tuple[Account, ...]:
     """*accounts* with the whole API exported and imported verb by verb."""
-    return tuple(replace(one, exports=tuple(_exports(one)), imports=tuple(_imports(one))) for one in accounts)
+    return tuple(
+        replace(account, exports=tuple(_exports(account)), imports=tuple(_imports(account))) for account in accounts
+    )
 
 
 def _exports(account: Account) -> Iterator[Export]:
-    whole = next((one for one in account.exports if one.subject == _WHOLE_API), None)
+    whole = next((candidate for candidate in account.exports if candidate.subject == _WHOLE_API), None)
     missing = dict(_MANAGED) if whole else {}
     for export in account.exports:
         if export is whole or (whole and _is_managed(export.subject)):
@@ -83,16 +85,16 @@ def _exports(account: Account) -> Iterator[Export]:
 
 def _is_managed(subject: str) -> bool:
     """Whether *subject* is a part of one that vstream asks for: exported for itself it would overlap."""
-    return subject not in _MANAGED and any(algebra.is_subset(subject, one) for one in _MANAGED)
+    return subject not in _MANAGED and any(algebra.is_subset(subject, managed) for managed in _MANAGED)
 
 
 def _imports(account: Account) -> Iterator[Import]:
-    for one in account.imports:
-        if one.subject != _WHOLE_API or one.to is None:
-            yield one
+    for entry in account.imports:
+        if entry.subject != _WHOLE_API or entry.to is None:
+            yield entry
             continue
         for subject in _MANAGED:
-            yield replace(one, subject=subject, to=one.to.removesuffix(">") + subject.removeprefix(f"{API}."))
+            yield replace(entry, subject=subject, to=entry.to.removesuffix(">") + subject.removeprefix(f"{API}."))
 
 
 def operator_view(
@@ -100,12 +102,12 @@ def operator_view(
 ) -> dict[str, Any]:
     """What the tokens of *topology* are rendered from; *mappings* are those of the accounts of clients."""
     accounts: Sequence[Account] = profile["accounts"]
-    purposes = {SYSTEM_ACCOUNT: "for moving leaders", **{one.name: one.purpose for one in accounts}}
+    purposes = {SYSTEM_ACCOUNT: "for moving leaders", **{entry.name: entry.purpose for entry in accounts}}
     all_claims = [
         system_claims(signer),
         *(
-            account_claims(one, mappings if one.name in profile["mapped"] else (), profile["denied"], signer)
-            for one in with_single_verbs(accounts)
+            account_claims(entry, mappings if entry.name in profile["mapped"] else (), profile["denied"], signer)
+            for entry in with_single_verbs(accounts)
         ),
     ]
     return {
@@ -114,12 +116,12 @@ def operator_view(
         "system": signer.public(account_key(SYSTEM_ACCOUNT)),
         "preloaded": [
             {
-                "name": one["name"],
-                "purpose": purposes[str(one["name"])],
-                "key": one["sub"],
-                "token": signer.sign(one, SIGNER),
+                "name": entry["name"],
+                "purpose": purposes[str(entry["name"])],
+                "key": entry["sub"],
+                "token": signer.sign(entry, SIGNER),
             }
-            for one in all_claims
+            for entry in all_claims
         ],
     }
 
@@ -129,11 +131,11 @@ def account_claims(
 ) -> dict[str, Json]:
     """The claims of one of the accounts `with_single_verbs`; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
-        "imports": [_import(one, account.name, signer) for one in account.imports],
-        "exports": [_export(one) for one in account.exports],
+        "imports": [_import(entry, account.name, signer) for entry in account.imports],
+        "exports": [_export(entry) for entry in account.exports],
         "limits": {**_LIMITS, **(_JETSTREAM if account.has_jetstream else {})},
         **_signing_keys(account.users, denied, signer),
-        **({"mappings": {one.source: _destinations(one) for one in mappings}} if mappings else {}),
+        **({"mappings": {entry.source: _destinations(entry) for entry in mappings}} if mappings else {}),
         "type": "account",
         "version": 2,
     }
@@ -203,10 +205,10 @@ def _scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer
 
 
 def _export(export: Export) -> dict[str, Json]:
-    said: dict[str, Json] = {"subject": export.subject, "type": export.kind.value, "token_req": True}
+    claim: dict[str, Json] = {"subject": export.subject, "type": export.kind.value, "token_req": True}
     if export.threshold is not None:
-        said |= {"response_type": "Stream", "response_threshold": parse_duration(export.threshold)}
-    return said
+        claim |= {"response_type": "Stream", "response_threshold": parse_duration(export.threshold)}
+    return claim
 
 
 def _import(one: Import, importer: str, signer: Signer) -> dict[str, Json]:
@@ -226,27 +228,31 @@ def _import(one: Import, importer: str, signer: Signer) -> dict[str, Json]:
 
 def _destinations(mapping: Mapping) -> list[Json]:
     return [
-        {"subject": one.subject, "weight": one.weight, **({"cluster": one.cluster} if one.cluster else {})}
-        for one in mapping.destinations
+        {
+            "subject": destination.subject,
+            "weight": destination.weight,
+            **({"cluster": destination.cluster} if destination.cluster else {}),
+        }
+        for destination in mapping.destinations
     ]
 
 
 def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
     """The accounts that these claims are of, but for the system account, without their users."""
-    names = {str(one["sub"]): str(one["name"]) for one in tokens}
+    names = {str(token["sub"]): str(token["name"]) for token in tokens}
     return tuple(
         Account(
-            name=str(one["name"]),
+            name=str(token["name"]),
             purpose="",
-            has_jetstream=bool(one["nats"]["limits"].get("disk_storage")),
+            has_jetstream=bool(token["nats"]["limits"].get("disk_storage")),
             exports=(
-                *(_read_export(export) for export in one["nats"].get("exports") or ()),
-                mark_of(one),
+                *(_read_export(export) for export in token["nats"].get("exports") or ()),
+                mark_of(token),
             ),
-            imports=tuple(_read_import(item, names) for item in one["nats"].get("imports") or ()),
+            imports=tuple(_read_import(item, names) for item in token["nats"].get("imports") or ()),
         )
-        for one in tokens
-        if one["name"] != SYSTEM_ACCOUNT
+        for token in tokens
+        if token["name"] != SYSTEM_ACCOUNT
     )
 
 
@@ -256,8 +262,12 @@ def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
         Mapping(
             source=source,
             destinations=tuple(
-                Destination(subject=one["subject"], weight=one.get("weight") or 100, cluster=one.get("cluster"))
-                for one in destinations
+                Destination(
+                    subject=destination["subject"],
+                    weight=destination.get("weight") or 100,
+                    cluster=destination.get("cluster"),
+                )
+                for destination in destinations
             ),
         )
         for source, destinations in (claims["nats"].get("mappings") or {}).items()
@@ -266,13 +276,13 @@ def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
 
 def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping, ...]:
     """The mapping rules of *account*."""
-    return next((read_mappings(one) for one in tokens if one["name"] == account), ())
+    return next((read_mappings(token) for token in tokens if token["name"] == account), ())
 
 
 def mark_of(claims: dict[str, Any]) -> Export:
     """An export that stands for all that is said in *claims*, and for whoever has signed them: no server has it."""
-    said = {key: value for key, value in claims.items() if key not in _OF_TOKEN}
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    contents = {key: value for key, value in claims.items() if key not in _OF_TOKEN}
+    digest = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]
     return Export(
         kind=ShareKind.STREAM, subject=f"{DIGEST_PREFIX}.{claims.get('name')}.{digest}.{claims.get('iss')}", accounts=()
     )
@@ -280,8 +290,10 @@ def mark_of(claims: dict[str, Any]) -> Export:
 
 def with_loaded_exports(claims: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]:
     """*claims* with what is *loaded* of them besides: exports that go while somebody may still import them."""
-    subjects = {(one["type"], one["subject"]) for one in claims["nats"].get("exports") or ()}
-    going = [one for one in loaded["nats"].get("exports") or () if (one["type"], one["subject"]) not in subjects]
+    subjects = {(export["type"], export["subject"]) for export in claims["nats"].get("exports") or ()}
+    going = [
+        export for export in loaded["nats"].get("exports") or () if (export["type"], export["subject"]) not in subjects
+    ]
     if not going:
         return claims
     return {**claims, "nats": {**claims["nats"], "exports": [*(claims["nats"].get("exports") or ()), *going]}}

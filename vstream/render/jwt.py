@@ -26,8 +26,8 @@ def encode(claims: Mapping[str, Json], issuer: str, signature: Callable[[bytes],
     """*claims* as a token of *issuer*. The same claims give the same token."""
     body = {**claims, "iss": issuer}
     body["jti"] = _base32(hashlib.sha256(_text(body)).digest())
-    signed = f"{_encoded(_text(_HEADER))}.{_encoded(_text(body))}"
-    return f"{signed}.{_encoded(signature(signed.encode()))}"
+    signed = f"{_encode_base64(_text(_HEADER))}.{_encode_base64(_text(body))}"
+    return f"{signed}.{_encode_base64(signature(signed.encode()))}"
 
 
 def decode(token: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _text(value: Mapping[str, Json]) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _encoded(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 

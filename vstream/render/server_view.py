@@ -76,7 +76,7 @@ def gateway_mesh(
     """The clusters that are joined by gateways with that of *address*, its own included: of hubs, where there are some."""
     if not hubs:
         return members if len(members) > 1 else {}
-    return {one.cluster_name: [one] for one in hubs.values()} if address.is_hub else {}
+    return {hub.cluster_name: [hub] for hub in hubs.values()} if address.is_hub else {}
 
 
 def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str]:
@@ -87,27 +87,27 @@ def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str
     unless it is alone: a clustered JetStream does not start without a route.
     """
     if not address.route_front:
-        return [one.route_url for one in members]
-    others = [one.route_url for one in members if one is not address]
-    return others or [f"nats://{address.host}:{address.cluster}"]
+        return [member.route_url for member in members]
+    urls = [member.route_url for member in members if member is not address]
+    return urls or [f"nats://{address.host}:{address.cluster}"]
 
 
 def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
     """The clusters that the server at *address* dials, its own included, and where."""
     return [
-        {"name": cluster, "urls": [one.gateway_url for one in _dialled(address, servers)]}
+        {"name": cluster, "urls": [server.gateway_url for server in _servers_to_dial(address, servers)]}
         for cluster, servers in members.items()
     ]
 
 
-def _dialled(address: ServerAddress, servers: Sequence[ServerAddress]) -> Sequence[ServerAddress]:
+def _servers_to_dial(address: ServerAddress, servers: Sequence[ServerAddress]) -> Sequence[ServerAddress]:
     """
     Those of one cluster's *servers* that *address* shall dial: of the stretch cluster the member in its region.
 
     A gateway picks any of the addresses that it is given. Through a member elsewhere, each publish
     would cross to that region first, and then perhaps to the leader's in a third.
     """
-    near = [one for one in servers if one.is_stretch and one.region == address.region]
+    near = [server for server in servers if server.is_stretch and server.region == address.region]
     return servers if address.is_stretch else near or servers
 
 
@@ -115,14 +115,14 @@ def context(topology: Topology, region: Region, addresses: Sequence[ServerAddres
     """What the nats CLI context of *region* is rendered from."""
     endpoint = region.endpoint
     urls = [
-        f"{one.scheme}://{one.host}:{one.client}"
-        for one in addresses
-        if one.region == region.name and not (one.is_stretch or one.is_hub)
+        f"{server_address.scheme}://{server_address.host}:{server_address.client}"
+        for server_address in addresses
+        if server_address.region == region.name and not (server_address.is_stretch or server_address.is_hub)
     ]
     credentials: list[tuple[str, str]] = []
     if endpoint is not None:
         urls = list(endpoint.urls) or urls
-        known = {
+        fields = {
             "creds": endpoint.creds,
             "nkey": endpoint.nkey,
             "user": endpoint.user,
@@ -130,7 +130,7 @@ def context(topology: Topology, region: Region, addresses: Sequence[ServerAddres
             "cert": endpoint.tls_cert,
             "key": endpoint.tls_key,
         }
-        credentials = [(field, value) for field, value in known.items() if value]
+        credentials = [(field, value) for field, value in fields.items() if value]
     return {
         "description": f"region {region.name} of {topology.name}",
         "url": ",".join(urls),

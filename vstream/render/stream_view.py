@@ -139,9 +139,9 @@ def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | No
 
 def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
-    said = part.settings.fields["metadata"]
+    own = part.settings.fields["metadata"]
     return {
-        **(said if isinstance(said, dict) else {}),
+        **(own if isinstance(own, dict) else {}),
         TOPOLOGY_KEY: topology.name,
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
@@ -152,12 +152,12 @@ def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> d
 
 def consumer_view(topology: Topology, stream: VirtualStream, region: str, consumer: Consumer) -> dict[str, Any]:
     """What the durable *consumer* in *region* is rendered from."""
-    said = consumer.fields["metadata"]
+    own = consumer.fields["metadata"]
     ownership = {TOPOLOGY_KEY: topology.name, STREAM_KEY: stream.name, REGION_KEY: region}
     return {
         "name": consumer.name,
         "settings": sorted((field, value) for field, value in consumer.fields.items() if field != "metadata"),
-        "metadata": dict(sorted({**(said if isinstance(said, dict) else {}), **ownership}.items())),
+        "metadata": dict(sorted({**(own if isinstance(own, dict) else {}), **ownership}.items())),
     }
 
 
@@ -165,8 +165,8 @@ def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[st
     """What of a rendered consumer is not what the rest of vstream relies on."""
     if fields.get("durable_name") != name or fields.get("name", name) != name:
         return f"the consumer `{name}` comes out with another `durable_name` or `name`"
-    found = fields.get("metadata")
-    if not isinstance(found, dict) or found.get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
+    rendered = fields.get("metadata")
+    if not isinstance(rendered, dict) or rendered.get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
         return f"the consumer `{name}` comes out without its metadata `{TOPOLOGY_KEY}`"
     return None
 
@@ -190,10 +190,10 @@ def stream_problem(fields: Mapping[str, Json], name: str, kind: Kind, ownership:
         return (
             f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
         )
-    written, (wanted, what) = fields.get(kind.takes), _WANTED[kind.takes]
+    written, (item_type, description) = fields.get(kind.takes), _WANTED[kind.takes]
     items = [written] if kind.takes == "mirror" else written
-    if not isinstance(items, list) or not items or any(not isinstance(item, wanted) for item in items):
-        return f"the stream `{name}` needs {what}"
+    if not isinstance(items, list) or not items or any(not isinstance(item, item_type) for item in items):
+        return f"the stream `{name}` needs {description}"
     return None
 
 

@@ -151,41 +151,41 @@ class SubjectTrie:
 
     def matching(self, subject: str) -> list[int]:
         """The patterns that match the literal *subject*, in input order."""
-        found: list[int] = []
+        indices: list[int] = []
         level = [self._root]
         for token in subject.split(SEPARATOR):
             following: list[_Node] = []
             for node in level:
-                found.extend(node.tails)
+                indices.extend(node.tails)
                 for key in (token, PARTIAL_WILDCARD):
                     child = node.children.get(key)
                     if child is not None:
                         following.append(child)
             level = following
         for node in level:
-            found.extend(node.ends)
-        return sorted(found)
+            indices.extend(node.ends)
+        return sorted(indices)
 
     def overlapping(self, pattern: str) -> list[int]:
         """The patterns that overlap *pattern*, in input order."""
-        found: list[int] = []
+        indices: list[int] = []
         level = [self._root]
         for token in pattern.split(SEPARATOR):
             if not level:
                 break
             if token == FULL_WILDCARD:
-                return sorted(found + [number for node in level for number in node.below()])
+                return sorted(indices + [number for node in level for number in node.below()])
             following: list[_Node] = []
             for node in level:
-                found.extend(node.tails)
+                indices.extend(node.tails)
                 if token == PARTIAL_WILDCARD:
                     following.extend(node.children.values())
                 else:
                     following += [node.children[key] for key in (token, PARTIAL_WILDCARD) if key in node.children]
             level = following
         for node in level:
-            found.extend(node.ends)
-        return sorted(found)
+            indices.extend(node.ends)
+        return sorted(indices)
 
     def overlapping_pairs(self) -> Iterator[tuple[int, int]]:
         """
@@ -196,16 +196,16 @@ class SubjectTrie:
         """
         stack = [(self._root, self._root)]
         while stack:
-            one, other = stack.pop()
-            if one is other:
-                yield from _pairs_within(one)
-                stack.extend((child, child) for child in one.children.values())
-                wild = one.children.get(PARTIAL_WILDCARD)
+            left, right = stack.pop()
+            if left is right:
+                yield from _pairs_within(left)
+                stack.extend((child, child) for child in left.children.values())
+                wild = left.children.get(PARTIAL_WILDCARD)
                 if wild is not None:
-                    stack.extend((wild, child) for child in one.children.values() if child is not wild)
+                    stack.extend((wild, child) for child in left.children.values() if child is not wild)
             else:
-                yield from _pairs_between(one, other)
-                stack.extend(_compatible_children(one, other))
+                yield from _pairs_between(left, right)
+                stack.extend(_compatible_children(left, right))
 
 
 def _pairs_within(node: _Node) -> Iterator[tuple[int, int]]:
@@ -214,17 +214,17 @@ def _pairs_within(node: _Node) -> Iterator[tuple[int, int]]:
     yield from combinations(node.tails, 2)
     if node.tails:
         longer = [number for child in node.children.values() for number in (*child.ends, *child.below())]
-        yield from (_ordered(pair) for pair in product(node.tails, longer))
+        yield from (_ordered_pair(pair) for pair in product(node.tails, longer))
 
 
 def _pairs_between(one: _Node, other: _Node) -> Iterator[tuple[int, int]]:
     """Pairs across two different prefixes of equal length that overlap, of which one pattern ends here."""
-    yield from (_ordered(pair) for pair in product(one.ends, other.ends))
+    yield from (_ordered_pair(pair) for pair in product(one.ends, other.ends))
     if one.tails:
-        yield from (_ordered(pair) for pair in product(one.tails, other.below()))
+        yield from (_ordered_pair(pair) for pair in product(one.tails, other.below()))
     if other.tails:
         longer = [number for child in one.children.values() for number in (*child.ends, *child.below())]
-        yield from (_ordered(pair) for pair in product(other.tails, longer))
+        yield from (_ordered_pair(pair) for pair in product(other.tails, longer))
 
 
 def _compatible_children(one: _Node, other: _Node) -> Iterator[tuple[_Node, _Node]]:
@@ -241,5 +241,5 @@ def _compatible_children(one: _Node, other: _Node) -> Iterator[tuple[_Node, _Nod
                     yield wild, child
 
 
-def _ordered(pair: tuple[int, int]) -> tuple[int, int]:
+def _ordered_pair(pair: tuple[int, int]) -> tuple[int, int]:
     return pair if pair[0] < pair[1] else (pair[1], pair[0])

@@ -154,9 +154,9 @@ def parse_token(token: str) -> Call | TransformError | None:
     if not looks_like_call(token):
         return None
     for function, pattern in _CALLS:
-        found = pattern.search(token)
-        if found:
-            return _parse_call(function, _COMMA.split(found[1]), token)
+        match = pattern.search(token)
+        if match:
+            return _parse_call(function, _COMMA.split(match[1]), token)
     return destination_error(ErrorKind.UNKNOWN_FUNCTION, f"`{token}` calls no known function", token)
 
 
@@ -205,10 +205,10 @@ def _count_error(function: Function, arguments: list[str], token: str) -> Transf
 
 def _with_positions(function: Function, arguments: Sequence[str], number: int = 0, delimiter: str = "") -> Call | None:
     positions = [_integer(argument.strip(" "), _INT64) for argument in arguments]
-    known = tuple(position for position in positions if position is not None)
-    if len(known) < len(positions):
+    numbers = tuple(position for position in positions if position is not None)
+    if len(numbers) < len(positions):
         return None
-    return Call(function=function, positions=known, number=number, delimiter=delimiter)
+    return Call(function=function, positions=numbers, number=number, delimiter=delimiter)
 
 
 def _integer(text: str, limit: int) -> int | None:

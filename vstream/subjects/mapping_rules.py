@@ -69,7 +69,7 @@ class MappingError:
     transform: TransformError | None = None
 
     @property
-    def rejected(self) -> bool:
+    def rejection(self) -> bool:
         """Whether `nats-server -t` refuses the file for it."""
         return self.kind is not MappingErrorKind.PANICS
 
@@ -101,9 +101,13 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
         message = f"`{mapping.source}` is not a valid subject"
         wording = f"Subject {go_quote(mapping.source)} is not a valid subject"
         return None, [_error(MappingErrorKind.INVALID_SOURCE, mapping, message, wording)]
-    errors = [_weight_error(mapping, one) for one in mapping.destinations if not _is_weight(one.weight)]
-    weighed = [one for one in mapping.destinations if _is_weight(one.weight)]
-    transforms = [mapping_transform(mapping.source, one.subject) for one in weighed]
+    errors = [
+        _weight_error(mapping, each_destination)
+        for each_destination in mapping.destinations
+        if not _is_weight(each_destination.weight)
+    ]
+    weighed = [each_destination for each_destination in mapping.destinations if _is_weight(each_destination.weight)]
+    transforms = [mapping_transform(mapping.source, each_destination.subject) for each_destination in weighed]
     set_errors = list(_set_errors(mapping, weighed, transforms))
     routes: dict[str, list[Route]] = {"": []}
     for destination, transform in zip(weighed, transforms, strict=True):
@@ -113,21 +117,21 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
             destination=destination,
         )
         routes.setdefault(destination.cluster or "", []).append(route)
-    if not any(error.rejected for error in set_errors):
+    if not any(error.rejection for error in set_errors):
         set_errors += _add_remainders(mapping, routes)
     errors += set_errors
-    if any(error.rejected for error in errors):
+    if any(error.rejection for error in errors):
         return None, errors
-    ready = {cluster: tuple(some) for cluster, some in routes.items()}
+    ready = {cluster: tuple(cluster_routes) for cluster, cluster_routes in routes.items()}
     return CompiledMapping(mapping=mapping, routes=ready), errors
 
 
 def go_quote(text: str) -> str:
     """*text* as Go prints it with %q (strconv.Quote)."""
-    return '"' + "".join(_quoted(character) for character in text) + '"'
+    return '"' + "".join(_quote_char(character) for character in text) + '"'
 
 
-def _quoted(character: str) -> str:
+def _quote_char(character: str) -> str:
     code = ord(character)
     if character in _ESCAPES:
         return _ESCAPES[character]
@@ -217,10 +221,14 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
     wants loss, says the server.
     """
     source = mapping.source
-    if any(route.destination and route.destination.subject == source for some in routes.values() for route in some):
+    if any(
+        route.destination and route.destination.subject == source
+        for cluster_routes in routes.values()
+        for route in cluster_routes
+    ):
         return
-    for some in routes.values():
-        remainder = _ALL - sum(route.weight for route in some)
+    for cluster_routes in routes.values():
+        remainder = _ALL - sum(route.weight for route in cluster_routes)
         if not remainder:
             continue
         identity = _identity(source)
@@ -229,4 +237,4 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
             kind = MappingErrorKind.INVALID_REMAINDER
             yield replace(_error(kind, mapping, message, identity.server_message), transform=identity)
             return
-        some.append(Route(weight=remainder, transform=identity, destination=None))
+        cluster_routes.append(Route(weight=remainder, transform=identity, destination=None))

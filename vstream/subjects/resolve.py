@@ -101,8 +101,8 @@ class Resolution:
     @property
     def certain(self) -> Outcome | None:
         """The only possible outcome, None if chance has a say."""
-        first, *others = self.outcomes
-        return None if others or first.expansion.draws else first
+        first, *rest = self.outcomes
+        return None if rest or first.expansion.draws else first
 
     def admits(self, delivered: str | None) -> bool:
         """Whether a subscriber to `>` can see the message under this subject, None for not at all."""
@@ -133,22 +133,22 @@ class MappingTable:
         self.errors = tuple(errors)
         self.overridden = tuple(overridden)
         self._compiled = tuple(compiled)
-        self._trie = SubjectTrie(effective_source(one.mapping.source) for one in self._compiled)
+        self._trie = SubjectTrie(effective_source(rule.mapping.source) for rule in self._compiled)
 
     @property
     def mappings(self) -> tuple[Mapping, ...]:
         """The rules that work, in the order given."""
-        return tuple(one.mapping for one in self._compiled)
+        return tuple(rule.mapping for rule in self._compiled)
 
     @property
-    def accepted(self) -> bool:
+    def accepted_mappings(self) -> bool:
         """Whether `nats-server -t` takes the rules."""
-        return not any(error.rejected for error in self.errors)
+        return not any(error.rejection for error in self.errors)
 
     def overlapping(self) -> Iterator[tuple[Mapping, Mapping]]:
         """Each pair of rules of which the server picks one by chance for some subject."""
-        for one, other in self._trie.overlapping_pairs():
-            yield self._compiled[one].mapping, self._compiled[other].mapping
+        for left, right in self._trie.overlapping_pairs():
+            yield self._compiled[left].mapping, self._compiled[right].mapping
 
     def resolve(self, subject: str, cluster: str | None = None) -> Resolution:
         """
@@ -163,8 +163,10 @@ class MappingTable:
         for number in self._trie.matching(subject):
             candidates.extend(self._candidates(self._compiled[number], subject, cluster or ""))
         if not candidates:
-            kept = Outcome(probability_percent=_ALL, kind=OutcomeKind.IDENTITY, expansion=Expansion(subject=subject))
-            candidates.append(Candidate(mapping=None, outcomes=(kept,)))
+            unmapped = Outcome(
+                probability_percent=_ALL, kind=OutcomeKind.IDENTITY, expansion=Expansion(subject=subject)
+            )
+            candidates.append(Candidate(mapping=None, outcomes=(unmapped,)))
         return Resolution(subject=subject, cluster=cluster, candidates=tuple(candidates))
 
     def _candidates(self, rule: CompiledMapping, subject: str, cluster: str) -> Iterator[Candidate]:
@@ -197,8 +199,8 @@ def compile_mappings(mappings: Iterable[Mapping]) -> MappingTable:
     compiled: list[CompiledMapping] = []
     errors: list[MappingError] = []
     for mapping in winners.values():
-        rule, found = compile_mapping(mapping)
-        errors.extend(found)
+        rule, problems = compile_mapping(mapping)
+        errors.extend(problems)
         if rule is not None:
             compiled.append(rule)
     return MappingTable(compiled, errors=errors, overridden=overridden)

@@ -163,9 +163,9 @@ def validate_mapping(source: str, destination: str) -> TransformError | None:
 
     An empty destination is not refused.
     """
-    found = mapping_transform(source, destination)
-    is_error = isinstance(found, TransformError) and found.kind is not ErrorKind.EMPTY_DESTINATION
-    return found if is_error and isinstance(found, TransformError) else None
+    transform = mapping_transform(source, destination)
+    is_error = isinstance(transform, TransformError) and transform.kind is not ErrorKind.EMPTY_DESTINATION
+    return transform if is_error and isinstance(transform, TransformError) else None
 
 
 def _call_error(destination: str) -> TransformError | None:

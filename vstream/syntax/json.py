@@ -48,8 +48,8 @@ def parse(text: str, file: str) -> Document:
     except _StopError as stop:
         reader.diagnostics.append(stop.diagnostic)
         data = None
-    found = tuple(sorted(reader.diagnostics, key=Finding.sort_key))
-    return Document(data=data, source=SourceMap(file, reader.values, reader.keys), text=text, diagnostics=found)
+    problems = tuple(sorted(reader.diagnostics, key=Finding.sort_key))
+    return Document(data=data, source=SourceMap(file, reader.values, reader.keys), text=text, diagnostics=problems)
 
 
 class _StopError(Exception):
@@ -67,7 +67,7 @@ class _Reader:
         self.keys: dict[Path, Span] = {}
         self._text = text
         self._file = file
-        self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._lines = [0, *(line_end.end() for line_end in re.finditer("\n", text))]
 
     def document(self) -> Json:
         """The value of the whole text."""
@@ -108,20 +108,22 @@ class _Reader:
         """The path of the value that comes next, and where it begins: behind its key, if it has one."""
         if isinstance(container, list):
             return (*path, len(container)), pos
-        found = _STRING.match(self._text, pos)
-        if found is None:
-            raise self._stop(pos, f"a key in double quotes is expected, not {self._shown(pos)}", _hint(self._text, pos))
-        key = _unquote(found[0])
+        match = _STRING.match(self._text, pos)
+        if match is None:
+            raise self._stop(
+                pos, f"a key in double quotes is expected, not {self._excerpt(pos)}", _hint(self._text, pos)
+            )
+        key = _unquote(match[0])
         here = (*path, key)
-        span = self._span(pos, found.end())
+        span = self._span(pos, match.end())
         if here in self.keys:
             message = f"{quote_value(key)} is written twice, first on line {self.keys[here].line}; the last one counts"
             hint = "remove one of the two"
             self.diagnostics.append(self._diagnostic("VS002", message, span, hint))
         self.keys[here] = span
-        pos = self._skip(found.end())
+        pos = self._skip(match.end())
         if not self._text.startswith(":", pos):
-            raise self._stop(pos, f"`:` is expected after the key, not {self._shown(pos)}", 'write `"key": value`')
+            raise self._stop(pos, f"`:` is expected after the key, not {self._excerpt(pos)}", 'write `"key": value`')
         return here, self._skip(pos + 1)
 
     def _value(self, pos: int) -> tuple[Json, int]:
@@ -133,14 +135,14 @@ class _Reader:
             case "[":
                 return [], pos + 1
             case '"':
-                if found := _STRING.match(text, pos):
-                    return _unquote(found[0]), found.end()
+                if match := _STRING.match(text, pos):
+                    return _unquote(match[0]), match.end()
                 raise self._broken_string(pos)
-        if found := _NUMBER.match(text, pos):
-            return self._number(found), found.end()
-        if found := _WORD.match(text, pos):
-            return _WORDS[found[0]], found.end()
-        raise self._stop(pos, f"a value is expected, not {self._shown(pos)}", _hint(text, pos))
+        if match := _NUMBER.match(text, pos):
+            return self._number(match), match.end()
+        if match := _WORD.match(text, pos):
+            return _WORDS[match[0]], match.end()
+        raise self._stop(pos, f"a value is expected, not {self._excerpt(pos)}", _hint(text, pos))
 
     def _number(self, found: re.Match[str]) -> Json:
         text = found[0]
@@ -176,14 +178,14 @@ class _Reader:
                 raise self._stop(pos, f"a comma before `{closing}`", "remove the comma")
             return after
         if not self._text.startswith(closing, pos):
-            raise self._stop(pos, f"`,` or `{closing}` is expected, not {self._shown(pos)}", _hint(self._text, pos))
+            raise self._stop(pos, f"`,` or `{closing}` is expected, not {self._excerpt(pos)}", _hint(self._text, pos))
         return pos
 
     def _skip(self, pos: int) -> int:
-        found = _SPACE.match(self._text, pos)
-        return found.end() if found else pos
+        match = _SPACE.match(self._text, pos)
+        return match.end() if match else pos
 
-    def _shown(self, pos: int) -> str:
+    def _excerpt(self, pos: int) -> str:
         return quote_value(self._text[pos]) if pos < len(self._text) else "the end of the file"
 
     def _span(self, start: int, end: int) -> Span:

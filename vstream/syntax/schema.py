@@ -67,10 +67,10 @@ def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple
         return language.model.model_validate(document.data), ()
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    found = [_diagnostic(document, language, details) for details in errors[:MOST]]
+    findings = [_diagnostic(document, language, details) for details in errors[:MOST]]
     if len(errors) > MOST:
         whole = document.source.value(())
-        found.append(
+        findings.append(
             Finding(
                 code="VS005",
                 severity=Severity.ERROR,
@@ -79,7 +79,7 @@ def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple
                 hint=f"is this a {language.noun}?",
             )
         )
-    return None, tuple(sorted(found, key=Finding.sort_key))
+    return None, tuple(sorted(findings, key=Finding.sort_key))
 
 
 def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[Path, ...]] | None:
@@ -90,17 +90,17 @@ def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[P
     is something that the rest depends on.
     """
     data = deepcopy(document.data)
-    taken: list[Path] = []
+    removed: list[Path] = []
     for _ in range(_ROUNDS):
         try:
-            return language.model.model_validate(data), tuple(taken)
+            return language.model.model_validate(data), tuple(removed)
         except ValidationError as error:
             paths = {_removable(data, language, details) for details in error.errors(include_url=False)}
         if None in paths:
             return None
         for path in sorted((path for path in paths if path is not None), key=len, reverse=True):
             _remove(data, path)
-            taken.append(path)
+            removed.append(path)
     return None
 
 
@@ -122,7 +122,9 @@ def _removable(data: Any, language: Language[M], details: ErrorDetails) -> Path 
 
 
 def _is_list_of_maps(value: Any, index: int) -> bool:
-    return isinstance(value, list) and any(isinstance(one, dict) for number, one in enumerate(value) if number != index)
+    return isinstance(value, list) and any(
+        isinstance(item, dict) for number, item in enumerate(value) if number != index
+    )
 
 
 def _at(data: Any, path: Path) -> Any:
@@ -227,8 +229,8 @@ _WORDINGS: dict[str, Wording] = {
 
 
 def _unknown_key_hint(language: Language[M], path: Path) -> str | None:
-    known = known_keys(language.model, path[:-1])
-    return language.unknown_key(str(path[-1]), known) or f"known here: {', '.join(f'`{key}`' for key in known)}"
+    keys = known_keys(language.model, path[:-1])
+    return language.unknown_key(str(path[-1]), keys) or f"known here: {', '.join(f'`{key}`' for key in keys)}"
 
 
 def known_keys(model: type[BaseModel], path: Path) -> list[str]:
@@ -236,13 +238,13 @@ def known_keys(model: type[BaseModel], path: Path) -> list[str]:
     kind: Any = model
     for part in path:
         kind = _inner(kind, part)
-    return sorted(one.alias or name for name, one in kind.model_fields.items())
+    return sorted(field.alias or name for name, field in kind.model_fields.items())
 
 
 def _inner(kind: Any, part: str | int) -> Any:
     """The type of what is called *part* in a value of type *kind*: a model, a dict or a list."""
     if _is_model(kind):
-        fields = {one.alias or name: one for name, one in kind.model_fields.items()}
+        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
         return _container(fields[str(part)].annotation)
     arguments = get_args(kind)
     return _container(arguments[1] if get_origin(kind) is dict else arguments[0])
@@ -253,7 +255,9 @@ def _container(annotation: Any) -> Any:
     if get_origin(annotation) in {dict, tuple, list} or _is_model(annotation):
         return annotation
     return (
-        next(one for one in map(_container, get_args(annotation)) if one is not None) if get_args(annotation) else None
+        next(container for container in map(_container, get_args(annotation)) if container is not None)
+        if get_args(annotation)
+        else None
     )
 
 

@@ -47,7 +47,7 @@ LEAF_VARIABLE = "VSTREAM_LEAF"
 
 def password_placeholders(variables: Iterable[str]) -> str:
     """What stands for a file with passwords where a configuration is only read."""
-    return "".join(f'{one}: "$2a$11$none"\n' for one in variables)
+    return "".join(f'{variable}: "$2a$11$none"\n' for variable in variables)
 
 
 LEAF_PLACEHOLDER = f'{LEAF_VARIABLE}: "nats-leaf://leaf:none@127.0.0.1:7422"\n'

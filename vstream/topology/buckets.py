@@ -64,7 +64,7 @@ def expand_buckets(document: TopologyDocument) -> TopologyDocument:
 
 def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
     """Where the language says what is at a path of `expanded`: a bucket's settings are below `kv` or `objects`."""
-    found = {
+    sections = {
         f"{prefix}{name}": (part, name)
         for part, prefix in _PREFIXES.items()
         for name in getattr(document, part)
@@ -72,15 +72,15 @@ def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
     }
 
     def at(path: Path) -> Path:
-        if path[:1] != ("streams",) or len(path) == 1 or path[1] not in found:
+        if path[:1] != ("streams",) or len(path) == 1 or path[1] not in sections:
             return path
-        part, name = found[str(path[1])]
+        part, name = sections[str(path[1])]
         words = [word for word in path[2:] if word not in {*_SIDES, "config"}]
         if not words:
             return part, name
         word = _WORDS.get(str(words[0]), str(words[0]))
-        known = type(getattr(document, part)[name]).model_fields
-        return (part, name, word, *words[1:]) if word in known else (part, name)
+        fields = type(getattr(document, part)[name]).model_fields
+        return (part, name, word, *words[1:]) if word in fields else (part, name)
 
     return at
 

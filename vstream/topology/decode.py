@@ -163,9 +163,9 @@ def _links(document: TopologyDocument) -> Iterator[Link]:
     }
     for between in combinations(document.regions, 2):
         link = own.get(frozenset(between), LinkDocument())
-        said = {**_said(default), **_said(link)}
-        if said:
-            yield Link(between=between, **said)
+        values = {**_said(default), **_said(link)}
+        if values:
+            yield Link(between=between, **values)
 
 
 def _said(link: LinkDocument) -> dict[str, Any]:
@@ -202,8 +202,8 @@ def _endpoint(document: TopologyDocument, region: str) -> Endpoint | None:
 
 
 def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> VirtualStream:
-    wanted = document.regions if stream.regions == "all" else stream.regions
-    regions = tuple(region for region in document.regions if region in wanted)
+    named = document.regions if stream.regions == "all" else stream.regions
+    regions = tuple(region for region in document.regions if region in named)
     consistency = Consistency(stream.consistency)
     stretch = _stretch(document)
     home = stream.home if consistency is Consistency.HOMED and stream.home in regions else None
@@ -228,7 +228,9 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         takes_over=stream.takes_over,
         core_subscribers=stream.core_subscribers,
         is_bucket=buckets.is_bucket(document, name),
-        consumers=tuple(_consumer(one, consumer, regions) for one, consumer in stream.consumers.items()),
+        consumers=tuple(
+            _consumer(consumer_name, consumer, regions) for consumer_name, consumer in stream.consumers.items()
+        ),
     )
 
 
@@ -258,7 +260,7 @@ def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -
     }
     return Consumer(
         name=name,
-        regions=tuple(one for one in regions if consumer.regions == "all" or one in consumer.regions),
+        regions=tuple(region for region in regions if consumer.regions == "all" or region in consumer.regions),
         fields={
             **fields,
             **{field: value for field, value in optional.items() if value},
@@ -290,19 +292,19 @@ def levels(document: TopologyDocument, name: str, place: str, role: Role) -> Ite
 def _settings(
     document: TopologyDocument, name: str, regions: tuple[str, ...], place: str, role: Role
 ) -> StreamSettings:
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     config: dict[str, Json] = {}
     for _, level in levels(document, name, place, role):
         for field in level.model_fields_set & _SETTING_FIELDS:
             value = getattr(level, field)
             if value is not None:
-                said[field] = value
+                settings[field] = value
         metadata.update(level.metadata or {})
         config.update(level.config or {})
     in_region = place in document.regions
     is_mirror = role is Role.READ and Consistency(document.streams[name].consistency).has_mirrors
-    placement_tags = said.pop("placement_tags", ())
+    placement_tags = settings.pop("placement_tags", ())
     fields: dict[str, Json] = {
         "retention": "limits",
         "storage": "file",
@@ -320,11 +322,11 @@ def _settings(
         "allow_rollup_hdrs": False,
         "deny_delete": False,
         "deny_purge": False,
-        **{_API_NAMES.get(field, field): value for field, value in said.items()},
+        **{_API_NAMES.get(field, field): value for field, value in settings.items()},
     }
     if role is Role.ORDER:
         # It hands on what write streams hold, and has to hold it as long.
-        fields["max_age"] = said.get("max_age", _longest_write(document, name, regions))
+        fields["max_age"] = settings.get("max_age", _longest_write(document, name, regions))
     if is_mirror:
         # A mirror takes what its origin took: servers do not deduplicate there, and keep the 0.
         fields |= {"duplicate_window": 0}
@@ -349,7 +351,7 @@ _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadat
 def _default_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:
     """As many copies as survive what a place can lose: a server of a region, or one or two regions."""
     if place in document.regions:
-        smallest = min((len(document.regions[one].servers) for one in regions), default=1)
+        smallest = min((len(document.regions[region].servers) for region in regions), default=1)
         return _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1
     stretch = _stretch(document)
     members = len(stretch.members) if stretch else 0
@@ -359,9 +361,9 @@ def _default_replicas(document: TopologyDocument, regions: tuple[str, ...], plac
 def _longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:
     """The longest `max_age` of a write stream in nanoseconds; 0, for ever, is the longest."""
     ages = [_settings(document, name, regions, region, Role.WRITE).fields["max_age"] for region in regions]
-    known = [age for age in ages if isinstance(age, int)]
+    limits = [age for age in ages if isinstance(age, int)]
     # Nothing is known of a stream whose regions are all unknown.
-    return 0 if 0 in known else max(known, default=0)
+    return 0 if 0 in limits else max(limits, default=0)
 
 
 def _duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], role: Role) -> int:

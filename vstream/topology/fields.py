@@ -43,7 +43,7 @@ def _is_number(value: object) -> bool:
 _T = TypeVar("_T", int, float)
 
 
-def _parsed(kind: LiteralString, parse: Callable[[str], _T], text: str) -> _T:
+def _parse_with(kind: LiteralString, parse: Callable[[str], _T], text: str) -> _T:
     try:
         return parse(text)
     except ValueError as error:
@@ -57,7 +57,7 @@ def _duration(value: object) -> int:
         )
     if not isinstance(value, str):
         raise PydanticCustomError("duration", "a duration is a text such as `90s`, `1h30m` or `30d`")
-    return _parsed("duration", units.parse_duration, value)
+    return _parse_with("duration", units.parse_duration, value)
 
 
 def _age(value: object) -> int:
@@ -100,25 +100,25 @@ def _waits(value: object) -> tuple[object, ...]:
 
 
 def _link_time(value: object) -> int:
-    return _parsed("duration", units.parse_link_time, value) if isinstance(value, str) else _duration(value)
+    return _parse_with("duration", units.parse_link_time, value) if isinstance(value, str) else _duration(value)
 
 
 def _rate(value: object) -> int:
     if not isinstance(value, str):
         raise PydanticCustomError("rate", "a rate needs a unit: write it like `200mbit`")
-    return _parsed("rate", units.parse_rate, value)
+    return _parse_with("rate", units.parse_rate, value)
 
 
 def _share(value: object) -> float:
     if not isinstance(value, str):
         raise PydanticCustomError("share", "a loss is a percentage such as `1%`")
-    return _parsed("share", units.parse_share, value)
+    return _parse_with("share", units.parse_share, value)
 
 
 def _size(value: object) -> int:
     if not isinstance(value, str) and not _is_number(value):
         raise PydanticCustomError("size", "a size is a number of bytes or a text such as `512MiB`")
-    return _parsed("size", units.parse_size, str(value))
+    return _parse_with("size", units.parse_size, str(value))
 
 
 def _limit(value: object) -> int:
@@ -211,7 +211,7 @@ def _refuse_repeated(values: Sequence[str], noun: str) -> None:
         seen.add(value)
 
 
-def _listed(kind: str, what: str) -> Callable[[object], Sequence[str]]:
+def _as_list(kind: str, what: str) -> Callable[[object], Sequence[str]]:
     """A check that a value is a list of texts; *kind* and *what* name the value in its error."""
 
     def check(value: object) -> Sequence[str]:
@@ -227,8 +227,8 @@ def _listed(kind: str, what: str) -> Callable[[object], Sequence[str]]:
     return check
 
 
-_region_list = _listed("regions", "regions are `all` or a list of region names")
-_name_list = _listed("names", "expected a text or a list of texts")
+_region_list = _as_list("regions", "regions are `all` or a list of region names")
+_name_list = _as_list("names", "expected a text or a list of texts")
 
 
 def _regions(value: object) -> tuple[str, ...] | Literal["all"]:
@@ -249,7 +249,7 @@ def _members(value: object) -> dict[str, str | None] | Literal["all"]:
         for region, host in value.items():
             _check_host(region, host)
         for region, host in value.items():
-            if [one.lower() for one in hosts].count(host.lower()) > 1:
+            if [other_host.lower() for other_host in hosts].count(host.lower()) > 1:
                 raise PydanticCustomError(
                     "repeated",
                     "the host {value} is listed twice",

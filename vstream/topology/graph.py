@@ -27,22 +27,20 @@ def mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
     places = dict.fromkeys(part.place for stream in streams for part in physical_streams(stream))
     lines = ["flowchart LR"]
     for index, place in enumerate(places):
-        lines.append(f'  subgraph p{index}["{_quoted(place)}"]')
+        lines.append(f'  subgraph p{index}["{_quote(place)}"]')
         for stream in streams:
-            lines += [
-                f'    {number[p.name]}["{_quoted(p.name)}"]' for p in physical_streams(stream) if p.place == place
-            ]
+            lines += [f'    {number[p.name]}["{_quote(p.name)}"]' for p in physical_streams(stream) if p.place == place]
         lines.append("  end")
     for index, stream in enumerate(streams):
         for region in stream.regions:
             client = f"c{index}_{topology.regions.index(topology.region(region))}"
-            lines.append(f'  {client}(["publish {_quoted(stream.name)} in {_quoted(region)}"])')
+            lines.append(f'  {client}(["publish {_quote(stream.name)} in {_quote(region)}"])')
             lines.append(f"  {client} --> {number[physical.write_stream_in(stream, region)]}")
         lines += [f"  {number[feed.origin.name]} --> {number[feed.reader.name]}" for feed in replication_pairs(stream)]
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
@@ -83,15 +81,15 @@ def _band(stream: VirtualStream, top: int) -> tuple[list[str], int]:
     boxes: list[str] = []
     for level, column in columns.items():
         indent = (rows - len(column)) * (_HIGH + _GAP) // 2
-        for row, one in enumerate(column):
+        for row, box in enumerate(column):
             x, y = _EDGE + level * _COLUMN, top + 14 + indent + row * (_HIGH + _GAP)
-            if isinstance(one, str):
-                where[f"clients in {one}"] = x, y
-                boxes.append(_box(x, y, f"clients in {one}", "#eef1f6"))
+            if isinstance(box, str):
+                where[f"clients in {box}"] = x, y
+                boxes.append(_box(x, y, f"clients in {box}", "#eef1f6"))
             else:
-                where[one.name] = x, y
-                label = one.name if one.role is not Role.ORIGIN else f"{one.name} (in {one.place})"
-                boxes.append(_box(x, y, label, _FILL[one.role]))
+                where[box.name] = x, y
+                label = box.name if box.role is not Role.ORIGIN else f"{box.name} (in {box.place})"
+                boxes.append(_box(x, y, label, _FILL[box.role]))
     arrows = [
         (where[f"clients in {region}"], where[physical.write_stream_in(stream, region)]) for region in stream.regions
     ] + [(where[feed.origin.name], where[feed.reader.name]) for feed in replication_pairs(stream)]

@@ -10,6 +10,8 @@ from vstream.topology import reserved_fields
 from vstream.topology.document import TopologyDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic_core import ErrorDetails
 
     from vstream.syntax.yaml import Path
@@ -49,9 +51,9 @@ def _whole_number(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
 
 def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     message, hint = a_map(path, details)
-    known = known_keys(TopologyDocument, path)
-    if hint is None and len(known) <= _FEW:
-        hint = f"known there: {', '.join(f'`{key}`' for key in known)}"
+    keys = known_keys(TopologyDocument, path)
+    if hint is None and len(keys) <= _FEW:
+        hint = f"known there: {', '.join(f'`{key}`' for key in keys)}"
     return message, hint
 
 
@@ -61,13 +63,11 @@ _CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "p
 
 def _unknown_key(key: str, known: list[str]) -> str | None:
     is_stream = {"max_age", "config"} <= set(known)
-    cannot = (
-        reserved_fields.STREAM_FIELDS
-        if is_stream
-        else reserved_fields.CONSUMER_FIELDS
-        if {"ack_wait", "config"} <= set(known)
-        else {}
-    )
+    cannot: Mapping[str, str] = {}
+    if is_stream:
+        cannot = reserved_fields.STREAM_FIELDS
+    elif {"ack_wait", "config"} <= set(known):
+        cannot = reserved_fields.CONSUMER_FIELDS
     if key in cannot:
         return f"{cannot[key]}; {reserved_fields.advice_for(key)}"
     if _CALLED.get(key) in known:

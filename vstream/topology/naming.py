@@ -144,7 +144,7 @@ def base_port(topology: Topology, region: int, server: int) -> int:
 
     The stretch cluster is laid out as a region after the last.
     """
-    room = max(_SERVERS_PER_REGION, *(len(one.servers) for one in topology.regions))
+    room = max(_SERVERS_PER_REGION, *(len(each_region.servers) for each_region in topology.regions))
     return LAB_BASE_PORT + PORTS_PER_SERVER * (region * room + server)
 
 
@@ -159,7 +159,7 @@ def link_ends(key: str, regions: Collection[str]) -> tuple[tuple[str, str], ...]
     separator = LINK_SEPARATORS[0] if LINK_SEPARATORS[0] in key else LINK_SEPARATORS[1]
     parts = key.split(separator)
     ends = ((separator.join(parts[:cut]), separator.join(parts[cut:])) for cut in range(1, len(parts)))
-    return tuple((one, other) for one, other in ends if one in regions and other in regions)
+    return tuple((left, right) for left, right in ends if left in regions and right in regions)
 
 
 def is_wildcard(token: str) -> bool:

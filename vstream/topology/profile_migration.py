@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 def other_layout(topology: Topology) -> Topology | None:
     """*topology* in the layout that its clients are not in: the one that they will be in, or were in. None if it does not move."""
     if topology.moves_to is not None:
-        streams = tuple(replace(one, routing=topology.moves_to, follows_former=True) for one in topology.streams)
+        streams = tuple(replace(stream, routing=topology.moves_to, follows_former=True) for stream in topology.streams)
         return replace(topology, routing=topology.moves_to, streams=streams)
     if topology.moves_from is not None:
         former = tuple(
-            replace(one, routing=topology.moves_from, is_former=True, follows_former=False) for one in topology.streams
+            replace(stream, routing=topology.moves_from, is_former=True, follows_former=False)
+            for stream in topology.streams
         )
         return replace(topology, routing=topology.moves_from, streams=former)
     return None
@@ -29,5 +30,5 @@ def other_layout(topology: Topology) -> Topology | None:
 
 def layouts(topology: Topology) -> tuple[Topology, ...]:
     """*topology*, and what is beside it."""
-    other = other_layout(topology)
-    return (topology,) if other is None else (topology, other)
+    second = other_layout(topology)
+    return (topology,) if second is None else (topology, second)

@@ -35,51 +35,51 @@ def read_accounts(block: ConfMap) -> tuple[Account, ...]:
 
 def unreported_digest(block: ConfMap) -> str:
     """A digest of what servers do not tell of an `accounts { … }` block. No password is in it."""
-    said = {
+    contents = {
         name: {key: _without_secrets(node.get_folded(key)) for key in _UNSAID}
         for name, node in block.items()
         if isinstance(node, ConfMap)
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 def _without_secrets(node: ConfNode | None) -> object:
     if isinstance(node, ConfMap):
-        return {key: _without_secrets(one) for key, one in node.items() if key.lower() not in _SECRETS}
+        return {key: _without_secrets(value) for key, value in node.items() if key.lower() not in _SECRETS}
     if isinstance(node, ConfArray):
-        return [_without_secrets(one) for one in node.items]
+        return [_without_secrets(value) for value in node.items]
     return None if node is None else to_python(node)
 
 
 def _exports(node: ConfNode | None) -> Iterator[Export]:
-    for one in _maps(node):
+    for entry in _maps(node):
         for shared in ShareKind:
-            subject = _text(one.get_folded(shared.value))
+            subject = _text(entry.get_folded(shared.value))
             if subject is not None:
-                takers = one.get_folded("accounts")
+                takers = entry.get_folded("accounts")
                 yield Export(
                     kind=shared,
                     subject=subject,
                     accounts=tuple(str(_text(name)) for name in takers.items) if isinstance(takers, ConfArray) else (),
-                    threshold=_text(one.get_folded("threshold")),
+                    threshold=_text(entry.get_folded("threshold")),
                 )
 
 
 def _imports(node: ConfNode | None) -> Iterator[Import]:
-    for one in _maps(node):
+    for entry in _maps(node):
         for shared in ShareKind:
-            taken = one.get_folded(shared.value)
-            if isinstance(taken, ConfMap):
+            source = entry.get_folded(shared.value)
+            if isinstance(source, ConfMap):
                 yield Import(
                     kind=shared,
-                    account=_text(taken.get_folded("account")) or "",
-                    subject=_text(taken.get_folded("subject")) or "",
-                    to=_text(one.get_folded("to")),
+                    account=_text(source.get_folded("account")) or "",
+                    subject=_text(source.get_folded("subject")) or "",
+                    to=_text(entry.get_folded("to")),
                 )
 
 
 def _maps(node: ConfNode | None) -> Iterator[ConfMap]:
-    return (one for one in (node.items if isinstance(node, ConfArray) else ()) if isinstance(one, ConfMap))
+    return (item for item in (node.items if isinstance(node, ConfArray) else ()) if isinstance(item, ConfMap))
 
 
 def _text(node: ConfNode | None) -> str | None:

@@ -62,10 +62,10 @@ class Durable:
 def durables(topology: Topology) -> tuple[Durable, ...]:
     """The consumers of all virtual streams, region by region."""
     return tuple(
-        Durable(virtual=stream.name, stream=physical.read_stream_in(stream, region), name=one.name, region=region)
+        Durable(virtual=stream.name, stream=physical.read_stream_in(stream, region), name=consumer.name, region=region)
         for stream in topology.streams
-        for one in stream.consumers
-        for region in one.regions
+        for consumer in stream.consumers
+        for region in consumer.regions
     )
 
 

@@ -61,7 +61,7 @@ class StreamSource:
     @property
     def transforms(self) -> tuple[tuple[str, str], ...]:
         """The subjects that are read and what they become: (source, destination) pairs."""
-        return tuple(_transform(one) for one in _objects(self.fields.get("subject_transforms")))
+        return tuple(_transform(transform) for transform in _objects(self.fields.get("subject_transforms")))
 
     def with_start_seq(self, start_seq: int | None) -> StreamSource:
         """The same source, beginning with *start_seq*. None changes nothing."""
@@ -103,8 +103,8 @@ class StreamConfig:
     @property
     def sources(self) -> tuple[StreamSource, ...]:
         """What it sources, in the order written. What has no name is left out: servers refuse it."""
-        found = _objects(self.fields.get("sources"))
-        return tuple(StreamSource(reader=self.name, fields=source) for source in found if "name" in source)
+        objects = _objects(self.fields.get("sources"))
+        return tuple(StreamSource(reader=self.name, fields=source) for source in objects if "name" in source)
 
     @property
     def source_names(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def read_int(value: Json) -> int | None:
 
 
 def _objects(value: Json) -> tuple[dict[str, Json], ...]:
-    return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, (list, tuple)) else ()
+    return tuple(item for item in value if isinstance(item, dict)) if isinstance(value, (list, tuple)) else ()
 
 
 def _transform(transform: Mapping[str, Json]) -> tuple[str, str]:

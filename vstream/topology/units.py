@@ -86,7 +86,7 @@ def _unit_error(text: str, number: str, unit: str) -> str:
     big = unit.upper()
     if big in {"K", "M", "G", "T"}:
         return f"{quote_value(text)} can mean two sizes: write `{number}{big}iB` (powers of 1024) or `{number}{big}B` (of 1000)"
-    right = next((known for known in _BYTES if known.upper() == big), None)
+    right = next((candidate for candidate in _BYTES if candidate.upper() == big), None)
     if right:
         return f"{quote_value(text)} has its unit in the wrong case: write `{number}{right}`"
     return f"{quote_value(text)} has an unknown unit `{unit}`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"

@@ -12,8 +12,8 @@ _NUMBERS = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?![\d.])")
 
 def parse_version(text: str) -> Version | None:
     """`2.15.1`, `2.15.1-dev` or `2.15` as numbers; None where *text* does not begin with a version."""
-    found = _NUMBERS.match(text)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+    match = _NUMBERS.match(text)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
 
 
 def format_version(version: tuple[int, ...]) -> str:

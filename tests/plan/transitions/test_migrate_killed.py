@@ -83,7 +83,7 @@ async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connec
         await plan_lab(topology(naming="isolated", account="ACME"), NAME)
     assert "leave `account` out" in (refused.value.hint or "")
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
-    assert int((await admin.listed("foo"))["state"]["messages"]) > RATE
+    assert int((await admin.info_from_list("foo"))["state"]["messages"]) > RATE
     both = {region: first.acked[region] | sent.acked[region] for region in REGIONS}
     await check_contents(NAME, READS, Load(0, acked=both, unknown=first.unknown))
 

@@ -159,7 +159,7 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     async with connect(lab.endpoints("plain")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
-        left = int((await admin.listed("foo"))["state"]["messages"])
+        left = int((await admin.info_from_list("foo"))["state"]["messages"])
         assert 0 < left < len(sent.everything)
         await admin.delete("foo")  # which no mapping leads elsewhere
     both = {region: first.acked[region] | sent.acked[region] for region in reads}

@@ -284,7 +284,7 @@ class LiveGateChecker:
         info = await self._admin.info(name, timeout=_TIMEOUT)
         if info["config"]["name"] != naming.local_name(name):
             # A mapping has led the question to a read stream: `name` is a plain stream that was taken over.
-            info = await self._admin.listed(name)
+            info = await self._admin.info_from_list(name)
         state, cluster, sources = info.get("state") or {}, info.get("cluster") or {}, info.get("sources") or ()
         return _Stream(
             name=name,

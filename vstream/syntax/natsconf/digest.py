@@ -32,7 +32,7 @@ def _json(value: Json) -> str:
     """*value* as Go writes it: keys in the order of their bytes, no spaces."""
     if isinstance(value, dict):
         items = sorted(value.items(), key=lambda item: item[0].encode())
-        return "{" + ",".join(f"{_json(key)}:{_json(one)}" for key, one in items) + "}"
+        return "{" + ",".join(f"{_json(key)}:{_json(inner)}" for key, inner in items) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_json, value)) + "]"
     if isinstance(value, float):

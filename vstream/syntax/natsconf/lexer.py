@@ -115,9 +115,9 @@ class Lexer:
         if match is None:
             self._pos = _end(_SPACES, self._text, self._pos)
             return self._no_usual_key()
-        return self._keyed(match, quoted=match[1][0] in _QUOTES)
+        return self._value_of_key(match, quoted=match[1][0] in _QUOTES)
 
-    def _keyed(self, match: re.Match[str], *, quoted: bool) -> _State:
+    def _value_of_key(self, match: re.Match[str], *, quoted: bool) -> _State:
         start, end = match.span(1)
         if not quoted and _is_include(match[1]) and _ONE_SPACE.match(self._text, end):
             self._pos = end
@@ -162,7 +162,7 @@ class Lexer:
             case '"' | "'":
                 return self._unclosed_key(pos)
             case "/" if self._contexts[-1] is _MAP and (match := _KEY_AFTER_SLASH.match(self._text, pos + 1)):
-                return self._keyed(match, quoted=False)
+                return self._value_of_key(match, quoted=False)
             case _:
                 hint = "a key is a word or a text in quotes; comments begin with `#` or `//`"
                 raise SyntaxFault(f"a key is expected, not {quote_char(self._text, pos)}", hint, pos, pos + 1)

@@ -88,8 +88,8 @@ class ConfMap(NamedTuple):
 
     def get_folded(self, key: str) -> ConfNode | None:
         """The value for *key* in any mixture of cases, as the server compares the names of its options."""
-        wanted = key.lower()
-        return next((entry.value for entry in reversed(self.entries) if entry.key.lower() == wanted), None)
+        folded = key.lower()
+        return next((entry.value for entry in reversed(self.entries) if entry.key.lower() == folded), None)
 
     def effective(self) -> tuple[ConfEntry, ...]:
         """The entries that count: one for each key, in the order in which keys first appear."""

@@ -125,10 +125,10 @@ class _Frame:
         for index in range(self._seen, len(self.entries)):
             self._known[self.entries[index].key] = index
         self._seen = len(self.entries)
-        found = self._known.get(key)
-        if found is None:
+        node = self._known.get(key)
+        if node is None:
             return None
-        return _Found(self.entries[found].value, self.levels_of[found], self.entries[found].key_span)
+        return _Found(self.entries[node].value, self.levels_of[node], self.entries[node].key_span)
 
 
 class _Reader:
@@ -175,7 +175,7 @@ class _Reader:
             case Shape.VARIABLE:
                 self._variable(text, start, end)
             case _:
-                self._typed(shape, text, start, end)
+                self._typed_scalar(shape, text, start, end)
 
     def open(self, start: int, *, is_map: bool) -> None:
         self._frames.append(_Frame(start, is_map=is_map, keys_before=len(self._keys)))
@@ -230,7 +230,7 @@ class _Reader:
         else:
             frame.items.append(node)
 
-    def _typed(self, shape: Shape, text: str, start: int, end: int) -> None:
+    def _typed_scalar(self, shape: Shape, text: str, start: int, end: int) -> None:
         span = self._span(start, end)
         try:
             match shape:
@@ -257,29 +257,29 @@ class _Reader:
         if name.startswith(_BCRYPT):
             self._place(ConfScalar(raw, ScalarKind.STRING, raw, span))
             return
-        found = self._find(name)
-        if isinstance(found, _Found) and len(self._frames) + found.levels > MAX_DEPTH + 1:
-            found = f"with the variable `{name}`, maps and arrays are nested deeper than {MAX_DEPTH} levels"
-        if isinstance(found, str):
+        variable = self._find(name)
+        if isinstance(variable, _Found) and len(self._frames) + variable.levels > MAX_DEPTH + 1:
+            variable = f"with the variable `{name}`, maps and arrays are nested deeper than {MAX_DEPTH} levels"
+        if isinstance(variable, str):
             hint = f"define `{name}` above this line or in the environment, or put the value in quotes if it is text"
             if name.startswith(_OTHER_BCRYPT):
                 hint = "put the hash in quotes: only those that begin with `$2a$` can do without"
-            self._report("VS012", found, hint, start, end)
-            found = _Found(ConfScalar(raw, ScalarKind.UNRESOLVED, raw, span), 0, None)
-        self._output.references.append(Reference(name, span, found.definition))
-        match found.node:
+            self._report("VS012", variable, hint, start, end)
+            variable = _Found(ConfScalar(raw, ScalarKind.UNRESOLVED, raw, span), 0, None)
+        self._output.references.append(Reference(name, span, variable.definition))
+        match variable.node:
             case ConfScalar(value=value, kind=kind):
                 self._place(ConfScalar(value, kind, raw, span))
             case ConfMap(entries=entries):
-                self._place(ConfMap(entries, span), found.levels)
+                self._place(ConfMap(entries, span), variable.levels)
             case ConfArray(items=items):
-                self._place(ConfArray(items, span), found.levels)
+                self._place(ConfArray(items, span), variable.levels)
 
     def _find(self, name: str) -> _Found | str:
         """The value of a variable, or what is wrong with it."""
         for frame in reversed(self._frames):
-            if frame.is_map and (found := frame.find(name)):
-                return found
+            if frame.is_map and (reference := frame.find(name)):
+                return reference
         if name in self._source.variables:
             cycle = " → ".join(f"`{variable}`" for variable in (*self._source.variables, name))
             return f"the variable `{name}` refers to itself: {cycle}"
@@ -300,10 +300,10 @@ class _Reader:
         fault = next((diagnostic for diagnostic in output.diagnostics if diagnostic.is_error), None)
         if fault is not None:
             return f"the value of `{name}` in the environment cannot be read: {fault.message}"
-        found = root.frame.find(_ENVIRONMENT_KEY)
-        if found is None:
+        variable = root.frame.find(_ENVIRONMENT_KEY)
+        if variable is None:
             return f"the value of `{name}` in the environment is none"
-        return _Found(found.node, found.levels, None)
+        return _Found(variable.node, variable.levels, None)
 
     def _fetch(self, path: str) -> tuple[_Source, str]:
         """The file at *path* and its text; raises OSError or ValueError if there is none to be read."""

@@ -92,7 +92,7 @@ def _double_quoted(text: str, start: int) -> Scanned:
         return Shape.STRING, values.unescape(match[1]), end + 1
     _refuse_escape(text, end)
     after_escape = end == len(text) and values.ends_with_escape(match[1])
-    raise _unclosed("string", start, quietly=after_escape)
+    raise _unclosed_error("string", start, quietly=after_escape)
 
 
 def _single_quoted(text: str, start: int) -> Scanned:
@@ -101,10 +101,10 @@ def _single_quoted(text: str, start: int) -> Scanned:
     end = match.end()
     if text[end : end + 1] == "'":
         return Shape.STRING, match[1], end + 1
-    raise _unclosed("string", start, quietly=end == len(text) and not match[1])
+    raise _unclosed_error("string", start, quietly=end == len(text) and not match[1])
 
 
-def _unclosed(what: str, start: int, *, quietly: bool) -> SyntaxFault:
+def _unclosed_error(what: str, start: int, *, quietly: bool) -> SyntaxFault:
     kind = EndOfInputFault if quietly else SyntaxFault
     return kind(f"this {what} is never closed", "add the closing quote", start, start + 1)
 

@@ -75,6 +75,6 @@ def parse(content: bytes, file: str) -> Document:
     if root is None:
         return Document(data=None, source=SourceMap(file, {}, {}), text=text, diagnostics=tuple(problems))
     converted = convert(root)
-    found = sorted((*problems, *converted.diagnostics), key=Finding.sort_key)
+    findings = sorted((*problems, *converted.diagnostics), key=Finding.sort_key)
     source = SourceMap(file, converted.values, converted.keys)
-    return Document(data=converted.data, source=source, text=text, diagnostics=tuple(found))
+    return Document(data=converted.data, source=source, text=text, diagnostics=tuple(findings))

@@ -59,8 +59,8 @@ class _Converter:
         self._merged: dict[int, dict[str, tuple[Scalar, Node]]] = {}
 
     def _report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        found = Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
-        self.result.diagnostics.append(found)
+        finding = Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
+        self.result.diagnostics.append(finding)
 
     def _charge(self, values: int, span: Span) -> None:
         self._count += values
@@ -104,23 +104,23 @@ class _Converter:
                 keys[*path, key.text] = key.span
                 if not _is_merge(key):
                     own[key.text] = self.value(value, (*path, key.text))
-        for name, (key, value) in self._inherited(node, depth=0).items():
+        for name, (key, value) in self._inherited_entries(node, depth=0).items():
             if name not in own:
                 keys[*path, name] = key.span
                 own[name] = self.value(value, (*path, name))
         return own
 
-    def _inherited(self, node: Mapping, depth: int) -> dict[str, tuple[Scalar, Node]]:
+    def _inherited_entries(self, node: Mapping, depth: int) -> dict[str, tuple[Scalar, Node]]:
         """What `<<` brings into *node*: of two maps that are merged the first wins."""
         inherited: dict[str, tuple[Scalar, Node]] = {}
         for key, value in node.pairs:
             if isinstance(key, Scalar) and _is_merge(key):
-                for one in value.items if isinstance(value, Sequence) else [value]:
-                    for name, pair in self._flattened(one, depth + 1).items():
+                for parent in value.items if isinstance(value, Sequence) else [value]:
+                    for name, pair in self._flatten(parent, depth + 1).items():
                         inherited.setdefault(name, pair)
         return inherited
 
-    def _flattened(self, node: Node, depth: int) -> dict[str, tuple[Scalar, Node]]:
+    def _flatten(self, node: Node, depth: int) -> dict[str, tuple[Scalar, Node]]:
         """The pairs of a map that is merged somewhere: its own, then those that it merges itself."""
         if not isinstance(node, Mapping):
             self._report("VS001", "`<<` merges maps only", node.span, "give it an alias of a map: `<<: *name`")
@@ -128,9 +128,9 @@ class _Converter:
         if id(node) in self._open:
             self._report("VS003", "an alias that contains itself", node.span, "remove the alias")
             return {}
-        known = self._merged.get(id(node))
-        if known is not None:
-            return known
+        merged = self._merged.get(id(node))
+        if merged is not None:
+            return merged
         if depth > MAX_DEPTH:
             self._report("VS003", f"`<<` merges more than {MAX_DEPTH} levels deep", node.span, "use `presets`")
             raise _TooMuchError
@@ -139,7 +139,7 @@ class _Converter:
         for key, value in node.pairs:
             if isinstance(key, Scalar) and not _is_merge(key):
                 pairs.setdefault(key.text, (key, value))
-        pairs |= {name: pair for name, pair in self._inherited(node, depth).items() if name not in pairs}
+        pairs |= {name: pair for name, pair in self._inherited_entries(node, depth).items() if name not in pairs}
         self._open.discard(id(node))
         self._charge(len(pairs), node.span)
         self._merged[id(node)] = pairs

@@ -96,7 +96,7 @@ def accounts(topology: Topology) -> tuple[Account, ...]:
 
 def _clients(topology: Topology, hidden: list[str]) -> Account:
     imports: list[Import] = []
-    for region in (one.name for one in topology.regions):
+    for region in (each_region.name for each_region in topology.regions):
         imports += [
             *(
                 service(
@@ -170,14 +170,16 @@ def _write(topology: Topology, region: str) -> Account:
 def _read(topology: Topology, region: str) -> Account:
     name, clients = read_account(region), common_client_account(topology)
     homed = [stream for account, stream in _origins(topology) if account == name]
-    others = tuple(read_account(one.name) for one in topology.regions if one.name != region) if homed else ()
-    fed = {_CREATE: (clients, *others), FLOW: (clients, *others)}
-    imports = [one for account in _feeders(topology) for one in _taking(account, name)]
+    other_accounts = (
+        tuple(read_account(entry.name) for entry in topology.regions if entry.name != region) if homed else ()
+    )
+    fed = {_CREATE: (clients, *other_accounts), FLOW: (clients, *other_accounts)}
+    imports = [entry for account in _feeders(topology) for entry in _taking(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
             flow = f"$JS.FC.{stream.name}.>"
-            imports += [one for one in _taking(account, name, flow) if one not in imports]
+            imports += [entry for entry in _taking(account, name, flow) if entry not in imports]
     return Account(
         name=name,
         purpose=f"what is read in {region}",
@@ -197,7 +199,7 @@ def _read(topology: Topology, region: str) -> Account:
                 for stream in homed
                 for subject in stream.subjects
             ),
-            *([delivery_export(name, others)] if others else []),
+            *([delivery_export(name, other_accounts)] if other_accounts else []),
             management_export((clients,)),
         ),
         imports=tuple(imports),
@@ -222,7 +224,7 @@ def _stretch(topology: Topology, cluster: str) -> Account:
             *_feeding(name, tuple(map(read_account, regions))),
             management_export((clients,)),
         ),
-        imports=tuple(one for region in regions for one in _taking(write_account(region), name)),
+        imports=tuple(entry for region in regions for entry in _taking(write_account(region), name)),
     )
 
 

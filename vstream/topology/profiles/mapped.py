@@ -179,8 +179,8 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
         purpose="clients and streams",
         has_jetstream=True,
         users=tuple(
-            _either(one, other, is_new=clients_in is topology)
-            for one, other in zip(clients.users, _users(former), strict=True)
+            _either(new, old, is_new=clients_in is topology)
+            for new, old in zip(clients.users, _users(former), strict=True)
         ),
         exports=(
             *clients.exports,
@@ -192,7 +192,7 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
             *(Import(kind=ShareKind.STREAM, account=taker, subject=FLOW) for taker in takers),
         ),
     )
-    return (feeding, *(_fed(one, clients.name) if one.name in takers else one for one in hidden))
+    return (feeding, *(_fed(new, clients.name) if new.name in takers else new for new in hidden))
 
 
 def _either(new: User, old: User, *, is_new: bool) -> User:

@@ -120,7 +120,7 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
     stretch = topology.stretch
     everybody = (*map(region_account, regions), *((stretch_account(stretch.cluster),) if stretch else ()))
     managers = tuple(map(region_account, regions))
-    found = [
+    accounts = [
         Account(
             name=region_account(region),
             purpose=f"clients and streams of {region}",
@@ -137,7 +137,7 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
     ]
     if stretch:
         name = stretch_account(stretch.cluster)
-        found.append(
+        accounts.append(
             Account(
                 name=name,
                 purpose="streams in the stretch cluster",
@@ -146,18 +146,18 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
                 imports=tuple(_taken(name, everybody)),
             )
         )
-    return tuple(found)
+    return tuple(accounts)
 
 
 def _exports(
     topology: Topology, name: str, everybody: tuple[str, ...], managers: tuple[str, ...]
 ) -> tuple[Export, ...]:
-    others = tuple(one for one in everybody if one != name)
+    peers = tuple(peer for peer in everybody if peer != name)
     before = everybody[: everybody.index(name)]
     feeding = (
-        Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=others),
+        Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=peers),
         *(Export(kind=shared, subject=FLOW, accounts=before) for shared in ShareKind if before),
-        delivery_export(name, others),
+        delivery_export(name, peers),
     )
     return (
         *(
@@ -167,23 +167,24 @@ def _exports(
                 accounts=takers,
             )
             for account, stream in _origins(topology)
-            if account == name and (takers := tuple(one for one in map(region_account, stream.regions) if one != name))
+            if account == name
+            and (takers := tuple(peer for peer in map(region_account, stream.regions) if peer != name))
             for subject in stream.subjects
         ),
-        *(feeding if others else ()),
+        *(feeding if peers else ()),
         management_export(managers),
     )
 
 
 def _taken(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:
     """What the account *name* needs to source or mirror streams of the others, and for them to source its own."""
-    for other in everybody:
-        if other == name:
+    for peer in everybody:
+        if peer == name:
             continue
-        yield service(other, _CREATE, f"{SOURCE_API_PREFIX}.{other}.{_CREATE.removeprefix(f'{API}.')}")
-        yield Import(kind=ShareKind.STREAM, account=other, subject=f"{DELIVER_PREFIX}.{other}.{name}.>")
-        if everybody.index(name) < everybody.index(other):
-            yield from (Import(kind=shared, account=other, subject=FLOW) for shared in ShareKind)
+        yield service(peer, _CREATE, f"{SOURCE_API_PREFIX}.{peer}.{_CREATE.removeprefix(f'{API}.')}")
+        yield Import(kind=ShareKind.STREAM, account=peer, subject=f"{DELIVER_PREFIX}.{peer}.{name}.>")
+        if everybody.index(name) < everybody.index(peer):
+            yield from (Import(kind=shared, account=peer, subject=FLOW) for shared in ShareKind)
 
 
 def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
@@ -198,7 +199,7 @@ def _origins_elsewhere(topology: Topology, region: str) -> Iterator[Import]:
     """What clients of *region* publish to streams that take it elsewhere."""
     for account, stream in _origins(topology):
         if account != region_account(region) and region in stream.regions:
-            yield from (Import(kind=ShareKind.SERVICE, account=account, subject=one) for one in stream.subjects)
+            yield from (Import(kind=ShareKind.SERVICE, account=account, subject=subject) for subject in stream.subjects)
 
 
 def _users(topology: Topology, region: str) -> tuple[User, ...]:

@@ -97,15 +97,15 @@ def user(
 def mapped_subjects(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The subjects that are mapped, each with its regions: the roots, and what is below none of them."""
     everywhere = tuple(region.name for region in topology.regions)
-    found: dict[str, tuple[str, ...]] = {}
+    regions_by_subject: dict[str, tuple[str, ...]] = {}
     for stream in topology.streams:
         if stream.consistency.has_origin:
             continue  # what takes its publishes is imported as it is
         for subject in stream.subjects:
-            root = next((one for one in topology.roots if algebra.is_subset(subject, one)), None)
-            found[root or subject] = everywhere if root else stream.regions
+            root = next((candidate for candidate in topology.roots if algebra.is_subset(subject, candidate)), None)
+            regions_by_subject[root or subject] = everywhere if root else stream.regions
     # A root costs what it costs without streams too, and needs no reload when there is one.
-    return tuple({**dict.fromkeys(topology.roots, everywhere), **found}.items())
+    return tuple({**dict.fromkeys(topology.roots, everywhere), **regions_by_subject}.items())
 
 
 def canaries(topology: Topology, below: str) -> tuple[str, ...]:
