@@ -39,7 +39,7 @@ def command(
     ] = options.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     allow_destructive: Annotated[
-        bool, typer.Option("--allow-destructive", help="Carry out changes that lose or double messages.")
+        bool, typer.Option("--allow-destructive", help="Carry out changes that lose or duplicate messages.")
     ] = False,
     allow_many: Annotated[
         bool, typer.Option("--allow-many", help="Change or delete more than 30 % of the streams that exist.")
@@ -54,13 +54,14 @@ def command(
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """
-    Make the servers as the topology says: write streams, read streams, then mappings; removals in reverse.
+    Make the servers match the topology: write streams, read streams, then mappings; removals in reverse.
 
-    Shows the plan and asks once. Between its stages there are gates, such as that every
-    reader has all of a write stream that goes: one that does not hold in time ends it. A
-    saved plan is carried out as it was reviewed, and refused if the servers have changed
-    since. Stopped at any point, a second `apply` finishes the job. Exits with 1 if
-    something is blocked, refused or still missing.
+    Shows the plan and asks once. Its stages wait for gates: for example, every reader must have all of a write stream
+    that goes. A gate that does not hold in time ends the run. A saved plan is carried out as it was reviewed. It is
+    refused if the servers have changed since. Run `apply` again after it was stopped: it goes on.
+
+    Exits with 1 if something is blocked, refused or still missing. Exits with 3 if all is done, but nobody knows whether
+    each server has loaded its rules.
 
     Examples: `vstream apply`, `vstream apply --yes`, `vstream apply plan.json`
     """
@@ -81,7 +82,13 @@ def command(
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
     applied, left = run(_carry_out(planned, gate_timeout))
-    for line in outcome.text(applied, file):
+    _report(planned, applied, left, is_verbose=verbose)
+    _exit_if_unknown(left or plan, file)
+
+
+def _report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+    """Say what was done and what is left, and end with the exit code of that unless all is done."""
+    for line in outcome.text(applied, loaded_path(planned.request.topology)):
         console.stdout().print(line)
     if applied.gate_timeouts:
         raise typer.Exit(NO)
@@ -93,10 +100,9 @@ def command(
     if left is not None and not left.is_empty:
         is_expected = applied.mappings_pending or applied.unread_servers
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
-        for line in view.text(left, is_verbose=verbose):
+        for line in view.text(left, is_verbose=is_verbose):
             console.stdout().print(line)
         raise typer.Exit(NO)
-    _exit_if_unknown(left or plan, file)
 
 
 async def _plan(

@@ -102,12 +102,16 @@ def command(
     else:
         _print_result(imported, is_stdout=is_stdout)
     if not is_stdout:
-        next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
-        if imported.plan is None:
-            next_step = f"it is not valid yet: `vstream validate {file}` says why"
-        console.print_note(f"{file} is written; {next_step}")
+        _print_next_step(imported, file)
     if imported.plan is None:
         raise typer.Exit(NO)
+
+
+def _print_next_step(imported: ImportedTopology, file: Path) -> None:
+    next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
+    if imported.plan is None:
+        next_step = f"it is not valid yet: `vstream validate {file}` says why"
+    console.print_note(f"{file} is written; {next_step}")
 
 
 def _print_result(imported: ImportedTopology, *, is_stdout: bool) -> None:
