@@ -124,23 +124,22 @@ def assess_impact(
         )
     refusals += losses
     hubs = topology.hubs.members if topology.hubs else {}
+    hubless = {region for region, hub in hubs.items() if hub.name in {*lost, *taken}}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
     return Impact(
         regions=effects,
         meta=meta,
         stretch=stretch,
-        sides=tuple(
-            SideEffect(regions=side, servers=count, has_meta_majority=meta is None or count > meta.peers // 2)
-            for side, count in counted
-        ),
-        apart=tuple(
-            effect.region
-            for effect in effects
-            if effect.left and effect.region in hubs and hubs[effect.region].name in {*lost, *taken}
-        ),
+        sides=tuple(_side_effect(side, count, meta) for side, count in counted),
+        apart=tuple(effect.region for effect in effects if effect.left and effect.region in hubless),
         losses=tuple(losses),
         refusals=tuple(refusals),
     )
+
+
+def _side_effect(regions: tuple[str, ...], servers: int, meta: GroupEffect | None) -> SideEffect:
+    has_majority = meta is None or servers > meta.peers // 2
+    return SideEffect(regions=regions, servers=servers, has_meta_majority=has_majority)
 
 
 def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[Collection[str]]) -> GroupEffect:

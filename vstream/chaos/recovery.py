@@ -45,19 +45,12 @@ async def wait_until_healthy(
     cuts = site.cuts()
     everyone = readiness.members(serving, cuts, known=[site.address(server) for server in site.servers])
     watch()
-    led = [
-        member
-        for group in site.meta_groups
-        for side in connected_sides(site.regions, cuts)
-        if len(
-            names := [
-                address.server.name for address in serving if address.region in side and address.server.name in group
-            ]
-        )
-        > len(group) // 2
-        for member in everyone
-        if member.name in names
-    ]
+    led: list[Member] = []
+    for group in site.meta_groups:
+        for side in connected_sides(site.regions, cuts):
+            names = {address.server.name for address in serving if address.region in side} & group
+            if len(names) > len(group) // 2:
+                led += [member for member in everyone if member.name in names]
     checks: list[tuple[ReadinessStage, Sequence[Member], Callable[[Member], Awaitable[str | None]]]] = [
         (ReadinessStage.ACCEPTING, everyone, readiness.check_clients),
         (ReadinessStage.LINKED, everyone, readiness.check_links),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 from vstream.chaos import leaders
@@ -76,14 +77,12 @@ def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], .
 def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Pair, ...]:
     """The links between *parts*, which are regions; with *one_way* only what the first of them sends."""
     senders = parts[:1] if one_way else parts
-    return tuple(
-        (sender, receiver)
-        for side in senders
-        for far in parts
-        if far is not side
-        for sender in side
-        for receiver in far
-    )
+    pairs: list[Pair] = []
+    for side in senders:
+        for far in parts:
+            if far is not side:
+                pairs += product(side, far)
+    return tuple(pairs)
 
 
 def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:

@@ -206,11 +206,12 @@ def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mappi
                 f"there is no region or server `{name}` to give a version to",
                 hint=f"regions: {', '.join(regions)}; servers: {', '.join(servers)}",
             )
-    return {
-        server: next(versions[name] for name in (server, region, EVERYWHERE) if name in versions)
-        for server, region in servers.items()
-        if not versions.keys().isdisjoint((server, region, EVERYWHERE))
-    }
+    chosen = {}
+    for server, region in servers.items():
+        nearest = next((name for name in (server, region, EVERYWHERE) if name in versions), None)
+        if nearest is not None:
+            chosen[server] = versions[nearest]
+    return chosen
 
 
 def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:

@@ -71,43 +71,41 @@ def members(
 
     *known* is every server that there is, running or not: all have a vote in their meta group.
     """
-
-    def hears(one: ServerAddress, other: ServerAddress) -> bool:
-        return (one.region, other.region) not in cuts
-
-    hubs = [address for address in addresses if address.is_hub]
     everyone = addresses if known is None else known
-    # Then each region has a meta group of its own.
-    joined = any(address.is_hub for address in everyone)
-    return tuple(
-        Member(
-            name=address.server.name,
-            host=address.host,
-            client=address.client,
-            monitor=monitor_url(address),
-            hub=None
-            if address.is_hub
-            else next((hub.server.name for hub in hubs if hub.region == address.region), None),
-            peers=0
-            if address.is_hub
-            else sum(not joined or peer.cluster_name == address.cluster_name for peer in everyone),
-            siblings=frozenset(
-                peer.server.name
-                for peer in addresses
-                if peer.cluster_name == address.cluster_name
-                and peer is not address
-                and hears(address, peer)
-                and hears(peer, address)
-            ),
-            clusters=frozenset(
-                peer.cluster_name
-                for peer in addresses
-                if peer.cluster_name != address.cluster_name
-                and hears(address, peer)
-                and address.is_hub is peer.is_hub is joined
-            ),
-        )
-        for address in addresses
+    # Where there are hubs, each region has a meta group of its own.
+    has_hubs = any(address.is_hub for address in everyone)
+    return tuple(_member(address, addresses, cuts, everyone, has_hubs=has_hubs) for address in addresses)
+
+
+def _member(
+    address: ServerAddress,
+    running: Sequence[ServerAddress],
+    cuts: Collection[Pair],
+    everyone: Sequence[ServerAddress],
+    *,
+    has_hubs: bool,
+) -> Member:
+    siblings, clusters = set(), set()
+    for peer in running:
+        is_sending = (address.region, peer.region) not in cuts
+        if peer.cluster_name != address.cluster_name:
+            if is_sending and address.is_hub is peer.is_hub is has_hubs:
+                clusters.add(peer.cluster_name)
+        elif peer is not address and is_sending and (peer.region, address.region) not in cuts:
+            siblings.add(peer.server.name)
+    hub, peers = None, 0
+    if not address.is_hub:
+        hub = next((peer.server.name for peer in running if peer.is_hub and peer.region == address.region), None)
+        peers = sum(not has_hubs or peer.cluster_name == address.cluster_name for peer in everyone)
+    return Member(
+        name=address.server.name,
+        host=address.host,
+        client=address.client,
+        monitor=monitor_url(address),
+        hub=hub,
+        peers=peers,
+        siblings=frozenset(siblings),
+        clusters=frozenset(clusters),
     )
 
 
