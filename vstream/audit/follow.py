@@ -151,7 +151,9 @@ class Follower:
         narrow = []
         for entry in cuts:
             own = result.get(entry.stream_ref.stream)
-            first = None if own is None else own.first_since if is_origin(entry.stream_ref) else own.first_seq
+            first = None
+            if own is not None:
+                first = own.first_since if is_origin(entry.stream_ref) else own.first_seq
             seen = replace(
                 entry,
                 first_seq=entry.last_seq + 1 if first is None else first,

@@ -102,13 +102,13 @@ def judge(
         routes=_routes(evidence, states, findings),
         delays=_delays(delays),
         one_in=one_in,
-        settled=tuple(Recovery(**row.asDict()) for row in _sorted(evidence.settling)),
-        orders=tuple(OrderDifference(**row.asDict()) for row in _sorted(evidence.pairs)),
-        answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted(evidence.answers)),
+        settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
+        orders=tuple(OrderDifference(**row.asDict()) for row in _sorted_rows(evidence.pairs)),
+        answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
     )
 
 
-def _sorted(table: DataFrame | None) -> list[Any]:
+def _sorted_rows(table: DataFrame | None) -> list[Any]:
     return [] if table is None else sorted(table.collect())
 
 
@@ -320,8 +320,9 @@ def _routes(
     for item in found:
         if item.severity is Severity.ERROR:
             kind = kinds[item.code]
-            column = 0 if kind in MISSING else 1 if kind == "duplicated" else 2
-            counts[item.virtual, item.origin, item.stream][column] += item.count
+            missing, extra, wrong = range(3)
+            column = extra if kind == "duplicated" else wrong
+            counts[item.virtual, item.origin, item.stream][missing if kind in MISSING else column] += item.count
     by_virtual: dict[str, list[StreamState]] = defaultdict(list)
     for state in places.values():
         by_virtual[state.virtual].append(state)
@@ -331,6 +332,7 @@ def _routes(
         for source, reader in pairs:
             row = seen.get((virtual, source.stream, reader.stream))
             missing, extra, wrong = counts[virtual, source.stream, reader.stream]
+            arrived = row.arrived if row else 0
             routes.append(
                 ReaderRoute(
                     virtual=virtual,
@@ -338,7 +340,7 @@ def _routes(
                     origin_region=source.region,
                     stream=reader.stream,
                     region=reader.region,
-                    arrived=None if reader.error is not None else row.arrived if row else 0,
+                    arrived=None if reader.error is not None else arrived,
                     least=row.least if row else None,
                     greatest=row.greatest if row else None,
                     missing=missing,

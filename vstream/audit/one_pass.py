@@ -86,12 +86,14 @@ def _reader_tracks(tracks: Sequence[Any]) -> frozenset[int]:
     return frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
 
 
-def _combine(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> SinglePassResult:
+def _combine(
+    digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int
+) -> SinglePassResult:
     spark = copies.sparkSession
-    is_digest = pc.is_valid(found["bucket"])
-    buckets = _buckets(fold.merge_digests(found.filter(is_digest)), copies, cut, tracks, size)
+    is_digest = pc.is_valid(digests["bucket"])
+    buckets = _buckets(fold.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
     places = {track.track: tuple(track[name] for name in _PLACE) for track in tracks}
-    stretches = found.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
+    stretches = digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
     rows, unsorted = order.merge_stretches(tuple(stretch.values()) for stretch in stretches.to_pylist())
     backsteps = make_table(spark, [(*places[track], *stretch) for track, stretch in rows], order.BACKSTEPS)
     if unsorted:
@@ -106,9 +108,9 @@ def _combine(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequenc
     )
 
 
-def _buckets(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
+def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
     """
-    BUCKETS of the digests that were *found*.
+    BUCKETS of the digests that were *digests*.
 
     Of most it is plain what part they are. Only those with the origin's last sequence, or
     first one that counts, are looked at again, row by row.
@@ -122,19 +124,19 @@ def _buckets(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequenc
         firsts.append(first)
         lasts.append(last if item.former == "" else None)
     numbers = pa.array([track.track for track in tracks], pa.int64())
-    which = pc.index_in(found["track"], value_set=numbers)
+    which = pc.index_in(digests["track"], value_set=numbers)
     if which.null_count:
         raise VstreamError(
             "`copies` has rows of a track that `streams` does not know", hint="begin again with `--from normalise`"
         )
-    is_mixed = pc.fill_null(pc.greater(found["greatest"], pa.array(lasts, pa.int64()).take(which)), False)
+    is_mixed = pc.fill_null(pc.greater(digests["greatest"], pa.array(lasts, pa.int64()).take(which)), False)
     if cut.is_narrow:
         is_former = pa.array([track.former != "" for track in tracks], pa.bool_()).take(which)
-        is_older = pc.less(found["least"], pa.array(firsts, pa.int64()).take(which))
+        is_older = pc.less(digests["least"], pa.array(firsts, pa.int64()).take(which))
         is_mixed = pc.or_(is_mixed, pc.or_(is_former, pc.fill_null(is_older, False)))
     parts = pa.array(["foreign" if track.origin is None else "cut" for track in tracks], pa.string())
-    plain = _as_buckets(found, which, tracks, parts.take(which)).filter(pc.invert(is_mixed))
-    mixed = found.filter(is_mixed).select(["track", "bucket"])
+    plain = _as_buckets(digests, which, tracks, parts.take(which)).filter(pc.invert(is_mixed))
+    mixed = digests.filter(is_mixed).select(["track", "bucket"])
     return pa.concat_tables([plain, _split_by_part(mixed, copies, cut, tracks, size)]) if mixed.num_rows else plain
 
 
@@ -163,10 +165,10 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
     return _as_buckets(result, which, tracks, part)
 
 
-def _as_buckets(found: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
-    """The digests *found* as BUCKETS; *which* says of which of the *tracks* each is."""
+def _as_buckets(digests: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
+    """The digests *digests* as BUCKETS; *which* says of which of the *tracks* each is."""
     names = [field.name for field in TRACKS.fields if field.name != "track"]
     kinds = {name: pa.bool_() if name == "is_origin" else pa.string() for name in names}
     for name, kind in kinds.items():
-        found = found.append_column(name, pa.array([track[name] for track in tracks], kind).take(which))
-    return found.append_column("part", part.cast(pa.string())).select(BUCKETS.names)
+        digests = digests.append_column(name, pa.array([track[name] for track in tracks], kind).take(which))
+    return digests.append_column("part", part.cast(pa.string())).select(BUCKETS.names)

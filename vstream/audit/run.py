@@ -106,22 +106,22 @@ class AuditSource(ABC):
     def _run(
         self,
         spark: Any,
-        found: AuditTables,
+        tables: AuditTables,
         context: AuditContext,
         progress: AuditProgress,
         scratch: Path,
         journal: Any = None,
         reads: str | None = None,
     ) -> Report:
-        """Judge the tables *found*, and keep everything if that is wanted; *reads* is where earlier stages were kept."""
+        """Judge the tables *tables*, and keep everything if that is wanted; *reads* is where earlier stages were kept."""
         place = self._wanted.tables
         shelf = TableStore(
-            spark, place or _scratch_tables(spark, found, scratch), reads=reads, virtuals=self._wanted.streams
+            spark, place or _scratch_tables(spark, tables, scratch), reads=reads, virtuals=self._wanted.streams
         )
         if place is not None and place != reads:
             if not isinstance(self, TopologySource):
-                write_tables(found, place)
-                found = read_tables(spark, place)
+                write_tables(tables, place)
+                tables = read_tables(spark, place)
             save_context(shelf, context)
             journal = save_journal(shelf, journal) if journal is not None else None
             shelf.seal()
@@ -131,26 +131,26 @@ class AuditSource(ABC):
             begin=AuditStage(self._wanted.begin),
             on_stage=lambda stage: progress.begin(stage.value),
         )
-        report = self._judged(spark, run, found, progress, journal)
+        report = self._judge_tables(spark, run, tables, progress, journal)
         if self._wanted.publish is not None:
             progress.begin("publish")
             publish(shelf, self._wanted.publish, self._wanted.publish_as)
         return report
 
-    def _judged(
-        self, spark: Any, run: AuditPipeline, found: AuditTables, progress: AuditProgress, journal: Any
+    def _judge_tables(
+        self, spark: Any, run: AuditPipeline, tables: AuditTables, progress: AuditProgress, journal: Any
     ) -> Report:
 
         with watch_progress(spark, progress.tasks):
             if self._wanted.streams:
-                check_streams(self._wanted.streams, virtual_names(found))
-                found = select_virtuals(found, self._wanted.streams)
+                check_streams(self._wanted.streams, virtual_names(tables))
+                tables = select_virtuals(tables, self._wanted.streams)
                 journal = (
                     journal.where(journal["virtual"].isin(list(self._wanted.streams))) if journal is not None else None
                 )
                 models = {name: run.context.models.get(name, "virtual") for name in self._wanted.streams}
                 run.context = replace(run.context, models=models)
-            return run(found.messages, found.streams, journal)
+            return run(tables.messages, tables.streams, journal)
 
 
 class TopologySource(AuditSource):
@@ -180,7 +180,7 @@ class TopologySource(AuditSource):
         with watch_progress(spark, progress.tasks):
             try:
                 with explain_spark_errors():
-                    result = self._extracted(spark, scratch)
+                    result = self._extract_tables(spark, scratch)
             except VstreamError as error:
                 if isinstance(error, NotReachableError) or not is_reading(error):
                     raise
@@ -189,7 +189,7 @@ class TopologySource(AuditSource):
                 progress.note(f"reading broke off, and begins again: {error.message}")
                 self._beside = None
                 with explain_spark_errors():
-                    result = self._extracted(spark, scratch)
+                    result = self._extract_tables(spark, scratch)
             return self._run(spark, result, self._context(self._wanted.since_ns), progress, scratch)
 
     def follower(self, spark: Any, scratch: Path) -> Follower:
@@ -223,7 +223,7 @@ class TopologySource(AuditSource):
         since_ns = time.time_ns() - self._wanted.since_ns if self._wanted.since_ns else None
         return plan_extraction(self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
 
-    def _extracted(self, spark: Any, scratch: Path) -> AuditTables:
+    def _extract_tables(self, spark: Any, scratch: Path) -> AuditTables:
 
         place = self._wanted.tables
         if self._beside is not None:

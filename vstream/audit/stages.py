@@ -112,7 +112,7 @@ class AuditPipeline:
             AuditStage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.build_tracks(copies, cut), is_here=True
         )
         started = time.monotonic()
-        folded = self._folded(copies, cut, existing, files)
+        folded = self._fold_once(copies, cut, existing, files)
         self._took(AuditStage.RECONCILE, started)
         buckets = self._stage(AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True)
         backsteps = self._stage(
@@ -126,7 +126,7 @@ class AuditPipeline:
         )
         return buckets, result
 
-    def _folded(
+    def _fold_once(
         self, copies: DataFrame, cut: CutTables, tracks: DataFrame, files: Sequence[str] | None
     ) -> one_pass.SinglePassResult:
         """Digests and order from one pass over the rows, where that costs least."""

@@ -94,16 +94,18 @@ class Client:
         if len(self._buffer) < begin + BLOCK:
             self._buffer = bytearray(2 * (begin + BLOCK))
         self._buffer[:begin] = self._rest
-        end = begin + self._received(begin, self._timeout if until is None else max(0.001, until - time.monotonic()))
+        end = begin + self._receive_into(
+            begin, self._timeout if until is None else max(0.001, until - time.monotonic())
+        )
         self._rest = b""
         if in_bulk:
             with suppress(SilentServerError, DisconnectedError):
                 # Whoever reads next is told if the connection broke.
                 while end - begin < ENOUGH:
-                    end += self._received(end, _MOMENT)
+                    end += self._receive_into(end, _MOMENT)
         return bytes(memoryview(self._buffer)[:end])
 
-    def _received(self, position: int, timeout: float) -> int:
+    def _receive_into(self, position: int, timeout: float) -> int:
         """How many bytes have come, which are in the buffer from *position* on."""
         try:
             self._socket.settimeout(timeout)

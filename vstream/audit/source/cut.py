@@ -142,16 +142,13 @@ def choose_path(
     """
     is_kept = config.get("retention", _LIMITS) == _LIMITS
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    problems = {
-        CONSUMER: None
-        if is_kept
-        else f"reading by a consumer would remove messages: its retention is {config['retention']}",
-        DIRECT: "its allow_direct is off"
-        if not config.get("allow_direct")
-        else None
-        if minor >= _BATCHES_SINCE
-        else f"Direct Get has no batches in nats-server {version}",
-    }
+    problems: dict[str, str | None] = {CONSUMER: None, DIRECT: None}
+    if not is_kept:
+        problems[CONSUMER] = f"reading by a consumer would remove messages: its retention is {config['retention']}"
+    if not config.get("allow_direct"):
+        problems[DIRECT] = "its allow_direct is off"
+    elif minor < _BATCHES_SINCE:
+        problems[DIRECT] = f"Direct Get has no batches in nats-server {version}"
     if path is not None:
         return (None, problems[path]) if problems[path] else (path, None)
     if has_leader and not problems[CONSUMER]:

@@ -159,4 +159,6 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    return one & other if one is not None and other is not None else one if other is None else other
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

@@ -155,7 +155,7 @@ def _judge_stream(
     holdings = Holdings(scans, ledger, examples)
     for scan in scans.values():
         if scan.error is None:
-            scan.diverged = holdings.diverged(scan)
+            scan.diverged = holdings.find_diverged(scan)
     served = {region: scans[item.name] for region, item in plan.served.items() if item is not None}
     readable = {region: scan for region, scan in served.items() if scan.error is None}
     looked_at = {
@@ -165,13 +165,13 @@ def _judge_stream(
     }
     flow = Propagation(context, name, ledger, readable, looked_at)
     is_same, displaced = same_order([*{scan.captured.name: scan for scan in served.values()}.values()])
-    read = tuple(holdings.served(region, item) for region, item in plan.served.items())
+    read = tuple(holdings.check_served(region, item) for region, item in plan.served.items())
     verdict = StreamVerdict(
         name=name,
         model=context.manifest.models.get(name, "virtual"),
         origins=tallies,
         served=read,
-        physical=tuple(scan.judged() for scan in scans.values()),
+        physical=tuple(scan.as_verdict() for scan in scans.values()),
         lost_by_origin=holdings.lost_by_origin(),
         same_order=is_same,
         displaced=displaced,

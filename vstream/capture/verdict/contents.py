@@ -90,11 +90,11 @@ class StreamScan:
         self._context = context
 
     @property
-    def removed(self) -> int:
+    def removed_count(self) -> int:
         """Messages that the stream held once and has removed."""
         return self.last_seq - self.rows
 
-    def judged(self) -> PhysicalVerdict:
+    def as_verdict(self) -> PhysicalVerdict:
         """What is said of the stream."""
         return PhysicalVerdict(
             name=self.captured.name,
@@ -139,16 +139,16 @@ class StreamScan:
             seq = row.seq
             number = numbers.get(row.id) if row.id is not None else None
             if number is None:
-                self._unpublished(row)
+                self._add_unpublished(row)
                 continue
             digest = parse_digest(row.digest)
             if not digests[number]:
                 digests[number] = digest
             requested = subjects[number]
             if digest != digests[number]:
-                self._altered(number, row, "with another payload than it was published with")
+                self._add_altered(number, row, "with another payload than it was published with")
             elif requested and hash(row.subject) != requested and not self._is_mapped(row.subject, requested):
-                self._altered(number, row, f"with another subject than it was published on: `{row.subject}`")
+                self._add_altered(number, row, f"with another subject than it was published on: `{row.subject}`")
             if copies[number]:
                 copies[number] = _ENOUGH
                 self._copy(number, row)
@@ -174,11 +174,11 @@ class StreamScan:
         # In a domain what stands before it is shorter.
         return wanted in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{PUBLISH_PREFIX}."))}
 
-    def _unpublished(self, row: Stored) -> None:
+    def _add_unpublished(self, row: Stored) -> None:
         detail = "nobody published it" if row.id is not None else "it is no message of the workload"
-        self.unexpected.add(self._examples.stored(row, detail, stream=self.captured.name))
+        self.unexpected.add(self._examples.of_row(row, detail, stream=self.captured.name))
 
-    def _altered(self, number: int, row: Stored, how: str) -> None:
+    def _add_altered(self, number: int, row: Stored, how: str) -> None:
         self.altered += 1
         self._add(self.unexpected, number, row.seq, row.time, f"stored {how}")
 
@@ -194,7 +194,7 @@ class StreamScan:
             to.count += 1
             return
         moment = self._context.since_start(time)
-        to.add(self._examples.known(number, detail, stream=self.captured.name, seq=seq, at=moment))
+        to.add(self._examples.of_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
 
     def settle(self) -> None:
         """Enter the messages of a stream that was published to in the ledger, and compare their order with their acknowledgements'."""

@@ -85,14 +85,14 @@ class ExampleFactory:
             self._texts = self._attempts.texts()
         return self._texts[number]
 
-    def known(
+    def of_attempt(
         self, number: int, detail: str, *, stream: str | None = None, seq: int | None = None, at: int | None = None
     ) -> Example:
         """A message that was published; *at* is when it was stored, since the capture's start."""
         attempts = self._attempts
         done, by, acked_seq = attempts.done[number], attempts.acked_by[number], attempts.acked_seq[number]
         acked = done if attempts.is_acked(number) and done >= 0 else None
-        moment = at if at is not None else acked if acked is not None else attempts.due[number]
+        moment = next(time for time in (at, acked, attempts.due[number]) if time is not None)
         return Example(
             id=self.text(number),
             detail=detail,
@@ -105,7 +105,7 @@ class ExampleFactory:
             faults=self._context.open_at(moment),
         )
 
-    def stored(self, row: Stored, detail: str, *, stream: str) -> Example:
+    def of_row(self, row: Stored, detail: str, *, stream: str) -> Example:
         """A message that nobody published."""
         return Example(
             id=row.id if row.id is not None else row.subject,

@@ -80,7 +80,7 @@ class Deliveries:
                 unknown=received.unknown,
             )
 
-    def delivered(self, stream: str, region: str, window: Window) -> int | None:
+    def count_delivered(self, stream: str, region: str, window: Window) -> int | None:
         """How many messages the consumers of *stream* in *region* received in *window*; None without a delivery at all."""
         result = [received for (_, at, name), received in self._received.items() if (name, at) == (stream, region)]
         if not result:

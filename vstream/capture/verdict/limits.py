@@ -30,7 +30,7 @@ def removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -
     limits = scan.captured.limits
     most = limits.get(_PER_SUBJECT, 0)
     has_head = scan.first_seq > 1 and any(limits.get(name, 0) > 0 for name in _AT_THE_HEAD)
-    if not absent or scan.removed <= 0 or not (most > 0 or has_head):
+    if not absent or scan.removed_count <= 0 or not (most > 0 or has_head):
         return frozenset()
     subjects = ledger.attempts.subject
     held = Counter(subjects[number] for number in scan.numbers)
@@ -55,7 +55,7 @@ def removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -
     for subject, numbers in short.items():
         missing = most - held[subject] - proven[subject]
         excused.difference_update(sorted(numbers, reverse=True)[: max(0, missing)])
-    return frozenset(sorted(excused)[: scan.removed])
+    return frozenset(sorted(excused)[: scan.removed_count])
 
 
 def _rank(ledger: Ledger, number: int) -> tuple[int, int]:

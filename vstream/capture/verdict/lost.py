@@ -46,7 +46,7 @@ class Holdings:
         counts = Counter(attempts.regions.text(attempts.region[number]) for number in self._lost)
         return dict(sorted(counts.items()))
 
-    def served(self, region: str, captured: CapturedStream | None) -> ServedVerdict:
+    def check_served(self, region: str, captured: CapturedStream | None) -> ServedVerdict:
         """What clients of *region* read, which is *captured*."""
         if captured is None:
             return ServedVerdict(region=region, stream=None)
@@ -64,10 +64,10 @@ class Holdings:
             by_origin[attempts.regions.text(attempts.region[number])] += 1
             everywhere += not self._anywhere[number]
             if lost.wants_more:
-                lost.add(self._examples.known(number, self._lost_detail(number), stream=captured.name))
+                lost.add(self._examples.of_attempt(number, self._lost_detail(number), stream=captured.name))
             else:
                 lost.count += 1
-        recovered, rejected = self._recovered(scan)
+        recovered, rejected = self._find_recovered(scan)
         return ServedVerdict(
             region=region,
             stream=captured.name,
@@ -79,7 +79,7 @@ class Holdings:
             superseded=len(superseded),
         )
 
-    def _recovered(self, scan: StreamScan) -> tuple[Anomaly, int]:
+    def _find_recovered(self, scan: StreamScan) -> tuple[Anomaly, int]:
         attempts = self._ledger.attempts
         recovered, rejected = ExampleCollector(), 0
         for number in unacked_attempts(attempts):
@@ -88,12 +88,12 @@ class Holdings:
                 how = "was rejected" if attempts.is_rejected(number) else "was not answered"
                 if recovered.wants_more:
                     detail = f"stored, though its publish {how}"
-                    recovered.add(self._examples.known(number, detail, stream=scan.captured.name))
+                    recovered.add(self._examples.of_attempt(number, detail, stream=scan.captured.name))
                 else:
                     recovered.count += 1
         return recovered.finding(), rejected
 
-    def diverged(self, scan: StreamScan) -> Anomaly:
+    def find_diverged(self, scan: StreamScan) -> Anomaly:
         """What *scan* should hold and does not, while another stream does; what is lost is left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES
@@ -109,7 +109,7 @@ class Holdings:
                 continue
             if collector.wants_more:
                 detail = f"not there, but in {self._holders(number)}"
-                collector.add(self._examples.known(number, detail, stream=scan.captured.name))
+                collector.add(self._examples.of_attempt(number, detail, stream=scan.captured.name))
             else:
                 collector.count += 1
         return collector.finding()

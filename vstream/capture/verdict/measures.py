@@ -119,10 +119,10 @@ class Measurements:
             return _same_order(stream)
         measured = {
             Measure.LOST: self._lost,
-            Measure.DUPLICATED: self._stored,
-            Measure.UNEXPECTED: self._stored,
-            Measure.REORDERED: self._stored,
-            Measure.DIVERGED: self._stored,
+            Measure.DUPLICATED: self._measure_stored,
+            Measure.UNEXPECTED: self._measure_stored,
+            Measure.REORDERED: self._measure_stored,
+            Measure.DIVERGED: self._measure_stored,
         }[question.expectation.measure](stream, question)
         doubts = list(measured.doubts)
         if not sum(tally.attempted for tally in stream.origins.values()):
@@ -152,7 +152,7 @@ class Measurements:
         floor = float(count) if self.context.manifest.is_complete else 0.0
         return Measurement(value=float(count), detail=detail, doubts=doubts, floor=floor)
 
-    def _stored(self, stream: StreamVerdict, question: Question) -> Measurement:
+    def _measure_stored(self, stream: StreamVerdict, question: Question) -> Measurement:
         measure, region = question.expectation.measure, question.region
         cell = streams_of_region(stream, region) if region is not None else stream.physical
         if not cell:
@@ -194,10 +194,10 @@ class Measurements:
             Measure.READ_TIME: self._time,
             Measure.PUBLISH_GAP: self._gap,
             Measure.CONTROL_PLANE: self._control_plane,
-            Measure.DELIVERED: self._delivered,
+            Measure.DELIVERED: self._measure_delivered,
             Measure.PROPAGATION: self._propagation,
             Measure.VISIBLE: self._visible,
-            Measure.CONVERGED: self._converged,
+            Measure.CONVERGED: self._measure_converged,
             Measure.WORKS: self._works,
         }[question.expectation.measure](question, window)
 
@@ -239,9 +239,9 @@ class Measurements:
             return no_measurement("no meta leader was asked for")
         return Measurement(value=entry.share, detail=f"{entry.answered:,} of {entry.asked:,} requests answered")
 
-    def _delivered(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_delivered(self, question: Question, window: WindowVerdict) -> Measurement:
         key = (question.stream or "", question.region or "")
-        count = self.deliveries.delivered(*key, window.window)
+        count = self.deliveries.count_delivered(*key, window.window)
         if count is None and key not in self.history.fetches:
             return no_measurement("there was no consumer")
         return Measurement(value=float(count or 0), detail=f"{count or 0:,} messages received")
@@ -261,7 +261,7 @@ class Measurements:
             return no_measurement(f"the capture does not tell what {question.region} could read when")
         return Measurement(value=float(count), detail=f"{count:,} messages were there before the step ended")
 
-    def _converged(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_converged(self, question: Question, window: WindowVerdict) -> Measurement:
         steps = [window] if question.expectation.window is not None else [*self.windows.values()]
         steps = [step for step in steps if step.window.action.startswith("converge")]
         if not steps:

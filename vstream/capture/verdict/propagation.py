@@ -58,7 +58,7 @@ class Propagation:
             if self.written[number] == NOTHING and attempts.is_acked(number):
                 self.written[number] = done
 
-    def _arrived(self, region: str, scan: StreamScan) -> Iterable[tuple[int, int]]:
+    def _arrival_times(self, region: str, scan: StreamScan) -> Iterable[tuple[int, int]]:
         """Number and time of arrival of each message of *scan* that came while somebody looked."""
         if region not in self._mirrors:
             wall = self._wall
@@ -70,7 +70,7 @@ class Propagation:
     def _rows(self, region: str, scan: StreamScan) -> Iterator[tuple[int, int, int]]:
         """Number, time of writing and time of arrival of each message of *scan* of which both are known."""
         written = self.written
-        for number, arrived in self._arrived(region, scan):
+        for number, arrived in self._arrival_times(region, scan):
             if written[number] != NOTHING:
                 yield number, written[number], arrived
 
@@ -104,7 +104,7 @@ class Propagation:
             region_of = attempts.region
             for number, _, arrived in self._rows(reader, scan):
                 place = (arrived - start) // interval
-                pending[region_of[number]][place if 0 <= place < count else 0 if place < 0 else count - 1] -= 1
+                pending[region_of[number]][min(max(place, 0), count - 1)] -= 1
             for region in regions:
                 # Clocks of two servers on one machine agree, but not to the microsecond at an interval's end.
                 yield attempts.regions.text(region), reader, [max(0, lag) for lag in accumulate(pending[region])]
@@ -142,7 +142,7 @@ class Propagation:
             return None
         attempts = self._ledger.attempts
         count = 0
-        for number, arrived in self._arrived(region, scan):
+        for number, arrived in self._arrival_times(region, scan):
             done = attempts.done[number]
             if attempts.is_acked(number) and window.start <= done < window.end and arrived < window.end:
                 home = attempts.regions.text(attempts.region[number])

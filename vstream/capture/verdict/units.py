@@ -52,7 +52,7 @@ def duration(nanoseconds: float) -> str:
 
 
 def _short(value: float) -> str:
-    digits = 2 if abs(value) < _PRECISE_BELOW else 1 if abs(value) < _PRECISE_BELOW**2 else 0
+    digits = sum(abs(value) < limit for limit in (_PRECISE_BELOW, _PRECISE_BELOW**2))
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -128,7 +128,7 @@ def _figures(report: Report) -> Iterator[RenderableType]:
     matrices = (matrix(report, virtual) for virtual in report.virtuals)
     yield from (table for table in matrices if table is not None)
     if report.settled:
-        yield _settled(report)
+        yield _recovery_table(report)
     if report.answers:
         yield _answers(report)
     if report.orders:
@@ -237,12 +237,12 @@ def matrix(report: Report, virtual: str) -> Table | None:
                 if late
                 else ""
             )
-            cells.append(Text.assemble(_arrived(route), (text, "dim")))
+            cells.append(Text.assemble(_describe_arrival(route), (text, "dim")))
         table.add_row(Text(clean(report.place(place) if place else origin), style="bold"), *cells)
     return table
 
 
-def _arrived(route: ReaderRoute) -> Text:
+def _describe_arrival(route: ReaderRoute) -> Text:
     parts = [Text("?" if route.arrived is None else f"{route.arrived:,}")]
     for number, sign in ((route.missing, "−"), (route.extra, "+"), (route.other, "!")):
         if number:
@@ -250,7 +250,7 @@ def _arrived(route: ReaderRoute) -> Text:
     return Text(" ").join(parts)
 
 
-def _settled(report: Report) -> Table:
+def _recovery_table(report: Report) -> Table:
     table = _table("after each fault: until all that was written until its end had arrived", "fault", "stream", "from")
     readers = list(dict.fromkeys(item.region for item in report.settled))
     for reader in readers:

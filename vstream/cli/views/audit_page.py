@@ -54,7 +54,7 @@ def render_page(report: Report) -> str:
     """The whole page."""
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": format_duration}
-    shown = _shown(report)
+    shown = _charted_streams(report)
     timeline = _Timeline([delay for delay in report.delays if delay.minute is not None and delay.virtual in shown])
     plots = list(_plots(report, shown, timeline))
     strips = [strip for virtual in shown for strip in _strips(report, virtual)]
@@ -80,7 +80,7 @@ def render_page(report: Report) -> str:
         share=share,
         settled=describe_recovery,
         moment=_moment,
-        data=_embedded(timeline, plots),
+        data=_embed_data(timeline, plots),
         is_bad=lambda item: item.missing or item.extra or item.other,
     )
 
@@ -89,7 +89,7 @@ def _moment(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds // _SECOND, tz=UTC).strftime("%H:%M:%S")
 
 
-def _shown(report: Report) -> list[str]:
+def _charted_streams(report: Report) -> list[str]:
     """The virtual streams that get matrices and charts."""
     wrong = dict.fromkeys(report.virtuals, 0)
     for finding in report.findings:
@@ -247,7 +247,7 @@ def _marks(found: Sequence[MessageFinding], stream: str, low: int, high: int) ->
             }
 
 
-def _embedded(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
+def _embed_data(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
     """What tooltips say, as JSON that cannot end the element it stands in."""
     data = {
         "interval": timeline.seconds,
