@@ -152,7 +152,7 @@ class _Declared:
             file = f"{name}/{artifact.path}"
             files.append(Source(name=file, content=artifact.text.encode(), is_named=False))
             span = self._document.source.key(artifact.origin) if artifact.origin else self._document.source.value(())
-            self.shown[file] = Shown(span=span, what=f"in `{artifact.path}`, which it renders to")
+            self.shown[file] = Shown(span=span, message=f"in `{artifact.path}`, which it renders to")
         gathered: Gathered = gather(files, read=_read_placeholder)
         self.texts |= gathered.texts
         yield from gathered.diagnostics
@@ -184,5 +184,5 @@ def _place_in_user_file(diagnostic: Finding, shown: Mapping[str, Shown]) -> Find
     if span.file not in shown:
         return replace(diagnostic, related=related)
     place = shown[span.file]
-    origin = Related(span=span, message=place.what)
+    origin = Related(span=span, message=place.message)
     return replace(diagnostic, where=place.span, related=(origin, *related), fix=())

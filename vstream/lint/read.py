@@ -60,7 +60,7 @@ class Shown:
     """Where to show findings about a text that is no file of its own, such as the claims inside of a token."""
 
     span: Span
-    what: str
+    message: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,7 +217,7 @@ class _Gatherer:
         # Half a surrogate, which JSON can escape, is no text that could be shown.
         spread = json.dumps(data, indent=2, ensure_ascii=False).encode(errors="replace").decode()
         self.gathered.texts[name] = spread
-        self.gathered.shown[name] = Shown(span=span, what="in the claims of this token")
+        self.gathered.shown[name] = Shown(span=span, message="in the claims of this token")
         self._claims(jsontext.parse(spread, name))
         return True
 

@@ -11,11 +11,11 @@ from vstream.lint.rules.mappings.clusters import (
     stream_not_mapped,
     unknown_cluster,
 )
-from vstream.lint.rules.mappings.cost import many_rules
 from vstream.lint.rules.mappings.coverage import (
     consumer_creation_not_mapped,
     creation_by_virtual_name,
     direct_get_not_mapped,
+    origin_mapped,
     request_not_mapped,
 )
 from vstream.lint.rules.mappings.destinations import (
@@ -43,8 +43,8 @@ from vstream.lint.rules.mappings.sources import (
     overlapping_sources,
     unreadable_rule,
 )
-from vstream.lint.rules.mappings.unmapped_streams import origin_mapped
 from vstream.lint.rules.mappings.weights import (
+    many_rules,
     rest_is_dropped,
     weight_out_of_range,
     weights_below_100,

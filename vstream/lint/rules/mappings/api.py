@@ -85,7 +85,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *(_operation(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
 )
 _VERBS = frozenset(verb for operation in OPERATIONS for verb in operation.verbs)
-_WEIGHT = {verb: 1 / len({known.name for known in OPERATIONS if verb in known.verbs}) for verb in _VERBS}
+_WEIGHT = {verb: 1 / len({operation.name for operation in OPERATIONS if verb in operation.verbs}) for verb in _VERBS}
 
 
 @dataclass(frozen=True, slots=True)

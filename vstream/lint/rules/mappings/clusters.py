@@ -56,7 +56,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=destination.cluster.span,
                     message=f"no {names.origin} is called `{name}`: messages keep their subject there",
-                    hint=f"did you mean `{meant}`?" if meant else f"the clusters are {_list_names(names.known)}",
+                    hint=f"did you mean `{meant}`?" if meant else f"the clusters are {_list_names(names.clusters)}",
                     fix=(Edit(span=destination.cluster.span, text=f'"{meant}"'),)
                     if meant and meant.lower() == name.lower() and meant not in named
                     else (),
@@ -67,7 +67,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
 class _Names:
     """The cluster names of a block: those that are known, and the others with what each seems to mean."""
 
-    known: tuple[str, ...]
+    clusters: tuple[str, ...]
     unknown: Mapping[str, str | None]
     origin: str
 

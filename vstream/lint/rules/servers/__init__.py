@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.rules.servers.access import no_system_account, open_to_everyone, plain_password, port_clash
-from vstream.lint.rules.servers.gateways import incomplete_gateways, rejects_unknown
 from vstream.lint.rules.servers.identity import (
     duplicate_server_name,
+    incomplete_gateways,
     names_differ,
+    rejects_unknown,
     server_name_missing,
     shared_store,
     unnamed_cluster,

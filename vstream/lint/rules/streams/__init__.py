@@ -12,7 +12,6 @@ from vstream.lint.rules.streams.dedupe import (
     window_not_stated,
     windows_differ,
 )
-from vstream.lint.rules.streams.direct_get import asynchronous, direct_get_off, read_stream_refuses
 from vstream.lint.rules.streams.fields import (
     invalid_name,
     needs_newer_server,
@@ -24,22 +23,25 @@ from vstream.lint.rules.streams.fields import (
 )
 from vstream.lint.rules.streams.graph import (
     missing_source,
+    republish_cycle,
     sourcing_loop,
     uncovered_region,
     unknown_source,
 )
-from vstream.lint.rules.streams.overlaps import overlapping_streams
 from vstream.lint.rules.streams.placement import (
     even_replicas,
+    overlapping_streams,
     placed_elsewhere,
     placement_missing,
     single_replica,
     too_many_replicas,
 )
-from vstream.lint.rules.streams.republish import republish_cycle
 from vstream.lint.rules.streams.retention import (
+    asynchronous,
+    direct_get_off,
     evicts_sooner,
     forgets_position,
+    read_stream_refuses,
     retention_not_limits,
     shorter_than_back_off,
     shorter_than_stated,

@@ -9,10 +9,8 @@ from vstream.lint.rules.topology.buckets import (
     bucket_diverges,
     bucket_out_of_reach,
 )
-from vstream.lint.rules.topology.connections import bad_connection
 from vstream.lint.rules.topology.consumers import consumer_cannot, consumer_nowhere, consumer_takes_nothing
 from vstream.lint.rules.topology.context import TopologySubject
-from vstream.lint.rules.topology.counters import counter_cannot, counter_forgets
 from vstream.lint.rules.topology.fields import field_belongs_to_vstream, needs_newer_server, too_much_text
 from vstream.lint.rules.topology.limits import (
     bad_duplicate_window,
@@ -21,30 +19,37 @@ from vstream.lint.rules.topology.limits import (
     rollup_without_purge,
     too_many_replicas,
 )
-from vstream.lint.rules.topology.links import bad_link
 from vstream.lint.rules.topology.models import (
+    counter_cannot,
+    counter_forgets,
     home_missing,
     key_value_diverges,
     model_cannot,
     model_needs_stretch,
     order_not_named,
 )
-from vstream.lint.rules.topology.moves import move_unfit
+from vstream.lint.rules.topology.moves import move_unfit, takeover_cannot
 from vstream.lint.rules.topology.names import name_collision, reserved_name
 from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
 from vstream.lint.rules.topology.routing import region_users_shared, root_unfit, routing_unfit
-from vstream.lint.rules.topology.security import security_unfit
+from vstream.lint.rules.topology.security import bad_connection, security_unfit
 from vstream.lint.rules.topology.servers import (
+    bad_link,
     mixed_addresses,
     placement_tags_not_met,
     port_clash,
+    stretch_members,
+    stretch_single_copy,
     tags_do_not_match_servers,
     too_many_servers,
 )
-from vstream.lint.rules.topology.stretch import stretch_members, stretch_single_copy
-from vstream.lint.rules.topology.subjects import bad_canary, bad_subject, naming_needs_token, overlapping_subjects
-from vstream.lint.rules.topology.subscribers import core_subscribers_unfit
-from vstream.lint.rules.topology.takeover import takeover_cannot
+from vstream.lint.rules.topology.subjects import (
+    bad_canary,
+    bad_subject,
+    core_subscribers_unfit,
+    naming_needs_token,
+    overlapping_subjects,
+)
 from vstream.lint.rules.topology.transport import plaintext_servers, transport_unfit
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A topology that moves from one routing profile to another, and the account that it does so in."""
+"""A topology that moves to another routing profile, and streams that take over others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.syntax.quoting import quote_value
+from vstream.topology import physical
 from vstream.topology.model import Consistency, Naming, Routing, Security
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.topology.model import Topology
+
 
 _SINCE = (2, 11)
 """As of `routing: accounts`."""
@@ -123,3 +125,50 @@ def _streams(topology: Topology) -> Iterator[Violation]:
                 message=f"`{stream.name}` takes over a plain stream, while the topology moves",
                 hint="let that end first: it is one step after the other",
             )
+
+
+@rule("VS141", "takeover-cannot", Severity.ERROR)
+def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A stream takes over a plain one in a way that cannot work.
+
+    ## Why is this bad?
+    The read streams source the plain stream beside the write streams. Only `virtual` streams have read streams that
+    source, hidden accounts do not reach the plain stream, and nothing can take over one of its own physical streams, or what
+    another takes over.
+    """
+    own = {
+        physical.physical_name(stream, part.role, part.place): stream.name
+        for stream in subject.topology.streams
+        for part in stream.physical
+    }
+    takers: dict[str, str] = {}
+    for name, stream in subject.document.streams.items():
+        plain, at = stream.takes_over, ("streams", name, "takes_over")
+        if plain is None:
+            continue
+        if stream.consistency != "virtual":
+            yield Violation(
+                at=at,
+                message=f"`{name}` is `{stream.consistency}`: its read streams cannot source a plain stream",
+                hint="write `consistency: virtual`, or remove `takes_over`",
+                on_key=True,
+            )
+        elif not profile_of(subject.topology).has_physical_names:
+            yield Violation(
+                at=at,
+                message=f"with `routing: {subject.topology.routing.value}`, read streams do not reach a plain stream",
+                hint="write `routing: mapped`, or copy the messages by other means",
+                on_key=True,
+            )
+        elif plain in own:
+            yield Violation(
+                at=at,
+                message=f"`{plain}` is a physical stream of `{own[plain]}`",
+                hint="name the stream that clients use now",
+            )
+        elif plain in takers:
+            yield Violation(
+                at=at, message=f"`{takers[plain]}` takes over `{plain}` already", hint="one of the two is enough"
+            )
+        takers.setdefault(plain, name)

@@ -1,16 +1,19 @@
-"""Servers: what they are told apart by, and where they listen."""
+"""Servers and links: names, ports and tags, the members of the stretch cluster, and links between regions."""
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import count, join_names
+from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
@@ -191,3 +194,108 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
                 f"{join_names(sorted(needed))}, region `{region.name}` has {fitting:,}",
                 hint=f"give servers these tags under `regions: {{{region.name}: {{tags: …}}}}`, or lower `replicas`",
             )
+
+
+_FEWEST = 3
+
+
+@rule("VS128", "stretch-members", Severity.WARNING)
+def stretch_members(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    The stretch cluster has one or two members, or an even number of them.
+
+    ## Why is this bad?
+    More than half of the members must be up. A stretch cluster in one or two regions
+    stops with the loss of either, which is what it is there to survive; one in four
+    survives the loss of one region, as three do. Three members survive one region,
+    five survive two.
+    """
+    stretch = subject.topology.stretch
+    if stretch is None:
+        return
+    number = len(stretch.members)
+    if number >= _FEWEST and number % 2:
+        return
+    survives = "no loss of a region" if number < _FEWEST else f"the loss of {(number - 1) // 2}, as {number - 1} do"
+    written = subject.document.stretch is not None and "members" in subject.document.stretch.model_fields_set
+    yield Violation(
+        at=("stretch", "members") if written else ("stretch",),
+        message=f"a stretch cluster of {count(number, 'member')} survives {survives}",
+        hint="use three or five members",
+        on_key=True,
+    )
+
+
+@rule("VS131", "stretch-single-copy", Severity.WARNING)
+def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A stream in the stretch cluster has fewer than three replicas.
+
+    ## Why is this bad?
+    With one replica it lives in one region, like a homed stream, and stops with it.
+    `replicas` counts for all physical streams of a stream; those in the stretch
+    cluster have 3 or 5 where nothing is said.
+    """
+    stretch = subject.topology.stretch
+    seen: set[Path] = set()
+    for physical in subject.physical:
+        replicas = physical.fields["num_replicas"]
+        if stretch is None or physical.region != stretch.cluster or replicas >= _FEWEST:
+            continue
+        at = subject.place(physical, "replicas")
+        # Too few members is VS128's finding.
+        if len(stretch.members) >= _FEWEST and at not in seen:
+            seen.add(at)
+            word = "order" if physical.role is Role.ORDER else "write"
+            yield Violation(
+                at=at,
+                message=f"the {physical.role.value} stream of `{physical.stream}` has {count(replicas, 'replica')} in the "
+                "stretch cluster: the loss of one region can stop it",
+                hint=f"write `{word}: {{replicas: 3}}`, or say `replicas` under `read` only",
+            )
+
+
+@rule("VS135", "bad-link", Severity.ERROR)
+def bad_link(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A link is not between two regions, or is described twice.
+
+    ## Why is this bad?
+    A lab would have another network than the one that is written down, and what is
+    measured in it would mean something else.
+    """
+    regions = subject.document.regions
+    seen: dict[frozenset[str], str] = {}
+    for key in subject.document.links:
+        if key == naming.DEFAULT_LINK:
+            continue
+        ends = naming.link_ends(key, regions)
+        message, hint = _problem(key, ends, regions)
+        if message is None and (first := seen.setdefault(frozenset(ends[0]), key)) != key:
+            message = f"{quote_value(key)} is the same link as {quote_value(first)}"
+            hint = "both describe both directions: keep one of them"
+        if message is not None:
+            yield Violation(at=("links", key), message=message, hint=hint, on_key=True)
+
+
+def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[str]) -> tuple[str | None, str | None]:
+    match ends:
+        case [(near, far)] if near == far:
+            return f"{quote_value(key)} is a link of a region to itself", "links are between regions, as `west-east`"
+        case [_]:
+            return None, None
+        case [] if len(regions) < 2:  # noqa: PLR2004 - a link has two ends
+            return f"{quote_value(key)} is no link: there is only one region", "remove it"
+        case []:
+            slash, dash = naming.LINK_SEPARATORS
+            separator = slash if any(dash in region for region in regions) else dash
+            pairs = [f"{near}{separator}{far}" for near in regions for far in regions if near != far]
+            close = get_close_matches(key, pairs, n=1)
+            hint = (
+                f"did you mean `{close[0]}`?"
+                if close
+                else f"write it like `{pairs[0]}`; regions: {join_names(regions)}"
+            )
+            return f"{quote_value(key)} is not the link of two regions", hint
+    meant = " or ".join(f"`{near}` and `{far}`" for near, far in ends)
+    return f"{quote_value(key)} can be the link of {meant}", "write `/` between the two regions: it is in no name"
