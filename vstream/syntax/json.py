@@ -111,7 +111,7 @@ class _Reader:
         match = _STRING.match(self._text, pos)
         if match is None:
             raise self._stop(
-                pos, f"a key in double quotes is expected, not {self._excerpt(pos)}", _hint(self._text, pos)
+                pos, f"a key in double quotes is expected, not {self._text_at(pos)}", _hint(self._text, pos)
             )
         key = _unquote(match[0])
         here = (*path, key)
@@ -123,7 +123,7 @@ class _Reader:
         self.keys[here] = span
         pos = self._skip(match.end())
         if not self._text.startswith(":", pos):
-            raise self._stop(pos, f"`:` is expected after the key, not {self._excerpt(pos)}", 'write `"key": value`')
+            raise self._stop(pos, f"`:` is expected after the key, not {self._text_at(pos)}", 'write `"key": value`')
         return here, self._skip(pos + 1)
 
     def _value(self, pos: int) -> tuple[Json, int]:
@@ -142,7 +142,7 @@ class _Reader:
             return self._number(match), match.end()
         if match := _WORD.match(text, pos):
             return _WORDS[match[0]], match.end()
-        raise self._stop(pos, f"a value is expected, not {self._excerpt(pos)}", _hint(text, pos))
+        raise self._stop(pos, f"a value is expected, not {self._text_at(pos)}", _hint(text, pos))
 
     def _number(self, found: re.Match[str]) -> Json:
         text = found[0]
@@ -178,14 +178,14 @@ class _Reader:
                 raise self._stop(pos, f"a comma before `{closing}`", "remove the comma")
             return after
         if not self._text.startswith(closing, pos):
-            raise self._stop(pos, f"`,` or `{closing}` is expected, not {self._excerpt(pos)}", _hint(self._text, pos))
+            raise self._stop(pos, f"`,` or `{closing}` is expected, not {self._text_at(pos)}", _hint(self._text, pos))
         return pos
 
     def _skip(self, pos: int) -> int:
         match = _SPACE.match(self._text, pos)
         return match.end() if match else pos
 
-    def _excerpt(self, pos: int) -> str:
+    def _text_at(self, pos: int) -> str:
         return quote_value(self._text[pos]) if pos < len(self._text) else "the end of the file"
 
     def _span(self, start: int, end: int) -> Span:

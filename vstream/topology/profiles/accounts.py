@@ -30,7 +30,7 @@ routing: accounts           # hidden accounts for each region, docs/routing.md; 
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """
 
-    def acknowledged_us(self, rules: int) -> float:  # noqa: ARG002 - there are always few
+    def acknowledged_us(self, rules: int) -> float:
         """See Profile."""
         return 25.0
 
@@ -48,23 +48,23 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         """See Profile."""
         return naming.read_account(region)
 
-    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:  # noqa: ARG002
+    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
         """As clients publish: the account tells regions apart."""
         return stream.subjects
 
-    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:  # noqa: ARG002
+    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:
         """See Profile."""
         return subject
 
-    def published_subject(self, kind: Naming, subject: str) -> str:  # noqa: ARG002 - as of a Profile
+    def published_subject(self, kind: Naming, subject: str) -> str:
         """See Profile."""
         return subject
 
     def source_transforms(
         self,
-        topology: Topology,  # noqa: ARG002 - as of a Profile
-        stream: VirtualStream,  # noqa: ARG002
-        origin: str,  # noqa: ARG002
+        topology: Topology,
+        stream: VirtualStream,
+        origin: str,
     ) -> tuple[tuple[str, str], ...]:
         """None: subjects are stored as clients publish them."""
         return ()

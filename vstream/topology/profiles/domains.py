@@ -48,11 +48,11 @@ routing: domains            # a JetStream domain for each region, and a hub that
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """
 
-    def acknowledged_us(self, rules: int) -> float:  # noqa: ARG002 - there are always few
+    def acknowledged_us(self, rules: int) -> float:
         """See Profile."""
         return 8.0
 
-    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:  # noqa: ARG002 - as of a Profile
+    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:
         """The region's domain."""
         return place
 

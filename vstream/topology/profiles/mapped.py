@@ -89,7 +89,7 @@ class MappedProfile(Profile):
         """Every publish is compared with all of them."""
         return 7.0 + rules * 0.053
 
-    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str | None:  # noqa: ARG002 - as of a Profile
+    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str | None:
         """That of clients, whose API leads elsewhere once the topology has moved away."""
         return FORMER_ACCOUNT if stream.is_former else None
 
@@ -133,7 +133,7 @@ class MappedProfile(Profile):
             for subject in stream.subjects
         )
 
-    def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:  # noqa: ARG002 - as of a Profile
+    def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:
         """They would store what clients publish."""
         return False
 

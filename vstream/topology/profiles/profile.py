@@ -64,7 +64,7 @@ class Profile(ABC):
     def account_of(self, stream: VirtualStream, role: Role, place: str) -> str | None:
         """The account, or the domain, that a physical stream lives in; None where all share one account of clients."""
 
-    def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:  # noqa: ARG002 - some need all
+    def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:
         """What servers call a physical stream in its account."""
         return stream.name
 
@@ -72,7 +72,7 @@ class Profile(ABC):
     def stream_accounts(self, topology: Topology) -> tuple[str | None, ...]:
         """The accounts that hold the physical streams; None stands for that of clients."""
 
-    def client_account(self, topology: Topology, region: str | None) -> str:  # noqa: ARG002 - one has several
+    def client_account(self, topology: Topology, region: str | None) -> str:
         """The account that clients of *region*, or of any where that makes no difference, are in."""
         return topology.account or naming.CLIENT_ACCOUNT
 
@@ -80,7 +80,7 @@ class Profile(ABC):
     def read_account(self, region: str) -> str | None:
         """The account, or the domain, of the streams that are read in *region*; None for the account of clients."""
 
-    def user_name(self, user: str, region: str) -> str:  # noqa: ARG002 - one has users for each region
+    def user_name(self, user: str, region: str) -> str:
         """What the *user* of *region* logs in as."""
         return user
 
@@ -102,17 +102,17 @@ class Profile(ABC):
     def source_transforms(self, topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
         """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
 
-    def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:  # noqa: ARG002 - some look at it
+    def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:
         """Whether read streams list the subjects of *stream*, so that clients find them by subject."""
         return True
 
-    def republish(self, role: Role) -> Json:  # noqa: ARG002 - some look at it
+    def republish(self, role: Role) -> Json:
         """What the stream of *role* publishes again for core subscribers, None for nothing."""
         return None
 
     # Accounts and rules
 
-    def accounts(self, topology: Topology) -> tuple[Account, ...]:  # noqa: ARG002 - mapped has none
+    def accounts(self, topology: Topology) -> tuple[Account, ...]:
         """All accounts but the system account, where vstream writes them."""
         return ()
 
@@ -121,7 +121,7 @@ class Profile(ABC):
     passwords_path: ClassVar[str] = PASSWORDS_PATH
     """The file with passwords that stands around all accounts."""
 
-    def inner_passwords(self, topology: Topology) -> dict[str, str]:  # noqa: ARG002 - one has some
+    def inner_passwords(self, topology: Topology) -> dict[str, str]:
         """The files with passwords that accounts include themselves, by account."""
         return {}
 

@@ -81,7 +81,7 @@ routing: regional           # an account for each region, docs/routing.md; serve
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """
 
-    def acknowledged_us(self, rules: int) -> float:  # noqa: ARG002 - there are always few
+    def acknowledged_us(self, rules: int) -> float:
         """See Profile."""
         return 9.0
 

@@ -23,27 +23,27 @@ class WriteBesideReadProfile(Profile):
     has_write_beside_read = True
     rules_lead_to = f"{PUBLISH_PREFIX}."
 
-    def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:  # noqa: ARG002 - as of a Profile
+    def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:
         """`foo`, and `foo-write`."""
         return f"{stream.name}-{role.value}" if role is Role.WRITE else stream.name
 
-    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:  # noqa: ARG002
+    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
         """The same in every region: each has an account of its own."""
         return tuple(f"{PUBLISH_PREFIX}.{subject}" for subject in stream.subjects)
 
-    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:  # noqa: ARG002
+    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:
         """See Profile."""
         return f"{PUBLISH_PREFIX}.{subject}"
 
-    def published_subject(self, kind: Naming, subject: str) -> str:  # noqa: ARG002 - as of a Profile
+    def published_subject(self, kind: Naming, subject: str) -> str:
         """See Profile."""
         return subject.removeprefix(f"{PUBLISH_PREFIX}.")
 
     def source_transforms(
         self,
-        topology: Topology,  # noqa: ARG002 - as of a Profile
-        stream: VirtualStream,  # noqa: ARG002
-        origin: str,  # noqa: ARG002
+        topology: Topology,
+        stream: VirtualStream,
+        origin: str,
     ) -> tuple[tuple[str, str], ...]:
         """See Profile."""
         return ((f"{PUBLISH_PREFIX}.>", ">"),)
