@@ -26,7 +26,7 @@ def chaos_markdown() -> str:
 
 TEXTS = {
     "rules.md": rules_markdown,
-    "findings.md": codes.markdown,
+    "findings.md": codes.findings_markdown,
     "doctor.md": doctor.doctor_markdown,
     "chaos.md": chaos_markdown,
 }

@@ -586,6 +586,6 @@ CHAPTER: Final = Chapter(title="Audits", pages=tuple(code.page for code in ALL))
 """The manual of an audit."""
 
 
-def markdown() -> str:
+def findings_markdown() -> str:
     """The manual of an audit, as docs/findings.md has it."""
     return render_manual("Findings", "What `vstream audit` reports.", [CHAPTER])

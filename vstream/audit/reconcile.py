@@ -46,7 +46,7 @@ TRACKS = StructType(
 
 BUCKETS = StructType(
     [
-        *(one for one in TRACKS.fields if one.name != "track"),
+        *(column for column in TRACKS.fields if column.name != "track"),
         StructField("part", StringType(), nullable=False),
         StructField("bucket", LongType(), nullable=True),
         StructField("copies", LongType(), nullable=False),

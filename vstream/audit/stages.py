@@ -52,7 +52,7 @@ _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 SUSPECTS = StructType(
     [
         *(StructField(name, StringType()) for name in reconcile.ORIGIN),
-        *(one for one in reconcile.BUCKETS.fields if one.name == "bucket"),
+        *(column for column in reconcile.BUCKETS.fields if column.name == "bucket"),
     ]
 )
 CONTESTED = StructType([StructField("virtual", StringType()), StructField("key", StringType())])

@@ -61,7 +61,7 @@ _MORE = [
     StructField("virtual", StringType(), nullable=False),
     StructField("role", StringType(), nullable=False),
 ]
-_KNOWN = {one.name: one.dataType for one in [*COLUMNS.fields, *_MORE]}
+_KNOWN = {column.name: column.dataType for column in [*COLUMNS.fields, *_MORE]}
 
 
 @dataclass(slots=True)

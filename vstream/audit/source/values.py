@@ -196,4 +196,4 @@ def split_tasks(
     return result
 
 
-ACCESS_FIELDS = frozenset(one.name for one in fields(Access))
+ACCESS_FIELDS = frozenset(option.name for option in fields(Access))

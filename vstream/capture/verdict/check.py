@@ -144,7 +144,7 @@ def _judge_stream(
     ledger = Ledger(attempts)
     examples = ExampleFactory(context, attempts)
     scans: dict[str, StreamScan] = {}
-    for captured in (*plan.writes, *plan.others):
+    for captured in (*plan.writes, *plan.copies):
         scan = scans[captured.name] = StreamScan(captured, ledger, examples, context, is_write=captured in plan.writes)
         scan.read(capture)
         if scan.is_write:

@@ -24,7 +24,7 @@ class Layout:
 
     writes: tuple[CapturedStream, ...]
     """Those that acknowledge publishes."""
-    others: tuple[CapturedStream, ...]
+    copies: tuple[CapturedStream, ...]
     """Those that get their messages from others."""
     served: Mapping[str, CapturedStream | None]
     """By region: what its clients read. None: it should be there, and is not in the capture."""
@@ -44,6 +44,6 @@ def find_layout(manifest: Manifest, stream: str, published: Iterable[str]) -> La
     regions = [region for region in manifest.regions if alone is not None or region in requested]
     return Layout(
         writes=writes,
-        others=tuple(item for item in captured if item.role in READ_ROLES | _BETWEEN),
+        copies=tuple(item for item in captured if item.role in READ_ROLES | _BETWEEN),
         served={region: reads.get(region, alone) for region in regions},
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vstream.capture.verdict.context import CaptureContext
     from vstream.capture.verdict.samples import SampledProgress
 
-_MIRRORED = {one.value for one in Consistency if one.has_mirrors}
+_MIRRORED = {model.value for model in Consistency if model.has_mirrors}
 
 
 class Propagation:
