@@ -62,7 +62,7 @@ from vstream.topology.profiles.shared import (
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from vstream.topology.model import Topology, VirtualStream
 
@@ -96,42 +96,10 @@ def accounts(topology: Topology) -> tuple[Account, ...]:
 
 def _clients(topology: Topology, hidden: list[str]) -> Account:
     imports: list[Import] = []
-    for region in (each_region.name for each_region in topology.regions):
-        imports += [
-            *(
-                service(
-                    (write_account if subject == NAMES else read_account)(region),
-                    subject,
-                    f"{REGION_PREFIX}.{region}.{subject}",
-                )
-                for subject in (*READS, PULLS, GETS)
-            ),
-            *(
-                service(account, subject, f"{REGION_PREFIX}.{region}.{subject}")
-                for account in hidden
-                for subject in purge_subjects(topology, account, region)
-            ),
-            *(
-                service(write_account(region), subject, f"{REGION_PREFIX}.{region}.{subject}")
-                for subject, regions in mapped_subjects(topology)
-                if region in regions
-            ),
-            *(
-                Import(
-                    kind=ShareKind.STREAM,
-                    account=write_account(region),
-                    subject=f"{REPUBLISH_PREFIX}.{subject}",
-                    to=subject,
-                )
-                for subject in core_subscriber_subjects(topology, region)
-            ),
-            Import(kind=ShareKind.STREAM, account=read_account(region), subject=INBOX),
-        ]
-    imports += [
-        Import(kind=ShareKind.SERVICE, account=account, subject=subject)
-        for account, stream in _origins(topology)
-        for subject in stream.subjects
-    ]
+    for region in topology.regions:
+        imports += _region_imports(topology, region.name, hidden)
+    for account, stream in _origins(topology):
+        imports += [Import(kind=ShareKind.SERVICE, account=account, subject=subject) for subject in stream.subjects]
     imports += [service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
     return Account(
         name=common_client_account(topology),
@@ -142,26 +110,43 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     )
 
 
+def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Iterator[Import]:
+    """What the account of clients takes from the hidden accounts for clients in *region*."""
+    at, written, read = f"{REGION_PREFIX}.{region}", write_account(region), read_account(region)
+    for subject in (*READS, PULLS, GETS):
+        yield service(written if subject == NAMES else read, subject, f"{at}.{subject}")
+    for account in hidden:
+        for subject in purge_subjects(topology, account, region):
+            yield service(account, subject, f"{at}.{subject}")
+    for subject in _mapped_in(topology, region):
+        yield service(written, subject, f"{at}.{subject}")
+    for subject in core_subscriber_subjects(topology, region):
+        yield Import(kind=ShareKind.STREAM, account=written, subject=f"{REPUBLISH_PREFIX}.{subject}", to=subject)
+    yield Import(kind=ShareKind.STREAM, account=read, subject=INBOX)
+
+
+def _mapped_in(topology: Topology, region: str) -> Iterator[str]:
+    """The subjects that clients in *region* publish on, and that are mapped."""
+    return (subject for subject, regions in mapped_subjects(topology) if region in regions)
+
+
+def _export_services(subjects: Iterable[str], taker: str) -> Iterator[Export]:
+    return (Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,)) for subject in subjects)
+
+
 def _write(topology: Topology, region: str) -> Account:
     name, clients = write_account(region), common_client_account(topology)
-    readers = _takers(topology)
+    heard = [f"{REPUBLISH_PREFIX}.{subject}" for subject in core_subscriber_subjects(topology, region)]
     return Account(
         name=name,
         purpose=f"what is published in {region}",
         has_jetstream=True,
         exports=(
-            *(
-                Export(kind=ShareKind.SERVICE, subject=subject, accounts=(clients,))
-                for subject, regions in mapped_subjects(topology)
-                if region in regions
-            ),
-            *(
-                Export(kind=ShareKind.STREAM, subject=f"{REPUBLISH_PREFIX}.{subject}", accounts=(clients,))
-                for subject in core_subscriber_subjects(topology, region)
-            ),
-            Export(kind=ShareKind.SERVICE, subject=NAMES, accounts=(clients,)),
+            *_export_services(_mapped_in(topology, region), clients),
+            *(Export(kind=ShareKind.STREAM, subject=subject, accounts=(clients,)) for subject in heard),
+            *_export_services([NAMES], clients),
             *purge_exports(topology, name),
-            *_feeding(name, readers),
+            *_feeding(name, _takers(topology)),
             management_export((clients,)),
         ),
     )
@@ -170,36 +155,28 @@ def _write(topology: Topology, region: str) -> Account:
 def _read(topology: Topology, region: str) -> Account:
     name, clients = read_account(region), common_client_account(topology)
     homed = [stream for account, stream in _origins(topology) if account == name]
-    other_accounts = (
-        tuple(read_account(entry.name) for entry in topology.regions if entry.name != region) if homed else ()
-    )
-    fed = {_CREATE: (clients, *other_accounts), FLOW: (clients, *other_accounts)}
+    elsewhere = [read_account(peer.name) for peer in topology.regions if peer.name != region]
+    takers = tuple(elsewhere) if homed else ()
+    fed = {_CREATE: (clients, *takers), FLOW: (clients, *takers)}
     imports = [entry for account in _feeders(topology) for entry in _taking(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
             flow = f"$JS.FC.{stream.name}.>"
             imports += [entry for entry in _taking(account, name, flow) if entry not in imports]
+    reads = [subject for subject in READS if subject != NAMES]
     return Account(
         name=name,
         purpose=f"what is read in {region}",
         has_jetstream=True,
         exports=(
-            *(
-                Export(kind=ShareKind.SERVICE, subject=subject, accounts=fed.get(subject, (clients,)))
-                for subject in READS
-                if subject != NAMES
-            ),
+            *(Export(kind=ShareKind.SERVICE, subject=verb, accounts=fed.get(verb, (clients,))) for verb in reads),
             *purge_exports(topology, name),
             _answering(PULLS, PULL_THRESHOLD, clients),
             _answering(GETS, GET_THRESHOLD, clients),
             Export(kind=ShareKind.STREAM, subject=INBOX, accounts=(clients,)),
-            *(
-                Export(kind=ShareKind.SERVICE, subject=subject, accounts=(clients,))
-                for stream in homed
-                for subject in stream.subjects
-            ),
-            *([delivery_export(name, other_accounts)] if other_accounts else []),
+            *_export_services((subject for stream in homed for subject in stream.subjects), clients),
+            *([delivery_export(name, takers)] if takers else []),
             management_export((clients,)),
         ),
         imports=tuple(imports),
@@ -209,17 +186,13 @@ def _read(topology: Topology, region: str) -> Account:
 def _stretch(topology: Topology, cluster: str) -> Account:
     name, clients = stretch_account(cluster), common_client_account(topology)
     regions = [region.name for region in topology.regions]
+    origins = [stream for account, stream in _origins(topology) if account == name]
     return Account(
         name=name,
         purpose="streams in the stretch cluster",
         has_jetstream=True,
         exports=(
-            *(
-                Export(kind=ShareKind.SERVICE, subject=subject, accounts=(clients,))
-                for account, stream in _origins(topology)
-                if account == name
-                for subject in stream.subjects
-            ),
+            *_export_services((subject for stream in origins for subject in stream.subjects), clients),
             *purge_exports(topology, name),
             *_feeding(name, tuple(map(read_account, regions))),
             management_export((clients,)),
