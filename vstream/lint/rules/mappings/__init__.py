@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.lint.rules.mappings.accounts import mappings_block_missing, mappings_of_nobody, second_mappings_block
 from vstream.lint.rules.mappings.clusters import (
     region_left_out,
     servers_map_differently,
@@ -21,12 +20,21 @@ from vstream.lint.rules.mappings.coverage import (
 from vstream.lint.rules.mappings.destinations import (
     bad_destination,
     duplicate_destination,
+    duplicate_source,
     function_too_new,
+    invalid_source,
     literal_function,
     missing_destination,
+    overlapping_sources,
+    unreadable_rule,
 )
 from vstream.lint.rules.mappings.double_mapping import mapped_twice
-from vstream.lint.rules.mappings.permissions import permission_misses_mapped_subject
+from vstream.lint.rules.mappings.permissions import (
+    mappings_block_missing,
+    mappings_of_nobody,
+    permission_misses_mapped_subject,
+    second_mappings_block,
+)
 from vstream.lint.rules.mappings.requests import (
     catches_other_streams,
     dead_reply_rule,
@@ -36,12 +44,6 @@ from vstream.lint.rules.mappings.requests import (
     stream_management_mapped,
     system_subjects_mapped,
     unknown_api_subject,
-)
-from vstream.lint.rules.mappings.sources import (
-    duplicate_source,
-    invalid_source,
-    overlapping_sources,
-    unreadable_rule,
 )
 from vstream.lint.rules.mappings.weights import (
     many_rules,

@@ -16,7 +16,7 @@ from vstream.lint.rules.servers.identity import (
 )
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
 from vstream.lint.rules.servers.meta_quorum import no_majority, region_holds_majority
-from vstream.lint.rules.servers.option_rules import needs_newer_server, unknown_option
+from vstream.lint.rules.servers.options import needs_newer_server, unknown_option
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule

@@ -11,13 +11,15 @@ from vstream.lint.rules.topology.buckets import (
 )
 from vstream.lint.rules.topology.consumers import consumer_cannot, consumer_nowhere, consumer_takes_nothing
 from vstream.lint.rules.topology.context import TopologySubject
-from vstream.lint.rules.topology.fields import field_belongs_to_vstream, needs_newer_server, too_much_text
 from vstream.lint.rules.topology.limits import (
     bad_duplicate_window,
+    field_belongs_to_vstream,
+    needs_newer_server,
     outage_not_stated,
     read_stream_refuses,
     rollup_without_purge,
     too_many_replicas,
+    too_much_text,
 )
 from vstream.lint.rules.topology.models import (
     counter_cannot,
@@ -29,8 +31,13 @@ from vstream.lint.rules.topology.models import (
     order_not_named,
 )
 from vstream.lint.rules.topology.moves import move_unfit, takeover_cannot
-from vstream.lint.rules.topology.names import name_collision, reserved_name
-from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
+from vstream.lint.rules.topology.references import (
+    name_collision,
+    reserved_name,
+    setting_without_effect,
+    unknown_preset,
+    unknown_region,
+)
 from vstream.lint.rules.topology.routing import region_users_shared, root_unfit, routing_unfit
 from vstream.lint.rules.topology.security import bad_connection, security_unfit
 from vstream.lint.rules.topology.servers import (
