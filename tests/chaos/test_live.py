@@ -80,7 +80,7 @@ def test_killing_the_tool_leaves_a_journal_that_the_next_one_heals(file: Path) -
     healed = json.loads(succeeded(chaos(file, "heal", fault["id"], "--format", "json")).out)
     assert [one["id"] for one in healed["healed"]] == [fault["id"]]
     assert states(LAB) == ALL_UP
-    assert succeeded(chaos(file, "heal")).out == "nothing is open\n"
+    assert succeeded(chaos(file, "heal")).out == "no open faults\n"
 
 
 def test_ctrl_c_heals(file: Path) -> None:

@@ -42,7 +42,8 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "wide.yaml"
     path.write_text(TEXT)
     yield path
-    assert vstream("lab", "down", "wide", "--purge").code == 0
+    down = vstream("lab", "down", "wide", "--purge")
+    assert down.code == 0 or "there is no lab `wide`" in down.err
     assert processes_in(state) == []
 
 
