@@ -153,7 +153,7 @@ def decode_plan(text: str) -> ReadPlan:
             StreamCut(
                 **{
                     **cut,
-                    "wanted": StreamRef(**cut["wanted"]),
+                    "stream_ref": StreamRef(**cut["stream_ref"]),
                     "sources": tuple(SourceCursor(**item) for item in cut["sources"]),
                     "transform": tuple(cut["transform"]) if cut["transform"] else None,
                     "subjects": tuple(cut["subjects"]),
