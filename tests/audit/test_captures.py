@@ -240,7 +240,7 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(keys, "twins", endless)
-    monkeypatch.setattr(AuditPipeline, "reconciled", stopped)
+    monkeypatch.setattr(AuditPipeline, "find_differences", stopped)
     try:
         with pytest.raises(KeyboardInterrupt):
             AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(found.messages, found.streams)
