@@ -239,7 +239,7 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
         assert is_begun.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(keys, "twins", endless)
+    monkeypatch.setattr(keys, "find_shared_ids", endless)
     monkeypatch.setattr(AuditPipeline, "find_differences", stopped)
     try:
         with pytest.raises(KeyboardInterrupt):
