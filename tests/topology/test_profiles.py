@@ -9,6 +9,7 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
 from vstream.lint.load_topology import load
+from vstream.topology.document import TopologyDocument
 from vstream.topology.model import Routing
 from vstream.topology.profiles import PROFILES, profile_named
 from vstream.topology.profiles.profile import Profile
@@ -17,6 +18,7 @@ DECLARED = sorted(name for name in Profile.__annotations__ if not hasattr(Profil
 
 
 def test_every_routing_has_a_profile() -> None:
+    assert [routing for routing in Routing if routing not in PROFILES] == []
     assert {routing: PROFILES[routing].routing for routing in Routing} == {routing: routing for routing in Routing}
 
 
@@ -37,6 +39,14 @@ class TestEveryProfile:
         assert loaded.diagnostics == ()
         assert loaded.topology is not None
         assert loaded.topology.routing is profile.routing
+
+    def test_the_language_has_its_word(self, profile: Profile) -> None:
+        assert profile.routing.value in str(TopologyDocument.model_fields["routing"].annotation)
+
+    def test_accounts_are_written_unless_streams_are_in_the_account_of_clients(self, profile: Profile) -> None:
+        text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
+        topology = load(text.encode(), "topology.yaml").require()
+        assert topology.has_accounts is not profile.has_physical_names, "look at `Topology.has_accounts`"
 
     def test_every_profile_is_described(self, profile: Profile) -> None:
         assert f"`{profile.routing.value}`" in (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
