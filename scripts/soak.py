@@ -91,7 +91,7 @@ class Soak:
     def taken_down(self) -> None:
         """Take every lab down, and look for what is left."""
         held = Held.of_labs()
-        for name in {NAME, *lab.names()}:
+        for name in lab.names():
             began = time.monotonic()
             with self.spawned("lab down", name) as down:
                 self.ended("lab down", down)

@@ -212,7 +212,7 @@ def test_a_lab_that_has_other_servers_than_the_topology_is_said(work: Path) -> N
     regions = "{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}"
     fewer = plain.replace(regions, "{west: {servers: 1}, east: {servers: 1}}")
     for text, said in (
-        (fewer.replace("name: small", "name: other"), "it has besides central-1"),
+        (fewer.replace("name: small", "name: other"), "it also has central-1"),
         (plain.replace(regions, regions.replace("1", "2", 1)), "it lacks west-2"),
     ):
         file.write_text(text)

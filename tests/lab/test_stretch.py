@@ -84,4 +84,4 @@ def test_a_lab_of_the_same_regions_without_a_stretch_cluster_is_another(file: Pa
     file.write_text(TEXT.replace("stretch: {members: all}\n", ""))
     ran = vstream("plan", file)
     assert ran.code == 3
-    assert "it has besides stretch-central, stretch-east, stretch-west" in ran.err
+    assert "it also has stretch-central, stretch-east, stretch-west" in ran.err

@@ -151,7 +151,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert "import APP rates.>" in {one["source"] for one in found}
     drifted = vstream("drift", file)
     assert drifted.code == 1
-    assert "import APP rates.>  on east-1" in drifted.out
+    assert "account R_west: 2 entries on east-1" in drifted.out
     examined = vstream("doctor", file)
     assert "VD402 half-reloaded east-1" in examined.out
     assert "put `accounts.cfg` there" in examined.out

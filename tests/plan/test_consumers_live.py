@@ -114,7 +114,7 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
     assert "ack_wait: 5s → 1m" in drift.out
     findings = json.loads((await run("doctor", file, "--format", "json")).out)["findings"]
     assert [(one["code"], one["about"]) for one in findings] == [("VD505", "orders-read-east > audit")]
-    assert "consumers that do not exist" in (await run("status", file)).out
+    assert "1 consumer does not exist" in (await run("status", file)).out
     assert (await run("apply", file, "--yes")).code == 0
 
     # One goes: that loses how far it was, and has to be allowed. What is nobody's business stays.

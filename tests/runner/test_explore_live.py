@@ -62,6 +62,7 @@ async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) 
     found = json.loads(said)
     assert (found["runs"], found["pass"], found["lost"], found["duplicated"]) == (1, 1, 0, 0)
     assert found["acknowledged"] > 0
+    assert found.pop("schema") == "vstream.scenario-explore/1"
     assert found == json.loads((tmp_path / "explored" / "explored.json").read_text())
     directory = tmp_path / found["explored"][0]["directory"]
     assert [path.name for path in directory.iterdir()] == ["scenario.yaml"]

@@ -157,8 +157,9 @@ def _consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Probl
         elif snapshot.consumers[key] is None:
             absent.append(f"{durable.stream} > {durable.name}")
     for about, names, code in (
-        ("consumers do not exist", absent, "VD505"),
-        ("consumers do not answer", silent, "VD506"),
+        ("not exist", absent, "VD505"),
+        ("not answer", silent, "VD506"),
     ):
         if names:
-            yield Problem(about=f"{len(names):,} {about}", text=list_names(names), code=code)
+            subject = "1 consumer does" if len(names) == 1 else f"{len(names):,} consumers do"
+            yield Problem(about=f"{subject} {about}", text=list_names(names), code=code)

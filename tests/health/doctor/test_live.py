@@ -335,7 +335,8 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     (tmp_path / "servers").mkdir()
     for name in ("west-1", "central-1"):
         (tmp_path / "servers" / f"{name}.conf").write_text((conf / "servers" / f"{name}.conf").read_text())
-    (tmp_path / "mappings.cfg").write_text((conf / "mappings.cfg").read_text())
+    for file_of_all in conf.glob("*.cfg"):
+        (tmp_path / file_of_all.name).write_text(file_of_all.read_text())
     lacking = vstream("drift", file, "--lab", LAB, "--configs", tmp_path)
     assert lacking.code == 3, lacking.out + lacking.err
     assert "UNKNOWN: no difference was found, but not everything could be compared" in lacking.out
