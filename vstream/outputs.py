@@ -216,6 +216,7 @@ class ConsumerFailoverOutput(Output):
     seen_twice: int
     seen_twice_at_most: int
     ahead: int
+    pending: int | None
     done: bool
 
 

@@ -153,7 +153,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert drifted.code == 1
     assert "account R_west: 2 entries on east-1" in drifted.out
     examined = vstream("doctor", file)
-    assert "VD402 half-reloaded east-1" in examined.out
+    assert "`east-1`: error VD402: half-reloaded" in examined.out
     assert "put `accounts.cfg` there" in examined.out
     applied(file)
     for one in lab.addresses("accounts"):
