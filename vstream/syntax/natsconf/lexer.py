@@ -50,11 +50,12 @@ class _Context:
 
 
 # A slash alone is a blank at the top, and a separator further in.
+# No group is repeated possessively, here and in `scalars`: Python 3.11.2, which Debian 12 has, matches that wrong.
 _FILE: Final = _Context(
-    "file", _key_pattern(_usual_key(r"{"), r" \t"), re.compile(r"(?:[ \t]|/(?!/))*+(?:([\n\r;,\0]|\Z)|(\}))?")
+    "file", _key_pattern(_usual_key(r"{"), r" \t"), re.compile(r"(?:[ \t]|/(?!/))*(?:([\n\r;,\0]|\Z)|(\}))?")
 )
 _BRACES: Final = _Context(
-    "brace", _key_pattern(_usual_key(r"{}"), r" \t"), re.compile(r"(?:[ \t]|/(?!/))*+(?:([\n\r;,])|(\}))?")
+    "brace", _key_pattern(_usual_key(r"{}"), r" \t"), re.compile(r"(?:[ \t]|/(?!/))*(?:([\n\r;,])|(\}))?")
 )
 # After `key =` a line break is an error at the top, and nothing in a map.
 _MAP: Final = _Context(
@@ -64,7 +65,7 @@ _ARRAY: Final = _Context("array", re.compile(r"(?!)"), re.compile(r"[ \t]*+(?:([
 
 # In a map, the character after a slash belongs to the key, whatever it is, even a space.
 _KEY_AFTER_SLASH: Final = re.compile(rf"((?s:.)[^{_SPACE}=:\0]*+)[{_SPACE}]*+(?:([=:])[{_SPACE}]*+)?")
-_AFTER_INNER_BRACES: Final = re.compile(r"(?:[ \t\n\r]|/(?!/))*+(?:([;,])|(\}))?")
+_AFTER_INNER_BRACES: Final = re.compile(r"(?:[ \t\n\r]|/(?!/))*(?:([;,])|(\}))?")
 _SPACES: Final = re.compile(rf"[{_SPACE}]*+")
 _ONE_SPACE: Final = re.compile(rf"[{_SPACE}]")
 _BLANKS: Final = re.compile(r"[ \t]*+")

@@ -23,9 +23,9 @@ class Shape(Enum):
 Scanned: TypeAlias = tuple[Shape, str, int]
 
 _ESCAPE: Final = r"\\(?:x[0-9a-fA-F]{2}|[tnr\"\\])"
-_DOUBLE_QUOTED: Final = re.compile(rf'"((?:[^"\\\0]++|{_ESCAPE})*+)')
+_DOUBLE_QUOTED: Final = re.compile(rf'"((?:[^"\\\0]++|{_ESCAPE})*)')
 _SINGLE_QUOTED: Final = re.compile(r"'([^'\0]*+)")
-_WORD: Final = re.compile(rf"(?:[^\n\r\0;,\]}}\t '\\]++|{_ESCAPE})*+")
+_WORD: Final = re.compile(rf"(?:[^\n\r\0;,\]}}\t '\\]++|{_ESCAPE})*")
 _END_OF_RAW: Final = re.compile(r"\n\)(?=[\n\0]|\Z)|\0")
 _DIGITS: Final = re.compile(r"\d++")
 _UNIT: Final = re.compile(r"[kKmMgGtTpPeE][bBiI]*+")
