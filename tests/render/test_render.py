@@ -376,3 +376,11 @@ def test_checking_and_rendering_grow_with_the_streams_and_no_faster() -> None:
 
     once(1)  # templates are compiled once
     assert once(80) < 4.5 * once(20)
+
+
+def test_a_template_that_was_changed_is_rendered_as_it_is_now(tmp_path: Path) -> None:
+    """Also within one process, which keeps what it has compiled."""
+    for limit in ("1MB", "2MB", "1MB"):
+        text = (TEMPLATES / SERVER).read_text(encoding="utf-8") + f"max_payload: {limit}\n"
+        bundle = rendered(templates=override(tmp_path, SERVER, text))
+        assert bundle.text("servers/west-1.conf").endswith(f"max_payload: {limit}\n")

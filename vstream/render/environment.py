@@ -12,11 +12,36 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from types import CodeType
+
+    from jinja2.bccache import Bucket
 
     from vstream.syntax.json_types import Json
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """
+    Templates as this process has compiled them, by file and text: to compile one takes longer than to render it.
+
+    What is on the disk is read for every render. Another text is another template.
+    """
+
+    def __init__(self) -> None:
+        self._code: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if bucket.code is not None:
+            self._code[bucket.key, bucket.checksum] = bucket.code
+
+
+# One for each way of escaping, which is compiled in.
+_COMPILED = {is_html: _CompiledTemplates() for is_html in (False, True)}
 
 
 def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2.Environment:
@@ -30,6 +55,7 @@ def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2
         autoescape=is_html,
         finalize=_printable if is_html else None,
         loader=jinja2.FileSystemLoader(directories),
+        bytecode_cache=_COMPILED[is_html],
         variable_start_string="<<",
         variable_end_string=">>",
         block_start_string="<%",
