@@ -79,7 +79,8 @@ def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
     virtual stream they are not stored, and a request by the virtual name finds no
     stream. At 60 %, 394 of 1,000 messages left unmapped (server/accounts.go,
     AddWeightedMappings; all versions). To keep a share on purpose in a rule without
-    clusters, name the source as a destination of the rest: then it is said.
+    clusters, name the source as a destination of the rest: then it is said. A rule
+    whose only destination gets a share is how many try something new: that is a note.
     """
     for block in workspace.blocks:
         for entry in view(block).accepted:
@@ -104,12 +105,14 @@ def _too_little(
     weight = some[-1].weight
     # A share of 0 may switch a cluster off, and a share everywhere may try something new: only the user knows.
     is_slip = len(some) == 1 and weight is not None and cluster and total
+    is_trial = len(entry.destinations) == 1 and not is_scoped and total
     rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
     return Violation(
         at=weight.span if weight else place(some[-1]),
         message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` leaves unmapped",
         hint="make them 100 % together" + ("" if is_scoped else f", or say that the rest stays: `{rest}`"),
         fix=(Edit(span=weight.span, text="100%"),) if is_slip and weight else (),
+        severity=Severity.NOTE if is_trial else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint import detect
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.values import are_copies, has_any, is_on, whole
+from vstream.lint.rules.servers.values import are_copies, has_any, is_alone, is_on, whole
 from vstream.syntax.natsconf import ConfMap, ConfScalar
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     The second cannot start: `address already in use`. Clients, routes, gateways and
     monitoring need ports of their own, and so do two servers on one host (all versions).
+    Files of servers that nothing links to others are not compared.
     """
     listening: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
     for server in whole(workspace):
@@ -51,12 +52,16 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
                 continue
             earlier = listening.setdefault((listener.host.lower(), port), [])
             clash = next(
-                ((earlier_server, at) for earlier_server, at in earlier[:20] if not are_copies(earlier_server, server)),
+                ((earlier_server, at) for earlier_server, at in earlier[:20] if _may_meet(earlier_server, server)),
                 None,
             )
             if clash is not None:
                 yield _clash(listener, port, f"a port of the server of `{clash[0].file}`", clash[1].span)
             earlier.append((server, listener))
+
+
+def _may_meet(first: ServerConf, second: ServerConf) -> bool:
+    return not are_copies(first, second) and not is_alone(first) and not is_alone(second)
 
 
 @rule("VS417", "no-system-account", Severity.WARNING)

@@ -10,6 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.values import (
     are_copies,
     cluster,
+    directory,
     has_jetstream,
     is_clustered,
     is_on,
@@ -169,15 +170,25 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     The server does not start: `jetstream cluster requires server_name to be set`, while `nats-server -t` says
-    nothing (server/server.go, all versions). The option may also come from the command line, with `--name`.
+    nothing (server/server.go, all versions). Many give the name on the command line, with `--name`. So this is a
+    note, unless a file beside it has the `server_name` of another server of the cluster.
     """
-    for server in whole(workspace):
+    servers = whole(workspace)
+    named = {_group(server) for server in servers if server.server_name is not None}
+    for server in servers:
         if server.server_name is None and has_jetstream(server) and is_clustered(server):
             yield Violation(
                 at=server.jetstream.key_span if server.jetstream else place(server),
-                message="JetStream in a cluster needs a `server_name`: the server does not start",
-                hint="add `server_name` with a name that no other server has",
+                message="JetStream in a cluster needs a `server_name`: without one the server does not start",
+                hint="add `server_name` with a name that no other server has, or start it with `--name`",
+                severity=None if _group(server) in named else Severity.NOTE,
             )
+
+
+def _group(server: ServerConf) -> tuple[str | None, str]:
+    """What servers share whose files are written in the same way: the cluster and the directory."""
+    name = cluster(server)
+    return name.text if name else None, directory(server)
 
 
 _REJECT = ("reject_unknown_cluster", "reject_unknown")
@@ -197,11 +208,14 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
     refuses it, and all that come after.
     """
     belongs = {name: names for names in super_clusters(workspace) for name in names}
+    linked = {directory(server) for server in whole(workspace) if server.gateway}
     for server in whole(workspace):
         own = cluster(server)
         if own is None or own.text is None or own.text not in belongs:
             continue
         gateway = server.gateway
+        if gateway is None and workspace.topology is None and directory(server) not in linked:
+            continue  # a system of its own, whose cluster has the name of another one
         listed = {own.text, *(remote.name.text for remote in (gateway.remotes if gateway else ()) if remote.name)}
         lacking = [name for name in belongs[own.text] if name not in listed]
         if not lacking:

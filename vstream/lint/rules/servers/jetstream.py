@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.values import cluster, has_any, has_jetstream, whole
+from vstream.lint.rules.servers.values import cluster, has_any, has_jetstream, super_clusters, whole
 from vstream.lint.rules.wording import count
 
 if TYPE_CHECKING:
@@ -22,17 +22,21 @@ def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     The region can hold no stream: neither a write nor a read stream can be placed there
-    (`no suitable peers for placement`, 10005; all versions). Reported where other
-    clusters, streams or a topology among the files use JetStream, once for a cluster.
+    (`no suitable peers for placement`, 10005; all versions). Reported where streams, a
+    topology, or other clusters of its super-cluster among the files use JetStream, or where
+    it is switched off here and on elsewhere, once for a cluster.
     """
     servers = whole(workspace)
     equipped = {own.text for server in servers if has_jetstream(server) and (own := cluster(server))}
-    if not (equipped or workspace.streams or workspace.topology):
-        return
+    uses_streams = bool(workspace.streams or workspace.topology)
+    joined = {name for names in super_clusters(workspace) if equipped.intersection(names) for name in names}
     seen: set[str] = set()
     for server in servers:
         own = cluster(server)
         if own is None or own.text is None or own.text in equipped or own.text in seen:
+            continue
+        is_switched_off = equipped and server.jetstream is not None
+        if not (uses_streams or is_switched_off or own.text in joined):
             continue
         seen.add(own.text)
         if any(listener.block == "leafnodes" for listener in server.listeners):

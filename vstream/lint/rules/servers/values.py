@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def whole(workspace: Workspace) -> list[ServerConf]:
     """The configurations of servers, without the files that others include."""
-    return [server for server in workspace.servers if not server.is_fragment]
+    included = {posixpath.normpath(name) for server in workspace.servers for name in server.included}
+    servers = (server for server in workspace.servers if not server.is_fragment)
+    return [server for server in servers if posixpath.normpath(server.file) not in included]
 
 
 def cluster(server: ServerConf) -> ConfValue | None:
@@ -38,6 +40,17 @@ def is_clustered(server: ServerConf) -> bool:
 def place(server: ServerConf) -> Span:
     """Where to point at a server as a whole: its name, or the beginning of its file."""
     return server.server_name.span if server.server_name else Span.point(server.file, 1, 1)
+
+
+def is_alone(server: ServerConf) -> bool:
+    """Whether nothing links the server to others: files of such servers beside one another say nothing of one system."""
+    blocks = {listener.block for listener in server.listeners}
+    return cluster(server) is None and not server.leaf_remotes and not blocks & {"cluster", "gateway", "leafnodes"}
+
+
+def directory(server: ServerConf) -> str:
+    """Where the server's file lies."""
+    return posixpath.dirname(server.file)
 
 
 def is_on(conf: ConfMap | None, *names: str) -> bool:
