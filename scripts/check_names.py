@@ -29,8 +29,8 @@ LIMITS = {
     "import inside a function": 21,
     "class name used twice": 21,
     "noqa": 116,
-    "line": 75_400,
-    "file": 472,
+    "line": 76_000,
+    "file": 474,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

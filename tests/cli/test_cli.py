@@ -212,7 +212,7 @@ def test_render_is_not_for_standard_output(good: Path, tmp_path: Path) -> None:
 def test_render_says_what_it_leaves_open_on_real_hosts(good: Path, tmp_path: Path) -> None:
     assert "note:" not in vstream("render", good, "-o", tmp_path / "lab").err
     hosts = "regions: {west: {servers: [w1.example.net]}, east: {servers: [e1.example.net]}}"
-    transport = "security: {transport: {none: the hosts are joined by WireGuard}}\n"
+    transport = "security: {transport: {none: the hosts are joined by WireGuard}, users: elsewhere}\n"
     good.write_text(GOOD.replace("regions: {west: {servers: 1}, east: {servers: 1}}", hosts) + transport)
     ran = vstream("render", good, "-o", tmp_path / "hosts")
     assert ran.code == 0, ran.err

@@ -356,7 +356,7 @@ def test_a_growing_region_keeps_the_ports_of_the_others() -> None:
 
 
 def test_servers_with_hosts_listen_there_on_the_ports_of_their_region() -> None:
-    text = f"{HEAD}security: {{transport: {{none: test}}}}\nregions: {{west: {{servers: [w1, '[::1]'], ports: {{client: 4333}}, jetstream: {{store_dir: /data/}}}}}}\n"
+    text = f"{HEAD}security: {{transport: {{none: test}}, users: elsewhere}}\nregions: {{west: {{servers: [w1, '[::1]'], ports: {{client: 4333}}, jetstream: {{store_dir: /data/}}}}}}\n"
     one, two = default_addresses(topology(text))
     assert (one.host, one.client, one.monitor, one.store_dir) == ("w1", 4333, 8222, "/data/west-1")
     assert two.host == "[::1]"

@@ -172,7 +172,7 @@ class TargetServers:
         # The system accounts of regions are their own; those of hubs are one.
         hub = self.address(self.hubs[region])
         serves = self.serves(self.hubs[region])
-        return replace(self.system, urls=(f"nats://{hub.host}:{hub.client}",) if serves else ())
+        return replace(self.system, urls=(hub.client_url,) if serves else ())
 
     def cuts(self) -> frozenset[Pair]:
         """The links of the lab that carry nothing now."""
@@ -197,7 +197,7 @@ class TargetServers:
             return self.endpoints[region]
         serving = [self.address(server) for server in self.in_region(region) if self.serves(server)]
         addresses = [address for address in serving if not (address.is_stretch or address.is_hub)]
-        urls = tuple(f"nats://{address.host}:{address.client}" for address in addresses)
+        urls = tuple(address.client_url for address in addresses)
         return replace(self.endpoints[region], urls=urls)
 
     def _required_lab(self) -> tuple[LabDirectory, LabRecord]:

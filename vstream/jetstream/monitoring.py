@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -189,13 +190,19 @@ def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
     secure = [address for address in addresses if address.startswith("https:")]
     if ca is None or not secure:
         return
+    path = Path(ca).expanduser()
     try:
-        context = ssl.create_default_context(cafile=str(Path(ca).expanduser()))
+        context = _context(path, path.stat().st_mtime_ns)
     except (OSError, ssl.SSLError) as error:
         raise VstreamError(
             f"the CA file {ca} cannot be read: {error.strerror or error}", hint="see `tls` of `connect` in the topology"
         ) from None
     _trusted.update(dict.fromkeys((urlsplit(address).netloc for address in secure), context))
+
+
+@lru_cache(maxsize=16)
+def _context(ca: Path, _changed: int) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(ca))
 
 
 _trusted: dict[str, ssl.SSLContext] = {}

@@ -47,7 +47,9 @@ def add_servers(
     seats = [seat for seat in topology.processes if seat.region in regions]
     own = {port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))}
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved={*reserved, *own})
-    addresses = (*record.servers, *ports.allocate(seats, first, directory, backend=backend))
+    transport = record.transport
+    joining = ports.allocate(seats, first, directory, backend=backend)
+    addresses = (*record.servers, *(replace(address, transport=transport) for address in joining))
     by_name = {address.server.name: address for address in addresses}
     return replace(
         record,

@@ -23,11 +23,15 @@ def login(name: str, user: str) -> dict[str, Any]:
     """The fields of an Endpoint that *user* of lab *name* logs in with; none if that is a password, or nothing."""
     ring = keyring(name)
     conf = lab_directory(name).conf
+    # The servers show a certificate of the lab's own authority then, not of the one that signed the users'.
+    record = lab_directory(name).read()
+    has_own_tls = record is not None and record.transport is not None
     if (conf / OPERATOR_PATH).is_file() and ring.credentials(user).is_file():
         return {"creds": str(ring.credentials(user))}
     certificate, key = ring.certificate(user)
-    if (conf / TLS_PATH).is_file() and certificate.is_file():
-        return {"tls_ca": str(ring.directory / CA_FILE), "tls_cert": str(certificate), "tls_key": str(key)}
+    if certificate.is_file() and (has_own_tls or (conf / TLS_PATH).is_file()):
+        ca = {} if has_own_tls else {"tls_ca": str(ring.directory / CA_FILE)}
+        return {**ca, "tls_cert": str(certificate), "tls_key": str(key)}
     if not (conf / ACCOUNTS_PATH).is_file() or not ring.seed(user).is_file():
         return {}
     is_known = ring.public(user_key(user)) in (conf / ACCOUNTS_PATH).read_text(encoding="utf-8")

@@ -93,6 +93,7 @@ async def up(
     timeout: float = 60.0,
     links: Backend | None = None,
     shape: Mapping[Pair, LinkState] | None = None,
+    tls: bool | None = None,
 ) -> LabStatus:
     """
     Make all servers of *topology* run and be ready, as lab *name*.
@@ -103,7 +104,7 @@ async def up(
     the others run *binary*, by default what the running lab has for them, else
     whichever is at hand. *links* says what makes the links between regions
     (by default a proxy where there are two or more), *shape* how they are (by default
-    as *topology* says). Raises LabError if the lab is not ready after
+    as *topology* says), *tls* whether all ports speak TLS (by default as they did before). Raises LabError if the lab is not ready after
     *timeout* seconds, if a server dies, or if other servers than these run under
     this name; whatever this call has started is stopped again, as it is if the
     call is cancelled.
@@ -117,6 +118,7 @@ async def up(
         deadline=time.monotonic() + timeout,
         backend=links,
         shape=link_states(topology.links) if shape is None else shape,
+        tls=tls,
     )
     async with start.directory.lock():
         running = frozenset(records.scan_processes(start.directory))

@@ -77,7 +77,8 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
         variables = HUB_PASSWORDS if variable in texts[HUBS_PATH] else (password_variable(LEAF_USER),)
         secret.append(_secret(HUB_PASSWORDS_PATH, {name: passwords[name] for name in variables}))
     for region, hub in hubs.items():
-        url = f"nats-leaf://{LEAF_USER}:{passwords[password_variable(LEAF_USER)]}@{hub.leaf_address}"
+        scheme = "nats-leaf" if hub.transport is None else hub.scheme
+        url = f"{scheme}://{LEAF_USER}:{passwords[password_variable(LEAF_USER)]}@{hub.leaf_address}"
         secret.append(_secret(leaf_path(region), {LEAF_VARIABLE: url}))
     return (*bundle.artifacts, *secret)
 

@@ -59,8 +59,10 @@ class Member:
 
 
 def monitor_url(address: ServerAddress) -> str:
-    """Where *address* answers monitoring requests."""
-    return f"http://{address.host}:{address.monitor}"
+    """Where *address* answers monitoring requests, which trust the lab's own authority from now on."""
+    if address.transport is not None:
+        monitoring.trust_ca((address.monitor_url,), address.transport.ca_file)
+    return address.monitor_url
 
 
 def members(

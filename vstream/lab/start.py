@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from platformdirs import user_cache_path
 
 from vstream.errors import LabError
-from vstream.lab import add_regions, conf, passwords, ports, readiness, records
+from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, records
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from vstream.lab.links.state import LinkState, Pair
     from vstream.lab.state import LabDirectory
     from vstream.topology.bundle import Artifact, Bundle, ServerAddress
-    from vstream.topology.model import Topology
+    from vstream.topology.model import Topology, Transport
 
 _Result = TypeVar("_Result")
 
+TLS_BY_DEFAULT = False
 _ATTEMPTS = 4
 _PORTS_PATIENCE = 10.0
 _QUOTED_LINES = 5
@@ -56,6 +57,8 @@ class Start:
     """What makes the links between regions; None for what the lab has, or else what suits the topology."""
     shape: Mapping[Pair, LinkState] = field(default_factory=dict)
     """How these links shall be."""
+    tls: bool | None = None
+    """Whether all ports speak TLS; None for what the lab has, or else the default."""
 
 
 async def begin(start: Start) -> None:
@@ -78,7 +81,8 @@ async def _begin_at_free_ports(start: Start, attempt: int) -> None:
     backend = choose.choose_backend(start.topology, start.backend)
     async with _stopped_on_failure(start.directory, names, proxy):
         async with _ports_claimed() as place:
-            chosen = _choose(start, attempt, backend, place)
+            transport = await _transport(start)
+            chosen = tuple(replace(address, transport=transport) for address in _choose(start, attempt, backend, place))
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(_record(start, chosen))
             proxy.write(choose.initial_links(chosen, backend, start.shape))
@@ -165,6 +169,9 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
     expected = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
     if expected != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
+    if start.tls not in {None, record.transport is not None}:
+        speaks = "does not speak TLS" if start.tls else "speaks TLS"
+        raise LabError(f"lab `{name}` runs, and {speaks}", hint=hint)
     for server, program in start.programs.items():
         if server in record.programs and (runs := record.programs[server].version) != program.version:
             raise LabError(f"lab `{name}` runs `{server}` as nats-server {runs}, not {program.version}", hint=hint)
@@ -177,19 +184,23 @@ def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[
     elsewhere = _ports_of(labs_running_elsewhere(place / "states"))
     if record is not None and attempt == 0:
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
+        recorded = tuple(replace(address, transport=None) for address in record.servers)
         is_ours = elsewhere.isdisjoint(_ports_of((record,)))
-        if (
-            before == record.servers
-            and is_ours
-            and not ports.occupied_ports(before)
-            and not ports.occupied_fronts(before)
-        ):
+        if before == recorded and is_ours and not ports.occupied_ports(before) and not ports.occupied_fronts(before):
             return before
     reserved = elsewhere | _ports_of(_other_labs(start))
     # Two strangers who collided shall not meet again in the next block.
     skip = attempt and attempt + os.getpid() % 8
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=reserved, skip=skip)
     return ports.allocate(seats, first, start.directory, backend=backend)
+
+
+async def _transport(start: Start) -> Transport | None:
+    """What all ports of a lab that starts speak TLS with, if they do."""
+    record = start.directory.read()
+    had_tls = TLS_BY_DEFAULT if record is None else record.transport is not None
+    has_tls = had_tls if start.tls is None else start.tls
+    return await certificates.provide_transport(start.directory, start.topology) if has_tls else None
 
 
 def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:

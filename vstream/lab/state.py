@@ -5,6 +5,7 @@ Where labs live on disk, and who may change them.
         lab.json     what the lab is made of: servers, addresses, binaries
         lab.lock     held by the command that is changing the lab
         lab.holder   the process id of the last one that held it
+        tls/         what servers speak TLS with, if they do (see `certificates`)
         conf/        the rendered bundle; servers read conf/servers/SERVER.conf
         run/         one record per server that was started (see `records`)
         links/       what the links between regions shall do, and who makes them do it (see `linkstate`)
@@ -36,13 +37,15 @@ from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab.binaries import Program
 from vstream.topology.bundle import ServerAddress
-from vstream.topology.model import Server
+from vstream.topology.model import Server, Transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FORMAT = 3
+_BEFORE_TRANSPORT = "is_encrypted"
+"""A field of records of labs before they could speak TLS."""
 _LOCK_PATIENCE = 1.0
 _LOCK_POLL = 0.02
 _PRIVATE = 0o700
@@ -56,6 +59,11 @@ class LabRecord:
     servers: tuple[ServerAddress, ...]
     programs: Mapping[str, Program]
     """What each server is started with, by its name."""
+
+    @property
+    def transport(self) -> Transport | None:
+        """What all its ports speak TLS with, if they do."""
+        return next((address.transport for address in self.servers if address.transport is not None), None)
 
 
 KEYS = "keys"
@@ -73,6 +81,11 @@ class LabDirectory:
     def keys(self) -> Path:
         """The keys and certificates of its users, if they have any."""
         return self.path / KEYS
+
+    @property
+    def certificates(self) -> Path:
+        """What its servers speak TLS with, if they do."""
+        return self.path / "tls"
 
     @property
     def conf(self) -> Path:
@@ -260,7 +273,12 @@ def _lab_record(document: Mapping[str, Any]) -> LabRecord:
 
 
 def _address(document: Mapping[str, Any]) -> ServerAddress:
-    server = document["server"]
+    server, transport = document["server"], document.get("transport")
+    fields = {name: value for name, value in document.items() if name != _BEFORE_TRANSPORT}
     return ServerAddress(
-        **{**document, "server": Server(name=server["name"], host=server["host"], tags=tuple(server["tags"]))}
+        **{
+            **fields,
+            "server": Server(name=server["name"], host=server["host"], tags=tuple(server["tags"])),
+            "transport": transport and Transport(**transport),
+        }
     )

@@ -21,7 +21,7 @@ from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, regio
 from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from vstream.lab.state import LabDirectory, LabRecord
@@ -141,14 +141,20 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     regions = dict.fromkeys(address.region for address in servers)
     return {
         region: Endpoint(
-            urls=tuple(f"nats://{address.host}:{address.client}" for address in servers if _serves(address, region)),
+            urls=tuple(address.client_url for address in servers if _serves(address, region)),
             monitor=tuple(
                 monitor_url(address) for address in servers if address.region == region and not address.is_hub
             ),
-            **_login(name, user, region),
+            **{**_trust(servers), **_login(name, user, region)},
         )
         for region in regions
     }
+
+
+def _trust(servers: Sequence[ServerAddress]) -> dict[str, Any]:
+    """The field of an Endpoint with the authority that signed what *servers* show; none where they speak no TLS."""
+    transport = next((address.transport for address in servers if address.transport is not None), None)
+    return {} if transport is None else {"tls_ca": transport.ca_file}
 
 
 def _login(name: str, user: str, region: str) -> dict[str, Any]:
@@ -172,12 +178,10 @@ def system_endpoint(name: str, region: str | None = None) -> Endpoint:
     """
     password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
     servers = addresses(name)
-    urls = tuple(
-        f"nats://{server.host}:{server.client}" for server in servers if region is None or _serves(server, region)
-    )
-    if files := keys.login(name, SYSTEM_USER):
-        return Endpoint(urls=urls, **files)
-    return Endpoint(urls=urls, user=SYSTEM_USER if password else None, password=password)
+    urls = tuple(server.client_url for server in servers if region is None or _serves(server, region))
+    files = keys.login(name, SYSTEM_USER)
+    login = files or {"user": SYSTEM_USER if password else None, "password": password}
+    return Endpoint(urls=urls, **{**_trust(servers), **login})
 
 
 def _serves(address: ServerAddress, region: str) -> bool:

@@ -361,7 +361,7 @@ class _Renderer:
                         "variable": password_variable(SYSTEM_USER),
                     },
                     "asks_for_certificates": topology.security is Security.CERTIFICATES,
-                    "transport": topology.transport if address.is_encrypted else None,
+                    "transport": address.transport,
                     "tls": TLS_PATH,
                     "included": server_view.included_path(topology, address),
                     "resolver": server_view.resolver(topology, address),

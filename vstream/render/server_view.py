@@ -41,7 +41,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
                 store_dir=f"{store.rstrip('/')}/{server.name}",
                 is_stretch=seat.is_stretch,
                 is_hub=seat.is_hub,
-                is_encrypted=topology.transport is not None,
+                transport=topology.transport,
             )
         )
     return tuple(addresses)
@@ -115,7 +115,7 @@ def context(topology: Topology, region: Region, addresses: Sequence[ServerAddres
     """What the nats CLI context of *region* is rendered from."""
     endpoint = region.endpoint
     urls = [
-        f"{server_address.scheme}://{server_address.host}:{server_address.client}"
+        server_address.client_url
         for server_address in addresses
         if server_address.region == region.name and not (server_address.is_stretch or server_address.is_hub)
     ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vstream.subjects.mapping import Mapping as SubjectMapping
     from vstream.topology.accounts import Account
     from vstream.topology.consumer_config import ConsumerConfig
-    from vstream.topology.model import Role, Server, Topology
+    from vstream.topology.model import Role, Server, Topology, Transport
     from vstream.topology.stream_config import StreamConfig
 
 
@@ -142,13 +142,23 @@ class ServerAddress:
     """The port at which other clusters reach it, if not at its own: a lab's links stand in between."""
     route_front: int | None = None
     """The port at which the other members of the stretch cluster reach it, in the same way."""
-    is_encrypted: bool = False
-    """Whether all its ports speak TLS, as the topology's `transport` says. Not in labs."""
+    transport: Transport | None = None
+    """What all its ports speak TLS with: files on the server. None for no TLS."""
 
     @property
     def scheme(self) -> str:
         """How clients and other servers address its ports."""
-        return "tls" if self.is_encrypted else "nats"
+        return "nats" if self.transport is None else "tls"
+
+    @property
+    def client_url(self) -> str:
+        """Where clients dial it."""
+        return f"{self.scheme}://{self.host}:{self.client}"
+
+    @property
+    def monitor_url(self) -> str:
+        """Where it answers monitoring requests."""
+        return f"{'http' if self.transport is None else 'https'}://{self.host}:{self.monitor}"
 
     @property
     def gateway_url(self) -> str:

@@ -196,7 +196,12 @@ class SecurityDocument(_Closed):
     user's own name.
     """
     transport: TransportDocument | None = None
-    """TLS between servers and to clients. Labs do not use it."""
+    """TLS between servers and to clients. Labs make certificates of their own: `vstream lab up --tls`."""
+    users: Annotated[str, Field(min_length=1)] | None = None
+    """
+    With `routing: mapped` and no `account`, where vstream renders no users: where yours are, for example
+    `"accounts.conf, kept by operations"`.
+    """
 
 
 class SettingsDocument(_Closed):

@@ -73,6 +73,13 @@ def up(
         ),
     ] = None,
     link: link_commands.LinkOptions = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls",
+            help="Whether every port speaks TLS, with certificates of the lab's own; kept once chosen.",
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds until all servers must be ready.", min=1)] = 60,
 ) -> None:
     """
@@ -103,6 +110,7 @@ def up(
                 timeout=timeout,
                 links=links,
                 shape=shape,
+                tls=tls,
             )
         )
     console.stdout().print(view.table(status, {}, width=console.stdout().width))

@@ -79,8 +79,8 @@ def _server_as_dict(server: ServerStatus, faults: Mapping[str, str]) -> dict[str
         "fault": faults.get(server.name),
         "pid": server.pid,
         "version": server.version,
-        "url": f"nats://{server.address.host}:{server.address.client}",
-        "monitor": f"http://{server.address.host}:{server.address.monitor}",
+        "url": server.address.client_url,
+        "monitor": server.address.monitor_url,
         "uptime_seconds": None if server.uptime is None else round(server.uptime.total_seconds(), 3),
     }
 

@@ -62,6 +62,7 @@ class Sampler:
             self._lines.close()
 
     async def _region(self, region: SampledRegion) -> None:
+        monitoring.trust_ca(region.monitor, None if region.login is None else region.login.tls_ca)
         connection = await open_reconnecting(
             endpoint_of(region.urls, region.login),
             region.name,

@@ -57,7 +57,7 @@ from vstream.lint.rules.topology.subjects import (
     naming_needs_token,
     overlapping_subjects,
 )
-from vstream.lint.rules.topology.transport import plaintext_servers, transport_unfit
+from vstream.lint.rules.topology.transport import plaintext_servers, transport_unfit, users_missing
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
@@ -113,5 +113,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     region_users_shared,
     move_unfit,
     plaintext_servers,
+    users_missing,
 )
 """In the order of their codes."""

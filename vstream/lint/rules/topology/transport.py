@@ -88,6 +88,37 @@ def plaintext_servers(subject: TopologySubject) -> Iterator[Violation]:
         )
 
 
+@rule("VS173", "users-missing", Severity.ERROR)
+def users_missing(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    Servers have host names, and vstream renders no users for them, as `routing: mapped` has no `account`.
+
+    ## Why is this bad?
+    Without users, whoever reaches the port for clients may do everything: delete streams, publish as any region, read
+    all messages. With users of your own, each needs permissions of your own.
+    """
+    topology, users = subject.topology, subject.document.security.users
+    if topology.has_accounts:
+        if users is not None:
+            yield Violation(
+                at=("security", "users"),
+                message="`users` has no effect here: vstream renders users",
+                hint="leave it out",
+                on_key=True,
+            )
+        return
+    hosts = [seat.server.host for seat in topology.processes if seat.server.host and not is_loopback(seat.server.host)]
+    if hosts and users is None:
+        yield Violation(
+            at=("regions",),
+            message=f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, and no users: "
+            "whoever reaches them may do everything with the streams",
+            hint="name the `account`, and vstream renders it with its users; or say where yours are: "
+            '`security: {users: "accounts.conf, kept by operations"}`',
+            on_key=True,
+        )
+
+
 def is_loopback(host: str) -> bool:
     """Whether *host*, a name or an address, is this machine itself."""
     try:

@@ -1,0 +1,65 @@
+"""
+What a lab speaks TLS with: a certificate that all its servers show, and the authority that signed it.
+
+Made once, and gone with the lab. Nobody keeps the authority's own key: nothing else can ever be signed by it, so
+whoever has a certificate of it is a server of this lab.
+
+They are made by a program of its own (see `make_certificates`): to load the library takes longer than to use it, and no
+other command needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError
+from vstream.topology.model import Security, Transport
+from vstream.topology.signing import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
+
+if TYPE_CHECKING:
+    from vstream.lab.state import LabDirectory
+    from vstream.topology.model import Topology
+
+_PROGRAM = "vstream.lab.make_certificates"
+_PATIENCE = 30.0
+
+
+async def provide_transport(directory: LabDirectory, topology: Topology) -> Transport:
+    """The files that the servers of a lab of *topology* speak TLS with, made if they are missing. Raises LabError."""
+    transport = _transport(directory, topology)
+    if not _exists(transport):
+        await _make_in_process(directory.certificates)
+    return transport
+
+
+def _exists(transport: Transport) -> bool:
+    return Path(transport.cert_file).is_file()
+
+
+def _transport(directory: LabDirectory, topology: Topology) -> Transport:
+    files = directory.certificates
+    return Transport(
+        cert_file=str(files / SERVER_CERTIFICATE),
+        key_file=str(files / SERVER_KEY),
+        ca_file=str(files / CA_FILE),
+        client_ca_file=str(directory.keys / CA_FILE) if topology.security is Security.CERTIFICATES else None,
+    )
+
+
+async def _make_in_process(files: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", _PROGRAM, str(files), stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            _, problem = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise LabError(f"the lab's certificates were not made within {_PATIENCE:g} s") from None
+    if process.returncode != 0:
+        reason = problem.decode(errors="replace").strip().rpartition("\n")[2]
+        raise LabError(f"the lab's certificates cannot be made: {reason}", hint="`vstream lab up --no-tls` needs none")
