@@ -3,7 +3,7 @@ Labs up and down again, and vstream killed at random points: what is left, and h
 
 A cycle is `vstream lab up` of three regions and `vstream lab down --purge`. Beside it a client asks the same servers
 for a stream of each region, from the moment they are started: `up` should not take much longer than they do.
-A kill is `kill -9` of `lab up`, `lab down`, a `chaos` command or `scenario run`, in turn, at a random moment;
+A kill is `kill -9` of `lab down`, `lab up`, a `chaos` command or `scenario run`, in turn, at a random moment;
 then `lab down --purge` has to remove what it leaves (after `chaos` a `chaos heal` has to heal first).
 
 After each, no process, open port, held lock or file of the lab may be left. Exits with 1 if something is.
@@ -42,7 +42,8 @@ CHAOS = (
     ("power-loss", "west", "--lose", "1s", "--yes-really"),
     ("rolling-restart", "west"),
 )
-KINDS = ("lab up", "chaos", "scenario run", "lab down")
+KINDS = ("lab down", "lab up", "chaos", "scenario run")
+"""In turn. The suite kills the first one here, and each of the others in a test of its own."""
 PATIENCE = 10.0
 """Seconds until what was killed must be gone: a `nats-server -t` that was under way ends by itself, and so do clients."""
 POLL = 0.05

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.support.night import repetitions
 from vstream.audit.order import merge_stretches
 from vstream.audit.source import fold
 from vstream.audit.source.hashing import TextHashes
 
 pytestmark = pytest.mark.spark
+SEEDS = repetitions(150, night=500)
 TRACKS = (7, -7)
 """Those that are asked for; there are rows of a third."""
 
@@ -63,7 +65,7 @@ def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int
 
 def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: pytest.MonkeyPatch) -> None:
     told_of, given_up = 0, 0
-    for seed in range(500):
+    for seed in range(SEEDS):
         random = Random(seed)
         monkeypatch.setattr(fold, "MOST", random.choice((4, 1000)))
         some = rows(random)
@@ -87,7 +89,7 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
             assert told >= expected, seed
             assert {row[:2] for row in told} == {row[:2] for row in expected}, seed
             told_of += len(expected)
-    assert told_of > 300
+    assert told_of > SEEDS // 2
     assert given_up
 
 
@@ -121,7 +123,7 @@ def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple
 
 def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
     changes = 0
-    for seed in range(120):
+    for seed in range(SEEDS // 4):
         random = Random(seed)
         some = full(random)
         told = digests(random, some, 8)
@@ -146,7 +148,7 @@ def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
             different = [place for place in told if told[place][digest] != other[place][digest]]
             assert [place[0] for place in different] == [row["track"]], seed
             changes += 1
-    assert changes > 300
+    assert changes > SEEDS // 2
 
 
 def test_texts_have_hashes_of_their_own_wherever_they_stand() -> None:
