@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -183,4 +182,4 @@ def test_without_links_a_cut_is_unsupported(tmp_path: Path) -> None:
         assert refused.code == 3
         assert "has no links that could be changed" in refused.err
         assert "vstream lab up --links proxy" in refused.err
-        assert json.loads(succeeded(chaos(file, "status", "--format", "json")).out)["faults"] == []
+        assert succeeded(chaos(file, "status", "--format", "json")).json()["faults"] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -77,7 +76,7 @@ def test_killing_the_tool_leaves_a_journal_that_the_next_one_heals(file: Path) -
         tool.wait()
     (fault,) = open_faults(file)
     assert (fault["asked"], fault["confirmed"], fault["over"]) == ("kill-region east", True, False)
-    healed = json.loads(succeeded(chaos(file, "heal", fault["id"], "--format", "json")).out)
+    healed = succeeded(chaos(file, "heal", fault["id"], "--format", "json")).json()
     assert [one["id"] for one in healed["healed"]] == [fault["id"]]
     assert states(LAB) == ALL_UP
     assert succeeded(chaos(file, "heal")).out == "no open faults\n"
@@ -108,7 +107,7 @@ async def test_a_paused_server_is_resumed_by_name(file: Path) -> None:
 
 def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
     before = pids(LAB)
-    said = json.loads(succeeded(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).out)
+    said = succeeded(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).json()
     assert said["fault"]["servers"] == ["west-1"]
     assert said["healthy_after_seconds"] > 0
     assert said["effects"]["meta"] == {"peers": 3, "left": 2, "majority": True}
@@ -153,7 +152,7 @@ def test_servers_that_are_not_the_lab_lose_no_process(file: Path, tmp_path: Path
     real = tmp_path / "real.yaml"
     client = {
         one["region"]: one["url"]
-        for one in json.loads(vstream("lab", "status", LAB, "--format", "json").out)["labs"][0]["servers"]
+        for one in vstream("lab", "status", LAB, "--format", "json").json()["labs"][0]["servers"]
     }
     connect = ", ".join(f"{region}: {{urls: [{url}]}}" for region, url in client.items())
     real.write_text(f"{file.read_text()}connect: {{{connect}}}\n")

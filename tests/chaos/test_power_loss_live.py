@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,7 +69,7 @@ async def test_a_tool_that_is_killed_before_it_kills_takes_nothing(file: Path) -
         assert await publish("central", "stays", within=60)
         tool.kill()
         tool.wait()
-    healed = json.loads(succeeded(chaos(file, "heal", "--format", "json")).out)
+    healed = succeeded(chaos(file, "heal", "--format", "json")).json()
     assert [one["kind"] for one in healed["healed"]] == ["power-loss"]
     assert pids(LAB) == before
     assert "stays" in await stored("central", "write")

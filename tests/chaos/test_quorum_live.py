@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -72,7 +71,7 @@ async def meta_leader() -> str | None:
 
 async def test_the_leader_is_who_is_killed(file: Path) -> None:
     before = await leader("foo-write-west")
-    killed = json.loads(succeeded(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).out)
+    killed = succeeded(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).json()
     assert killed["fault"]["servers"] == [before]
     assert killed["fault"]["asked"] == "kill-leader foo --region west"
     assert f"instead of {before}" in killed["evidence"]
@@ -87,7 +86,7 @@ async def test_the_leader_is_who_is_killed(file: Path) -> None:
 async def test_the_meta_leader_is_who_is_killed(file: Path) -> None:
     before = await meta_leader()
     assert before is not None
-    killed = json.loads(succeeded(chaos(file, "kill-meta-leader", "--for", "0s", "--format", "json")).out)
+    killed = succeeded(chaos(file, "kill-meta-leader", "--for", "0s", "--format", "json")).json()
     assert killed["fault"]["servers"] == [before]
     assert f"instead of {before}" in killed["evidence"]
 
@@ -155,7 +154,7 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     rolled = await asyncio.to_thread(chaos, file, "rolling-restart", "--format", "json")
     load.stop()
     await publishing
-    restarted = [one["server"] for one in json.loads(succeeded(rolled).out)["restarted"]]
+    restarted = [one["server"] for one in succeeded(rolled).json()["restarted"]]
     assert restarted == list(pids(LAB))
     print(f"\nnine servers in {time.monotonic() - began:.1f} s, {len(load.acked)} messages acknowledged")  # noqa: T201
     assert load.given_up == []
@@ -172,7 +171,7 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     waiting = asyncio.create_task(until_stored(wanted, within=90))
     if is_resynced:
         report = await asyncio.to_thread(vstream, "resync", file, "--format", "json", timeout=300)
-        streams = json.loads(succeeded(report).out)["streams"]
+        streams = succeeded(report).json()["streams"]
         assert [one["stepped_down"] for one in streams] == [True, True, True]
         print({one["stream"]: one["caught_up_seconds"] for one in streams})  # noqa: T201
     print(f"everything everywhere after: {await waiting}")  # noqa: T201

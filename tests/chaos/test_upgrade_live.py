@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +36,7 @@ async def versions() -> dict[str, str]:
 def said_by_lab() -> dict[str, str]:
     return {
         one["name"]: one["version"]
-        for one in json.loads(vstream("lab", "status", LAB, "--format", "json").out)["labs"][0]["servers"]
+        for one in vstream("lab", "status", LAB, "--format", "json").json()["labs"][0]["servers"]
     }
 
 
@@ -46,7 +45,7 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
     assert await publish("west", "before", within=60)
     before = pids(LAB)
 
-    upgraded = json.loads(succeeded(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).out)
+    upgraded = succeeded(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).json()
     assert [(one["server"], one["version"]) for one in upgraded["restarted"]] == [("west-1", NEW)]
     assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW} == said_by_lab()
     after = pids(LAB)

@@ -65,7 +65,7 @@ def test_init_writes_a_topology_that_is_valid(tmp_path: Path) -> None:
     assert ran.code == 0
     assert "9 servers, 6 physical streams, 9 mapping rules" in ran.err
     schema = json.loads((tmp_path / "topology.schema.json").read_text())
-    assert schema == json.loads(vstream("schema").out)
+    assert schema == vstream("schema").json()
 
 
 def test_init_overwrites_nothing_unless_told(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
 def test_errors_as_json(tmp_path: Path) -> None:
     ran = vstream("validate", "-", "--format", "json", stdin=BAD)
     assert ran.code == 1
-    found = [(finding["code"], finding["file"], finding["line"]) for finding in json.loads(ran.out)["findings"]]
+    found = [(finding["code"], finding["file"], finding["line"]) for finding in ran.json()["findings"]]
     assert found == [("VS101", "<stdin>", 5), ("VS005", "<stdin>", 5)]
 
 

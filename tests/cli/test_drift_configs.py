@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ streams: {{}}
 def drift(file: Path) -> list[dict[str, Any]]:
     ran = vstream("drift", file, "--format", "json")
     assert ran.code in {0, 1}, ran.err
-    told = json.loads(ran.out)
+    told = ran.json()
     assert told["drift"] == bool(ran.code)
     assert told["configs_compared"] == 3
     found: list[dict[str, Any]] = told["findings"]

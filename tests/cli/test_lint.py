@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def places(ran: Ran) -> set[tuple[str, int, int]]:
-    return {(one["code"], one["line"], one["column"]) for one in json.loads(ran.out)["findings"]}
+    return {(one["code"], one["line"], one["column"]) for one in ran.json()["findings"]}
 
 
 def with_environment(*arguments: str, cwd: Path, **extra: str) -> Ran:
@@ -122,7 +122,7 @@ def test_directories_patterns_and_this_directory(here: Path) -> None:
     expected = ["conf/a.cfg", "conf/deep/b.cfg"]
     for arguments in ([], ["."], ["conf"], ["./conf/**/*.cfg"], ["conf/a.cfg", "conf/../conf"]):
         ran = vstream("lint", "--format", "json", *arguments)
-        assert [one["file"] for one in json.loads(ran.out)["findings"] if one["code"] == "VS335"] == expected
+        assert [one["file"] for one in ran.json()["findings"] if one["code"] == "VS335"] == expected
 
 
 def test_two_runs_print_the_same(here: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_fix_leaves_the_output_for_programs_alone(here: Path) -> None:
     (here / "topology.yaml").write_text(TOPOLOGY)
     (here / "m.cfg").write_text(TYPO)
     ran = vstream("lint", "m.cfg", "--topology", "topology.yaml", "--fix", "--format", "json")
-    json.loads(ran.out)
+    ran.json()
     assert "@@" in ran.err
 
 
@@ -248,12 +248,12 @@ def test_a_full_disk_is_said(here: Path, command: tuple[str, ...]) -> None:
 
 
 def test_every_format_is_what_it_says() -> None:
-    jsonschema.validate(json.loads(vstream("lint", BLOG, "--format", "sarif").out), json.loads(SUBSET.read_text()))
+    jsonschema.validate(vstream("lint", BLOG, "--format", "sarif").json(), json.loads(SUBSET.read_text()))
     assert ET.fromstring(vstream("lint", BLOG, "--format", "junit").out).tag == "testsuites"
     annotations = vstream("lint", BLOG, "--format", "github").out.splitlines()
     assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in annotations)
     counts = {len(vstream("lint", BLOG, "--format", "concise").out.splitlines()), len(annotations)}
-    assert counts == {len(json.loads(vstream("lint", BLOG, "--format", "json").out)["findings"])}
+    assert counts == {len(vstream("lint", BLOG, "--format", "json").json()["findings"])}
 
 
 def test_github_actions_gets_annotations_unless_it_asks_for_something_else(here: Path) -> None:
@@ -301,7 +301,7 @@ def test_explain_prints_a_page_or_lists_them_all() -> None:
 
 def test_map_answers_for_files_and_topologies(here: Path) -> None:
     ran = vstream("map", "foo.a.b", "--region", "west", BLOG, "--format", "json")
-    (candidate,) = json.loads(ran.out)["candidates"]
+    (candidate,) = ran.json()["candidates"]
     assert (ran.code, candidate["line"], candidate["outcomes"][0]["subject"]) == (0, 2, "foo.west.a.b")
     (here / "topology.yaml").write_text(TOPOLOGY)
     ran = vstream("map", "foo.a", "--region", "east", "topology.yaml")

@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def codes(*arguments: str | Path) -> list[str]:
     ran = vstream("lint", "--format", "json", *arguments)
-    return [finding["code"] for finding in json.loads(ran.out)["findings"]]
+    return [finding["code"] for finding in ran.json()["findings"]]
 
 
 def test_policy_is_off_unless_asked_for(here: Path) -> None:
@@ -81,7 +81,7 @@ def test_settings_of_the_repository_count_in_its_directories(
         (here / directory / "m.cfg").write_text(DEAD)
     (here / "new/a.conf").write_text(OPEN)
     ran = vstream("lint", "--format", "json", ".")
-    found = [(finding["code"], finding["file"], finding["severity"]) for finding in json.loads(ran.out)["findings"]]
+    found = [(finding["code"], finding["file"], finding["severity"]) for finding in ran.json()["findings"]]
     assert found == [("VS418", "new/a.conf", "error"), ("VS335", "new/m.cfg", "warning")]
     assert ran.code == 1
     monkeypatch.chdir(here / "new")
@@ -131,7 +131,7 @@ def test_no_variable_of_the_environment_is_looked_at_or_shown(here: Path, monkey
         'listen: 127.0.0.1:4222\nmappings { "foo.>": $SEC }\ncluster { name: west, pool_size: $SEC }\n'
     )
     ran = vstream("lint", "a.conf", "--format", "json")
-    found = json.loads(ran.out)["findings"]
+    found = ran.json()["findings"]
     assert [(one["code"], one["severity"], one["line"]) for one in found] == [("VS012", "note", 2)]
     assert ran.code == 0
     asked = vstream("lint", "a.conf", "--env", "SEC", "--format", "json")
@@ -202,8 +202,8 @@ def test_nothing_to_check_is_a_valid_document_in_every_format(here: Path) -> Non
         assert "there is nothing to check" in ran.err
         return ran
 
-    assert json.loads(empty("json").out)["findings"] == []
-    assert json.loads(empty("sarif").out)["runs"][0]["results"] == []
+    assert empty("json").json()["findings"] == []
+    assert empty("sarif").json()["runs"][0]["results"] == []
     assert ET.fromstring(empty("junit").out).tag == "testsuites"
     assert empty("github").out == empty("concise").out == empty("full").out == ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import shutil
@@ -45,13 +44,13 @@ streams:
 def work(state: Path, tmp_path: Path) -> Iterator[Path]:
     """A directory to work in; every lab that was started is taken down at the end."""
     yield tmp_path
-    for lab in json.loads(vstream("lab", "status", "--format", "json").out)["labs"]:
+    for lab in vstream("lab", "status", "--format", "json").json()["labs"]:
         assert vstream("lab", "down", lab["name"], "--purge").code == 0
     assert processes_in(state) == []
 
 
 def plan_of(file: Path) -> dict[str, object]:
-    plan: dict[str, object] = json.loads(vstream("plan", file, "--format", "json").out)
+    plan: dict[str, object] = vstream("plan", file, "--format", "json").json()
     return plan
 
 
@@ -71,7 +70,7 @@ def test_apply_empty_plan_and_probe_on_every_version(work: Path, version: str, n
     again = vstream("plan", file, "--detailed-exitcode")
     assert again.code == 0, again.out
     probed = vstream("probe", file, "--forms", "--format", "json")
-    report = json.loads(probed.out)
+    report = probed.json()
     assert probed.code == 0, probed.out
     older = {check["form"] for check in report["checks"] if check["detail"].startswith("not on this server")}
     assert ({"batch", "multi_last, up_to_time", "start time"} <= older) is (promised == "2.10")
@@ -192,7 +191,7 @@ def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(work: Path) 
     assert vstream("apply", file, "--yes").code == 0
     import psutil  # noqa: PLC0415
 
-    (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)["labs"]
+    (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
     east = next(server for server in lab["servers"] if server["name"] == "east-1")
     psutil.Process(east["pid"]).kill()
     ran = vstream("plan", file)
@@ -301,7 +300,7 @@ def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configur
     changed = vstream("apply", file, "--yes", "--allow-many")
     assert changed.code == 0, changed.out + changed.err
     assert "mappings.cfg loaded on every server" in changed.out
-    (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)["labs"]
+    (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
     for server in lab["servers"]:
         conf = Path(lab["directory"]) / "conf" / "servers" / f"{server['name']}.conf"
         assert "max_payload: 2MB" in conf.read_text()

@@ -75,12 +75,12 @@ def test_outputs_that_need_no_servers(
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     (tmp_path / "topology.yaml").write_text(_TOPOLOGY)
     ran = vstream(*arguments, "--format", "json", cwd=tmp_path)
-    assert json.loads(ran.out)["schema"] == f"vstream.{name}/1", ran.err
+    assert ran.json()["schema"] == f"vstream.{name}/1", ran.err
 
 
 def test_the_schema_of_an_output_is_printed() -> None:
     ran = vstream("schema", "--output", "status")
-    assert json.loads(ran.out) == output_schema("status")
+    assert ran.json() == output_schema("status")
     assert vstream("schema", "--output", "weather").code == 2
 
 

@@ -25,7 +25,7 @@ def test_the_physical_names_are_printed_for_people_scripts_and_shells(tmp_path: 
     shown = vstream("resolve", "foo", file)
     assert shown.code == 0
     assert all(word in shown.out for word in ("foo-write-west", "_vs.foo.west.>", "foo-read-east"))
-    assert json.loads(vstream("resolve", "home", file, "--format", "json").out)["regions"] == [
+    assert vstream("resolve", "home", file, "--format", "json").json()["regions"] == [
         {"region": "west", "published_into": "home", "subjects": ["home.>"], "read": "home-read-west"},
         {"region": "east", "published_into": "home", "subjects": ["home.>"], "read": "home"},
     ]

@@ -127,7 +127,7 @@ def test_names_follow_the_rules() -> None:
 
 def expressions() -> list[str]:
     rules = yaml.safe_load(vstream("export", "--alerts").out)
-    dashboard = json.loads(vstream("export", "--dashboard").out)
+    dashboard = vstream("export", "--dashboard").json()
     found = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
     found += [target["expr"].replace("$topology", ".*") for panel in dashboard["panels"] for target in panel["targets"]]
     return found
@@ -143,7 +143,7 @@ def test_alerts_and_dashboard_ask_for_what_there_is() -> None:
 
 
 def test_the_dashboard_needs_no_editing() -> None:
-    dashboard = json.loads(vstream("export", "--dashboard").out)
+    dashboard = vstream("export", "--dashboard").json()
     variables = {one["name"] for one in dashboard["templating"]["list"]}
     assert variables == {"datasource", "topology"}
     assert set(re.findall(r"\$\{?(\w+)\}?", json.dumps(dashboard))) == variables

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -61,7 +60,7 @@ def test_size_says_what_a_topology_needs(tmp_path: Path) -> None:
     file.write_text(TEXT.format(room="1GB", write=""))
     small = vstream("size", file, "--rate", "60/min", "--size", "1KiB", "--format", "json")
     assert small.code == 0, small.err
-    assert json.loads(small.out)["streams"][0]["rate_per_region"] == 1
+    assert small.json()["streams"][0]["rate_per_region"] == 1
     big = vstream("size", file, "--rate", "1/s", "--rate", "foo=5000/s")
     assert big.code == 1
     assert "too little" in big.out

@@ -63,7 +63,7 @@ async def publish(region: str, subject: str, times: int = 1) -> None:
 def seen(file: Path, *arguments: str) -> tuple[Ran, dict[str, Any]]:
     ran = vstream("status", file, "--deadline", "8", "--format", "json", *arguments)
     assert ran.code in {0, 1}, ran.err
-    return ran, json.loads(ran.out)
+    return ran, ran.json()
 
 
 def until_seen(file: Path, holds: Callable[[dict[str, Any]], bool], within: float = 90) -> dict[str, Any]:

@@ -7,7 +7,6 @@ One lab, whose truth is known. The table of docs/what-sees-what.md is written fr
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -191,7 +190,7 @@ async def test_lost_mapping_rules_are_named(running: None, tmp_path: Path) -> No
         write_topology(file, SETUPS[0])
         ran = await asyncio.to_thread(vstream, "status", file, "--format", "json")
         await world.restore_mappings()
-    found = json.loads(ran.out)
+    found = ran.json()
     (problem,) = found["problems"]
     assert (problem["about"], problem["code"]) == ("west-1", "VD402")
     publish = {region["name"]: region["publish"]["works"] for region in found["regions"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tests.support.labs import processes_in
 def test_lab_doctor_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None:
     ran = vstream("lab", "doctor", "--format", "json")
     assert ran.code == 0, ran.err
-    answer = json.loads(ran.out)
+    answer = ran.json()
     found = {one["what"]: one for one in answer["findings"]}
     assert answer["can_run_labs"] is True
     assert all(one["can"] for one in found.values() if one["needed"])

@@ -64,7 +64,7 @@ def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: P
     file.write_text(TEXT + "  bar: {subjects: [bar.>], write: {max_age: 1h}}\n")
     grown = vstream("apply", file, "--yes")
     assert grown.code == 0, grown.out + grown.err
-    assert json.loads(vstream("plan", file, "--format", "json").out)["mappings"] == []
+    assert vstream("plan", file, "--format", "json").json()["mappings"] == []
 
 
 def test_a_lab_without_its_stretch_server_is_completed(file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -145,7 +144,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     loads(after)
 
     planned = vstream("plan", file, "--format", "json")
-    found = json.loads(planned.out)["mappings"]
+    found = planned.json()["mappings"]
     assert {server for one in found for server in one["servers"]} == {"east-1"}
     assert {one["kind"] for one in found} == {"mapping", "import", "export", "users"}
     assert "import APP rates.>" in {one["source"] for one in found}
@@ -166,6 +165,6 @@ def gone_too_early(file: Path) -> None:
     wants(file, AFTER, THREE)
     planned = vstream("plan", file, "--format", "json")
     assert planned.code == 1
-    blocked = json.loads(planned.out)["blocked"]
+    blocked = planned.json()["blocked"]
     assert {one["name"] for one in blocked} >= {"W_south/foo", "R_south/rates"}
     assert "take it out of the `regions` of each stream" in blocked[0]["hint"]

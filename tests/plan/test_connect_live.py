@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def servers(state: Path, tmp_path: Path) -> Iterator[dict[str, dict[str, str]]]:
         up = vstream("lab", "up", file)
         assert up.code == 0, up.err
         assert vstream("apply", file, "--yes").code == 0
-        (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)["labs"]
+        (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
         yield {server["name"]: server for server in lab["servers"]}
     finally:
         vstream("lab", "down", "two", "--purge")
@@ -122,7 +121,7 @@ def test_a_region_that_cannot_be_reached_is_named(servers: dict[str, dict[str, s
     for shown in (planned, applied):
         assert "region `west` cannot be reached at nats://127.0.0.1:1" in shown.out
         assert "region `east` answered for its streams" in shown.out
-    told = json.loads(vstream("plan", file, "--format", "json").out)
+    told = vstream("plan", file, "--format", "json").json()
     assert ([one["region"] for one in told["unreachable"]], told["asked"]) == (["west"], "east")
 
 
@@ -157,7 +156,7 @@ def test_drift_is_unknown_where_regions_or_rules_could_not_be_read(state: Path, 
     try:
         assert vstream("lab", "up", file).code == 0
         assert vstream("apply", file, "--yes").code == 0
-        (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)["labs"]
+        (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
         servers = {server["region"]: server for server in lab["servers"]}
 
         def drift(monitored: tuple[str, ...], unreachable: str = "") -> tuple[Ran, dict[str, Any]]:
@@ -167,7 +166,7 @@ def test_drift_is_unknown_where_regions_or_rules_could_not_be_read(state: Path, 
                 monitor = f", monitor: ['{servers[name]['monitor']}']" if name in monitored else ""
                 lines.append(f"  {name}: {{urls: ['{url}']{monitor}}}")
             file.write_text("\n".join(lines) + "\n")
-            return vstream("drift", file), json.loads(vstream("drift", file, "--format", "json").out)
+            return vstream("drift", file), vstream("drift", file, "--format", "json").json()
 
         known, told = drift(names)
         assert (known.code, told["drift"], told["is_partial"]) == (0, False, False), known.out + known.err

@@ -104,7 +104,7 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
     assert again.code == 0, again.out
     probed = vstream("probe", file, "--forms", "--format", "json")
     assert probed.code == 0, probed.out
-    report = json.loads(probed.out)
+    report = probed.json()
     assert {check["form"] for check in report["checks"] if check["status"] == "skipped"} == {"more than 1024 subjects"}
     created = {
         (one["stream"], one["detail"]) for one in report["checks"] if one["form"] == "create by the virtual name"
@@ -367,7 +367,7 @@ async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(file: Pa
         await until(gone)
     probed = vstream("probe", file, "-s", "stock", "--format", "json")
     assert probed.code == 1
-    checks = json.loads(probed.out)["checks"]
+    checks = probed.json()["checks"]
     bad = {(check["hop"], check["origin"], check["region"]) for check in checks if check["status"] != "ok"}
     assert bad == {("own_read", "west", "west"), *(("canary", origin, "west") for origin in REGIONS)}
     said = {check["detail"] for check in checks if (check["hop"], check["region"]) == ("canary", "west")}

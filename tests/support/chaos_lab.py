@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import Ran, environment, vstream
-from tests.support.labs import processes_in
+from tests.support.labs import end_all_in
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
 from vstream.lab import lab
@@ -47,9 +47,7 @@ def running_lab(directory: Path, servers: int, *options: str) -> Iterator[Path]:
             yield file
         finally:
             vstream("lab", "down", LAB, "--purge")
-            left = processes_in(state)
-            for process in left:
-                process.kill()
+            left = end_all_in(state)
     assert left == []
 
 
@@ -71,7 +69,7 @@ def succeeded(ran: Ran) -> Ran:
 
 
 def open_faults(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(succeeded(chaos(file, "status", "--format", "json")).out)["faults"]
+    found: list[dict[str, Any]] = succeeded(chaos(file, "status", "--format", "json")).json()["faults"]
     return found
 
 

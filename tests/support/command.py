@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import typer.main
 
 from tests.support.paths import ROOT
@@ -30,6 +31,13 @@ class Ran:
     code: int
     out: str
     err: str
+
+    def json(self) -> Any:
+        """What was printed as JSON. Where that is none, the failure shows all that was said instead."""
+        try:
+            return json.loads(self.out)
+        except ValueError:
+            pytest.fail(f"no JSON, and exit code {self.code}:\n{self.out}\n{self.err}")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

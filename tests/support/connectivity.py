@@ -47,7 +47,7 @@ class Ears:
             await client.flush()
 
     async def require(
-        self, expected: Collection[Pair], within: float = 20.0, *, perhaps: Collection[Pair] = ()
+        self, expected: Collection[Pair], within: float = 60.0, *, perhaps: Collection[Pair] = ()
     ) -> None:
         """
         Return once what is published in one region is heard in another exactly as *expected*, twice in a row.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos_lab import running_lab
-from tests.support.labs import processes_in
+from tests.support.labs import end_all_in
 from vstream.lab import binaries
 
 
@@ -18,10 +18,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     directory = tmp_path / "state"
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(directory))
     yield directory
-    left = processes_in(directory)
-    for process in left:
-        process.kill()
-    assert left == []
+    assert end_all_in(directory) == []
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import nats
@@ -25,6 +25,17 @@ def processes_in(directory: Path) -> list[psutil.Process]:
             return False
 
     return [process for process in psutil.process_iter() if names(process)]
+
+
+def end_all_in(directory: Path) -> list[str]:
+    """Kill what still runs in *directory*: what that was, for the test to complain about."""
+    left = processes_in(directory)
+    running = [" ".join(process.cmdline()) for process in left if process.status() != psutil.STATUS_ZOMBIE]
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=60)
+    return running
 
 
 def ignore_progress(_: ReadinessProgress) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +47,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def shown() -> dict[tuple[str, str], Any]:
-    found = json.loads(vstream("lab", "links", "--format", "json").out)
+    found = vstream("lab", "links", "--format", "json").json()
     return {(one["from"], one["to"]): one for one in found["links"]}
 
 
@@ -92,7 +91,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path) -> None:
     assert back.err == "west → east: 30 ms late, up to 1 ms more\neast → west: 30 ms late, up to 1 ms more\n"
 
     # What dies is seen, and started again.
-    status = json.loads(vstream("lab", "status", "--format", "json").out)["labs"][0]["links"]
+    status = vstream("lab", "status", "--format", "json").json()["labs"][0]["links"]
     assert (status["backend"], status["state"]) == ("proxy", "running")
     process = psutil.Process(status["pid"])
     process.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -92,7 +91,7 @@ def test_a_comment_silences_a_finding_in_a_scenario(directory: Path) -> None:
 
 
 def test_the_shipped_ones_are_listed_and_shown() -> None:
-    listed = json.loads(vstream("scenario", "list", "--format", "json").out)["scenarios"]
+    listed = vstream("scenario", "list", "--format", "json").json()["scenarios"]
     assert "walkthrough" in [one["name"] for one in listed]
     table = vstream("scenario", "list")
     assert all(one["name"] in table.out for one in listed)
@@ -111,5 +110,5 @@ def test_a_missing_scenario_is_an_error_with_a_suggestion(directory: Path, name:
 
 
 def test_a_schema_for_editors() -> None:
-    assert json.loads(vstream("schema", "scenario").out)["title"] == "vstream scenario"
-    assert json.loads(vstream("schema").out)["title"] == "vstream topology"
+    assert vstream("schema", "scenario").json()["title"] == "vstream scenario"
+    assert vstream("schema").json()["title"] == "vstream topology"

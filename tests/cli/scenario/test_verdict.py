@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -54,7 +53,7 @@ def test_a_clean_capture_passes(capture: Path) -> None:
 
 def test_what_the_scenario_expects_is_judged(capture: Path) -> None:
     ran = vstream("scenario", "verdict", capture, "--format", "json")
-    names = [case["name"] for case in json.loads(ran.out)["cases"]]
+    names = [case["name"] for case in ran.json()["cases"]]
     assert [f"foo: published in {region} during calm == 100 %" in names for region in REGIONS] == [True] * 3
 
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.command import vstream
-from tests.support.labs import processes_in, states
+from tests.support.labs import end_all_in, states
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
@@ -52,9 +52,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield path
         finally:
             vstream("lab", "down", LAB, "--purge")
-            left = processes_in(state)
-            for process in left:
-                process.kill()
+            left = end_all_in(state)
     assert left == []
 
 
@@ -172,7 +170,7 @@ async def test_a_stream_that_one_header_stopped_for_good(west: Connection, file:
     assert not await published(west, "nobody stores this")
     shown = vstream("doctor", file, "--format", "json")
     assert shown.code == 1, shown.err
-    assert {one["about"] for one in json.loads(shown.out)["findings"] if one["code"] == "VD508"} == {"foo-write-west"}
+    assert {one["about"] for one in shown.json()["findings"] if one["code"] == "VD508"} == {"foo-write-west"}
 
     # A new one begins behind what its readers have taken: they go on, those of 2.12 too, which do not notice.
     before = await stored(west, "foo-read-east")

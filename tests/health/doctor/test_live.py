@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -170,7 +169,7 @@ async def repaired(world: World, file: Path) -> None:
     assert "publish 2 messages again, as foo-read-central has them" in shown.out
     assert "and an empty one on `foo._canary.west` for sequence 4" in shown.out
     assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 2
-    asked = json.loads(vstream("repair", file, "--lab", LAB, "--format", "json").out)
+    asked = vstream("repair", file, "--lab", LAB, "--format", "json").json()
     assert [(one["origin"], one["copies"], one["absent"]) for one in asked["refills"]] == [("foo-write-west", 2, [4])]
 
     done = vstream("repair", file, "--lab", LAB, "--yes")
@@ -301,7 +300,7 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     try:
         await world.publish("west", "foo.late")
         late = await until_found(world, "VD303", perhaps=frozenset({"VD201", "VD401", "VD406"}), within=KEPT)
-        thin = json.loads(vstream("status", file, "--lab", LAB, "--format", "json").out)["margin"]
+        thin = vstream("status", file, "--lab", LAB, "--format", "json").json()["margin"]
         found = await until_found(world, "VD201", "VD302", "VD401", "VD406", within=KEPT + 60)
     finally:
         healed = vstream("chaos", "heal", "--lab", LAB)
@@ -344,7 +343,7 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     (tmp_path / "mappings.cfg").write_text("mappings {}")
     edited = vstream("drift", file, "--lab", LAB, "--configs", tmp_path, "--format", "json")
     assert edited.code == 1
-    found = json.loads(edited.out)
+    found = edited.json()
     assert {one["about"] for one in found["findings"]} == {"west-1", "central-1"}
     assert {one["code"] for one in found["findings"]} == {"VD410"}
     assert found["configs_compared"] == 2
@@ -356,7 +355,7 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
     ran = vstream("drift", file, "--lab", LAB, "--format", "json")
     assert ran.code == 1, ran.err
-    found = json.loads(ran.out)
+    found = ran.json()
     assert found["drift"]
     assert [one["name"] for one in found["plan"]["changes"]] == ["foo-write-west"]
     assert [one["servers"] for one in found["plan"]["mappings"]] == [["central-1"]]
@@ -374,7 +373,7 @@ async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -
     def beacon() -> dict[str, Any]:
         ran = vstream("beacon", file, "--lab", LAB, "--format", "json")
         assert ran.code == 0, ran.err
-        found: dict[str, Any] = json.loads(ran.out)
+        found: dict[str, Any] = ran.json()
         assert found["problems"] == []
         return found
 
@@ -388,7 +387,7 @@ async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -
     shown = vstream("status", file, "--lab", LAB)
     assert "newest beacon: published in → found in" in shown.out
     assert "outage margin 1 h" in shown.out
-    seen = json.loads(vstream("status", file, "--lab", LAB, "--format", "json").out)["beacons"]
+    seen = vstream("status", file, "--lab", LAB, "--format", "json").json()["beacons"]
     assert {(one["origin"], one["reader"]) for one in seen if one["age_s"] is not None} == {
         (a, b) for a in REGIONS for b in REGIONS
     }

@@ -157,7 +157,7 @@ def repair(file: Path, *arguments: str) -> dict[str, Any]:
     kinds = () if "--kind" in arguments else CONTENTS
     ran = vstream("repair", file, "--lab", LAB, "--format", "json", *kinds, *arguments)
     assert ran.code in {0, 1}, ran.err
-    return {**json.loads(ran.out), "code": ran.code}
+    return {**ran.json(), "code": ran.code}
 
 
 async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World, file: Path) -> None:

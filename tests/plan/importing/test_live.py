@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,7 +74,7 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
     file = made / "found.yaml"
     written = vstream("import", file, *addresses(), "--format", "json")
     assert written.code == 0, written.out + written.err
-    said = json.loads(written.out)
+    said = written.json()
     assert said["streams"] == {
         "sensors": "virtual", "near": "virtual", "ledger": "ordered", "stock": "stretch", "prices": "homed", "KV_users": "stretch",
     }  # fmt: skip

@@ -75,10 +75,10 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
         await sent.acknowledged(400)
         imported = await asyncio.to_thread(vstream, "import", file, "--lab", "blog", "--format", "json")
         assert imported.code == 0, imported.out + imported.err
-        said = json.loads(imported.out)
+        said = imported.json()
         assert (said["topology"], said["naming"], said["streams"]) == ("blog", "blog", {"foo": "virtual"})
         assert (said["adopts"], said["leftovers"]) == (True, [])
-        planned = json.loads((await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")).out)
+        planned = (await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")).json()
         assert [change["name"] for change in planned["changes"]] == [
             change["name"] for change in said["plan"]["changes"]
         ]
@@ -89,7 +89,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     await check_contents("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
-    again = json.loads(vstream("import", tmp_path / "again.yaml", "--lab", "blog", "--format", "json").out)
+    again = vstream("import", tmp_path / "again.yaml", "--lab", "blog", "--format", "json").json()
     assert (again["adopts"], again["leftovers"], again["plan"]["changes"]) == (False, [], [])
     assert vstream("lab", "down", "blog", "--purge").code == 0
 
@@ -141,7 +141,7 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
         await first.acknowledged(20)  # so that the other region has heard of the new stream
     async with under_load(sent, lab.endpoints("plain")):
         await sent.acknowledged(200)
-        planned = json.loads((await asyncio.to_thread(vstream, "plan", file, "--format", "json")).out)
+        planned = (await asyncio.to_thread(vstream, "plan", file, "--format", "json")).json()
         (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "mappings"]
         assert {(gate["stream"], *gate["others"]) for gate in mappings["gates"]} == {
             ("foo-read-west", "foo"),

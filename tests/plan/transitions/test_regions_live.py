@@ -48,7 +48,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
         await load.acknowledged(RATE)
         file.write_text(document(["west", "central", "east"], ["west", "central"]))
         planned = await command("plan", file, "--format", "json")
-        stages = json.loads(planned.out)["stages"]
+        stages = planned.json()["stages"]
         assert [stage["stage"] for stage in stages] == [
             "mappings",
             "dropped_sources",

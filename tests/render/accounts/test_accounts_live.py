@@ -112,7 +112,7 @@ def the_profile_stays(file: Path) -> None:
     file.write_text(TOPOLOGY.replace("routing: accounts\nroots: [v.>]\n", ""))
     moved = vstream("plan", file, "--format", "json")
     assert moved.code == 1
-    plan = json.loads(moved.out)
+    plan = moved.json()
     assert plan["changes"] == []
     assert (plan["routing"]["profile"], plan["routing"]["rules"] > 0) == ("mapped", True)
     assert {one["reason"] for one in plan["blocked"]} == {
