@@ -25,12 +25,12 @@ LIMITS = {
     "participle as a function name": 42,
     "vague local": 77,
     "nested conditional": 0,
-    "comprehension over three lines": 146,
+    "comprehension over three lines": 145,
     "import inside a function": 21,
     "class name used twice": 21,
     "noqa": 116,
-    "line": 76_000,
-    "file": 474,
+    "line": 76_700,
+    "file": 476,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

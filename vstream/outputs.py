@@ -34,6 +34,40 @@ class FindingOutput(TypedDict):
     end_column: int | None
     related: list[Plain]
     fixable: bool
+    fingerprint: str
+    """What stays the same when lines move."""
+    url: str | None
+    """Where the manual page of the rule is, if that is known."""
+
+
+class LintStatisticOutput(TypedDict):
+    """How often a rule was broken."""
+
+    code: str
+    name: str
+    count: int
+    fixable: bool
+
+
+class LintStatisticsOutput(Output):
+    """How often each rule was broken, most often first."""
+
+    statistics: list[LintStatisticOutput]
+
+
+class LintBaselineEntry(TypedDict):
+    """A finding that is not reported, and how often the file has it. *file* is relative to the baseline."""
+
+    file: str
+    code: str
+    message: str
+    count: int
+
+
+class LintBaselineOutput(Output):
+    """The findings that a repository had when its baseline was written."""
+
+    findings: list[LintBaselineEntry]
 
 
 class FindingsOutput(Output):
@@ -513,6 +547,8 @@ OUTPUTS: Final[dict[str, Any]] = {
     "lab-doctor": LabDoctorOutput,
     "lab-links": LinksOutput,
     "lab-status": LabsOutput,
+    "lint-baseline": LintBaselineOutput,
+    "lint-statistics": LintStatisticsOutput,
     "map": MapOutput,
     "plan": PlanOutput,
     "probe": ProbeOutput,

@@ -95,7 +95,7 @@ def test_settings_of_the_repository_count_in_its_directories(
         ('selct = ["VS3"]', "did you mean `select`?"),
         ('select = "VS3"', "`select` must be a list of texts"),
         ('fail-on = "never"', "`fail-on` must be one of error, warning, note"),
-        ('ignore = ["VS3', "cannot be read"),
+        ('ignore = ["VS3', ".vstream.toml:2:15: not TOML"),
     ],
 )
 def test_a_mistake_in_the_settings_is_said(here: Path, text: str, message: str) -> None:

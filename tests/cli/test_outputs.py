@@ -90,4 +90,5 @@ def test_json_holds_nothing_that_a_terminal_obeys(layout: JsonLayout) -> None:
     text = format_json("lab-status", {"labs": [{"name": hostile}]}, layout=layout)
     assert all(character.isprintable() or character == "\n" for character in text)
     assert "é" in text
-    assert json.loads(text)["labs"] == [{"name": hostile}]
+    # A byte that is no text is shown as one: JSON has no halves of characters that every reader takes.
+    assert json.loads(text)["labs"] == [{"name": hostile.replace("\udcff", "\\xff")}]

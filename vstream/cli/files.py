@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from vstream.lint import detect
 from vstream.lint.read import Source
-from vstream.lint.selection import matches_file
+from vstream.lint.selection import NO_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
+
+    from vstream.lint.selection import FilePatterns
 
 STDIN = "<stdin>"
 BUNDLE_MARKER = ".vstream-bundle"
@@ -28,19 +30,26 @@ _SUFFIXES = frozenset({".conf", ".cfg", ".json", ".jwt", ".yaml", ".yml"})
 _CHUNK = 1 << 20
 
 
-def read_sources(names: Iterable[str], *, roots: Roots | None = None, exclude: Sequence[str] = ()) -> Iterator[Source]:
+def read_sources(
+    names: Iterable[str], *, roots: Roots | None = None, exclude: FilePatterns = NO_FILES, excludes_named: bool = False
+) -> Iterator[Source]:
     """
     Read *names*: files, directories with everything in them, patterns that no shell expanded, `-`.
 
-    Each file once. Links in directories that lead out of *roots* are passed over, and so is what matches *exclude*.
-    Never raises: what cannot be read is a source with a problem.
+    Each file once. Links in directories that lead out of *roots* are passed over, and so is what matches *exclude*;
+    with *excludes_named*, also where it was named. Never raises: what cannot be read is a source with a problem.
     """
     seen: set[str] = set()
     for name, is_named in _expand(names, exclude):
-        if name not in seen:
+        if name not in seen and not (excludes_named and is_named and exclude.match(name)):
             seen.add(name)
             if is_named or roots is None or roots.hold(name):
                 yield _source(name, is_named=is_named)
+
+
+def list_files(names: Iterable[str]) -> list[str]:
+    """The files that *names* stand for now, without reading them."""
+    return [name for name, _ in _expand(names, NO_FILES) if name != STDIN]
 
 
 def read_included(name: str) -> bytes:
@@ -75,7 +84,7 @@ def _root_of(path: Path) -> Path:
     return next((parent for parent in (whole, *whole.parents) if (parent / ".git").exists()), whole)
 
 
-def _expand(names: Iterable[str], exclude: Sequence[str]) -> Iterator[tuple[str, bool]]:
+def _expand(names: Iterable[str], exclude: FilePatterns) -> Iterator[tuple[str, bool]]:
     for name in names:
         if name == "-":
             yield STDIN, True
@@ -90,7 +99,7 @@ def _expand(names: Iterable[str], exclude: Sequence[str]) -> Iterator[tuple[str,
             yield path, True
 
 
-def _walk(directory: str, exclude: Sequence[str]) -> Iterator[str]:
+def _walk(directory: str, exclude: FilePatterns) -> Iterator[str]:
     """
     The files in *directory* that may be ours, sorted.
 
@@ -101,16 +110,12 @@ def _walk(directory: str, exclude: Sequence[str]) -> Iterator[str]:
             directories.clear()
             continue
         directories[:] = sorted(
-            name for name in directories if not name.startswith(".") and not _is_excluded(Path(place, name), exclude)
+            name for name in directories if not name.startswith(".") and not exclude.match(str(Path(place, name)))
         )
         for file in sorted(files):
             path = Path(place, file)
-            if path.suffix.lower() in _SUFFIXES and not file.startswith(".") and not _is_excluded(path, exclude):
+            if path.suffix.lower() in _SUFFIXES and not file.startswith(".") and not exclude.match(str(path)):
                 yield os.path.normpath(path)
-
-
-def _is_excluded(path: Path, exclude: Sequence[str]) -> bool:
-    return any(matches_file(os.path.normpath(path), pattern) for pattern in exclude)
 
 
 def _source(name: str, *, is_named: bool) -> Source:

@@ -4,52 +4,48 @@ from __future__ import annotations
 
 import gc
 import os
-import tomllib
-from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vstream.cli import files as input_files
-from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.views import console, diagnostics, findings
+from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.lint_run import (
+    Linter,
+    diff_lines,
+    load_baseline,
+    save_texts,
+    stamps,
+    surroundings,
+    wait_for_change,
+)
+from vstream.cli.lint_settings import CONFIG_FILES, anchor_at, find_settings, read_environment
+from vstream.cli.views import console
+from vstream.cli.views import lint as view
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.json_output import print_json
+from vstream.cli.views.lint import LintFormat
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
-from vstream.lint.engine import Surroundings, lint
-from vstream.lint.fixes import apply_fixes, diff
-from vstream.lint.selection import LintConfig, check_selectors, known_codes, read_config
+from vstream.files import save_output
+from vstream.lint.selection import FilePatterns, check_selectors, known_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from vstream.lint.engine import LintReport
-    from vstream.lint.load_scenario import LoadedScenario
-    from vstream.lint.load_topology import LoadedTopology
+    from rich.text import Text
+
+    from vstream.cli.lint_run import Checked
+    from vstream.cli.lint_settings import Settings
+    from vstream.lint.config import LintConfig
     from vstream.lint.read import Source
-    from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
 
-_MOST_ROUNDS = 10
-_COUNTED = ("error", "warning", "note")
-_CONFIG_FILES = (".vstream.toml", "pyproject.toml")
 _LONGEST_VERSION = 12
-
-
-class LintFormat(StrEnum):
-    """How findings are written."""
-
-    FULL = "full"
-    CONCISE = "concise"
-    JSON = "json"
-    SARIF = "sarif"
-    GITHUB = "github"
-    JUNIT = "junit"
+_CLEAR = "\x1b[2J\x1b[H"
 
 
 class FailOn(StrEnum):
@@ -58,6 +54,31 @@ class FailOn(StrEnum):
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintOptions:
+    """What was asked for on the command line."""
+
+    files: Sequence[str]
+    topology: Path | None
+    server_version: str | None
+    output: LintFormat | None
+    select: Sequence[str]
+    ignore: Sequence[str]
+    extend_select: Sequence[str]
+    exclude: Sequence[str]
+    force_exclude: bool
+    fail_on: FailOn | None
+    env: Sequence[str]
+    env_file: Sequence[Path]
+    allow_outside: bool
+    baseline: Path | None
+    write_baseline: bool
+    output_file: Path | None
+    statistics: bool
+    fix: bool
+    diff: bool
 
 
 def command(
@@ -76,6 +97,10 @@ def command(
         LintFormat | None,
         typer.Option("--format", help="How findings are written: `github` under GitHub Actions, otherwise `full`."),
     ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(help="Write the findings to this file instead of the standard output.", metavar="FILE"),
+    ] = None,
     select: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,7 +112,19 @@ def command(
     extend_select: Annotated[
         list[str] | None, typer.Option(help="Report these groups or codes besides, such as `policy`.")
     ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Pass over files in directories that match.", metavar="PATTERN")
+    ] = None,
+    force_exclude: Annotated[
+        bool, typer.Option("--force-exclude", help="Pass over excluded files also where they are named.")
+    ] = False,
     fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 1 from this weight on. [default: warning]")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Do not report the findings that this file lists.", metavar="FILE")
+    ] = None,
+    write_baseline: Annotated[
+        bool, typer.Option("--write-baseline", help="Write what is found now to the baseline.")
+    ] = False,
     env: Annotated[
         list[str] | None, typer.Option(help="Check with the value that this variable has here.", metavar="NAME")
     ] = None,
@@ -101,6 +138,13 @@ def command(
         ),
     ] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Write what is safe to correct, and show the changes.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show what `--fix` would change, and nothing else. Exits with 1 for changes.")
+    ] = False,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Show how often each rule was broken, instead of the findings.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Check again whenever a file changes, until Ctrl-C.")] = False,
 ) -> None:
     """
     Check NATS configurations, mappings, account claims, streams, topologies and scenarios for what servers accept but should not.
@@ -111,126 +155,200 @@ def command(
 
     Examples: `vstream lint mappings.cfg`, `vstream lint . --topology acme.yaml`, `vstream lint --format sarif streams/`
     """
+    options = LintOptions(
+        files=tuple(files or ()),
+        topology=topology,
+        server_version=server_version,
+        output=output,
+        output_file=output_file,
+        select=select or (),
+        ignore=ignore or (),
+        extend_select=extend_select or (),
+        exclude=exclude or (),
+        force_exclude=force_exclude,
+        fail_on=fail_on,
+        baseline=baseline,
+        write_baseline=write_baseline,
+        env=env or (),
+        env_file=env_file or (),
+        allow_outside=allow_outside,
+        fix=fix,
+        diff=diff,
+        statistics=statistics,
+    )
+    _check_combination(options, is_watching=watch)
+    if watch:
+        _watch(options)
     # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
     gc.disable()
-    config = find_config(Path.cwd())
-    codes = known_codes()
-    selection = replace(
-        config.selection,
-        select=check_selectors(select or (), codes) or config.selection.select,
-        ignore=(*config.selection.ignore, *check_selectors(ignore or (), codes)),
-        extend_select=(*config.selection.extend_select, *check_selectors(extend_select or (), codes)),
-    )
-    version = _parse_version(server_version)
-    declared = _load_topology(topology)
-    names = files or (["."] if topology is None else [str(topology)])
-    roots = None if allow_outside else input_files.Roots([*names, *([str(topology)] if topology else [])])
-    variables = read_environment([*config.env, *(env or ())], [*map(Path, config.env_files), *(env_file or ())])
-    around = surroundings(roots, variables)
-    chosen = output or _default_format()
-
-    def check(chosen_sources: Iterable[Source]) -> LintReport:
-        return lint(chosen_sources, around, topology=declared, server_version=version, selection=selection)
-
-    inputs = list(input_files.read_sources(names, roots=roots, exclude=config.exclude))
-    report = check(inputs)
+    code = _Run(options).run()
     # Nor at the end of the process, which would look through all of it once more.
     gc.freeze()
-    changes: list[str] = []
-    if fix:
-        report, changes = _fix(inputs, report, check)
-    print_report(report, chosen, changes)
-    if not inputs:
-        raise VstreamError(
-            f"there is nothing to check in {', '.join(names)}",
-            hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",
+    raise typer.Exit(code)
+
+
+def _check_combination(options: LintOptions, *, is_watching: bool) -> None:
+    if options.diff and (options.fix or options.write_baseline or options.statistics):
+        raise typer.BadParameter(
+            "it changes nothing and shows nothing else: leave the other option out", param_hint="--diff"
         )
-    _print_summary(report, is_fixing=fix)
-    if not report.is_complete:
-        raise typer.Exit(FAILED)
-    if report.has_any(Severity(fail_on.value) if fail_on else config.fail_on or Severity.WARNING):
-        raise typer.Exit(NO)
+    if options.statistics and options.output not in {None, LintFormat.FULL, LintFormat.CONCISE, LintFormat.JSON}:
+        raise typer.BadParameter("statistics are text or JSON", param_hint="--format")
+    if is_watching and "-" in options.files:
+        raise typer.BadParameter("standard input does not change: name files", param_hint="--watch")
 
 
-def surroundings(
-    roots: input_files.Roots | None,
-    env: Mapping[str, str] | None,
-    *,
-    templates: Path | None = None,
-    rendered: list[Bundle] | None = None,
-) -> Surroundings:
-    """
-    The files around the given ones, and how topologies are read: with templates, which most runs do not need.
-
-    Bundles are added to *rendered*.
-    """
-    read = input_files.read_included if roots is None else roots.read
-
-    def load(content: bytes, name: str) -> LoadedTopology:
-        loaded: LoadedTopology = import_module("vstream.lint.load_topology").load(content, name)
-        return loaded
-
-    def load_scenario(content: bytes, name: str) -> LoadedScenario:
-        module = import_module("vstream.lint.load_scenario")
-        loaded: LoadedScenario = module.load(content, name, read, os.path.isdir)
-        return loaded
-
-    def render(topology: Topology) -> Bundle:
-        bundle: Bundle = import_module("vstream.lint.load_topology").render_bundle(topology, templates=templates)
-        if rendered is not None:
-            rendered.append(bundle)
-        return bundle
-
-    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render)
-
-
-def find_config(directory: Path) -> LintConfig:
-    """The settings of the nearest directory that has some, up to the top of the repository. Raises VstreamError."""
-    for place in (directory, *directory.parents):
-        for name in _CONFIG_FILES:
-            table = _read_table(place / name)
-            if table is not None:
-                return read_config(table, name, known_codes())
-        if (place / ".git").exists():
-            break
-    return LintConfig()
-
-
-def _read_table(file: Path) -> Mapping[str, Any] | None:
-    """The settings of lint in *file*, None if there are none."""
-    if not file.is_file():
-        return None
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise VstreamError(f"{file.name} cannot be read: {error}", hint="it must be TOML") from None
-    tool = document if file.name == _CONFIG_FILES[0] else document.get("tool", {}).get("vstream", {})
-    table = tool.get("lint") if isinstance(tool, dict) else None
-    return table if isinstance(table, dict) else None
-
-
-def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping[str, str] | None:
-    """The variables that were asked for; None if nobody asked for any. Raises VstreamError."""
-    if not names and not env_files:
-        return None
-    variables: dict[str, str] = {}
-    for file in env_files:
+def _watch(options: LintOptions) -> None:
+    """Check again and again. Ends with Ctrl-C alone: a mistake in the settings or a missing file is said, and waited for."""
+    while True:
+        if console.stdout().is_terminal:
+            typer.echo(_CLEAR, nl=False)
+        run = _Run(options)
+        # Taken before the run, so that no change is missed that comes while it reads.
+        before = stamps(run.names, run.other_files)
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError) as error:
-            raise VstreamError(f"{file} cannot be read: {error}") from None
-        for line in lines:
-            name, separator, value = line.strip().removeprefix("export ").partition("=")
-            if separator and not name.startswith("#"):
-                variables[name.strip()] = value.strip().strip("\"'")
-    for name in names:
-        if name not in os.environ:
-            raise VstreamError(f"the environment has no `{name}`", hint="set it, or leave `--env` out")
-        variables[name] = os.environ[name]
-    return variables
+            run.run()
+        except VstreamError as error:
+            console.print_error(error)
+        console.print_note("watching for changes; Ctrl-C ends it")
+        before = {**stamps((), run.other_files), **before}
+        wait_for_change(run.names, before, run.other_files)
 
 
-def _parse_version(text: str | None) -> ServerVersion | None:
+class _Run:
+    """One run: settings and options to findings."""
+
+    def __init__(self, options: LintOptions) -> None:
+        self._options = options
+        self.names: Sequence[str] = options.files or (["."] if options.topology is None else [str(options.topology)])
+        self.other_files: list[str] = [*CONFIG_FILES, *map(str, options.env_file)]
+
+    def run(self) -> int:
+        """Print what was found; returns the exit code. Raises VstreamError."""
+        options = self._options
+        settings = find_settings(Path.cwd())
+        config = merge(settings, options)
+        baseline = config.baseline and settings.path(config.baseline) if options.baseline is None else options.baseline
+        if options.write_baseline and not baseline:
+            raise VstreamError("`--write-baseline` needs to know the file", hint="add `--baseline FILE`")
+        self.other_files += [name for name in (config.topology, baseline and str(baseline)) if name]
+        linter, roots = self._linter(config, settings, Path(baseline) if baseline else None)
+        inputs = list(
+            input_files.read_sources(
+                self.names, roots=roots, exclude=config.exclude, excludes_named=options.force_exclude
+            )
+        )
+        checked = linter.check(inputs)
+        self.other_files += checked.whole.texts
+        if options.diff:
+            return self._show_diff(linter, inputs, checked)
+        changes: list[str] = []
+        if options.fix:
+            before = checked.report.texts
+            checked, after = linter.fix(inputs, checked)
+            save_texts(after)
+            changes = diff_lines(before, after)
+        if options.write_baseline and baseline:
+            checked = self._write_baseline(linter, Path(baseline), checked)
+        self._print(checked, settings, changes, config.docs_url)
+        if not inputs or not (checked.report.files or checked.report.diagnostics or self._has_named(inputs)):
+            raise VstreamError(
+                f"there is nothing to check in {', '.join(self.names)}",
+                hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",
+            )
+        self._print_summary(checked)
+        return linter.exit_code(checked.report)
+
+    @staticmethod
+    def _has_named(inputs: Sequence[Source]) -> bool:
+        return any(source.is_named for source in inputs)
+
+    def _linter(
+        self, config: LintConfig, settings: Settings, baseline: Path | None
+    ) -> tuple[Linter, input_files.Roots | None]:
+        options = self._options
+        topology = options.topology or (settings.path(config.topology) if config.topology else None)
+        declared_names = [str(topology)] if topology else []
+        roots = None if options.allow_outside else input_files.Roots([*self.names, *declared_names])
+        env_files = [*map(settings.path, config.env_files), *options.env_file]
+        variables = read_environment([*config.env, *options.env], env_files)
+        linter = Linter(
+            config=config,
+            around=surroundings(roots, variables),
+            topology=_load_topology(topology),
+            server_version=parse_version(config.server_version),
+            baseline=load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
+        )
+        return linter, roots
+
+    def _write_baseline(self, linter: Linter, path: Path, checked: Checked) -> Checked:
+        baseline = linter.save_baseline(path, checked.whole)
+        new, _ = baseline.split(checked.whole.diagnostics)
+        entries = sum(baseline.counts.values())
+        console.print_note(f"{path} has {entries:,} finding{'' if entries == 1 else 's'} now")
+        return replace(checked, report=replace(checked.whole, diagnostics=new), stale={})
+
+    def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: Checked) -> int:
+        fixed, after = linter.fix(inputs, checked)
+        lines = diff_lines(checked.report.texts, after)
+        self._write([clean(line) for line in lines])
+        files = f"{len(after):,} file{'' if len(after) == 1 else 's'}"
+        console.print_note(f"{files} would change" if after else "nothing would change")
+        if not fixed.report.is_complete:
+            return FAILED
+        return NO if after else OK
+
+    def _print(self, checked: Checked, settings: Settings, changes: Sequence[str], docs_url: str | None) -> None:
+        output = self._options.output or default_format()
+        for change in changes:
+            typer.echo(clean(change), err=not output.is_for_people)
+        if self._options.statistics:
+            self._write(view.statistics_lines(checked.report, output))
+        else:
+            self._write(view.report_lines(checked.report, output, anchor=settings.top, docs_url=docs_url))
+
+    def _write(self, lines: Iterable[Text | str]) -> None:
+        if self._options.output_file is None:
+            print_lines(lines)
+        else:
+            save_output(self._options.output_file, "".join(f"{line}\n" for line in lines))
+
+    def _print_summary(self, checked: Checked) -> None:
+        for line in (
+            *view.stale_lines(checked.stale),
+            *view.summary_lines(checked.report, is_fixing=self._options.fix),
+        ):
+            console.print_note(line)
+        hidden = len(checked.whole.diagnostics) - len(checked.report.diagnostics)
+        if hidden:
+            console.print_note(f"{hidden:,} more {'is' if hidden == 1 else 'are'} in the baseline")
+
+
+def merge(settings: Settings, options: LintOptions) -> LintConfig:
+    """The settings with what the options say. Raises VstreamError."""
+    config, codes = settings.config, known_codes()
+    selection = replace(
+        config.selection,
+        select=check_selectors(options.select, codes) or config.selection.select,
+        ignore=(*config.selection.ignore, *check_selectors(options.ignore, codes)),
+        extend_select=(*config.selection.extend_select, *check_selectors(options.extend_select, codes)),
+    )
+    exclude = config.exclude
+    if options.exclude:
+        anchor = exclude.anchor if exclude.patterns else anchor_at(Path.cwd())
+        exclude = FilePatterns(patterns=(*exclude.patterns, *options.exclude), anchor=anchor)
+    parse_version(options.server_version)
+    return replace(
+        config,
+        selection=selection,
+        exclude=exclude,
+        fail_on=Severity(options.fail_on.value) if options.fail_on else config.fail_on,
+        server_version=options.server_version or config.server_version,
+    )
+
+
+def parse_version(text: str | None) -> ServerVersion | None:
+    """A version such as 2.12, or None for None. Raises a usage error for anything else."""
     if text is None:
         return None
     major, _, rest = text.removeprefix("v").partition(".")
@@ -248,83 +366,17 @@ def _load_topology(path: Path | None) -> Topology | None:
     return topology
 
 
-def _default_format() -> LintFormat:
+def default_format() -> LintFormat:
+    """Annotations under GitHub Actions, else text."""
     return LintFormat.GITHUB if os.environ.get("GITHUB_ACTIONS") == "true" else LintFormat.FULL
 
 
-def print_report(report: LintReport, output: LintFormat, changes: Sequence[str] = ()) -> None:
-    """Print what was found as *output* has it; *changes* are the lines of a diff."""
-    is_for_people = output in {LintFormat.FULL, LintFormat.CONCISE}
-    for change in changes:
-        typer.echo(clean(change), err=not is_for_people)
-    match output:
-        case LintFormat.JSON:
-            print_json("findings", {"findings": diagnostics.as_json(report.diagnostics)})
-        case LintFormat.SARIF:
-            typer.echo(findings.sarif(report.diagnostics, import_module("vstream.lint.manual").PAGES))
-        case LintFormat.JUNIT:
-            typer.echo(findings.junit(report.diagnostics, report.files))
-        case LintFormat.GITHUB:
-            for annotation in findings.github(report.diagnostics):
-                typer.echo(annotation)
-        case LintFormat.FULL:
-            _print_lines(diagnostics.full(report.diagnostics, report.texts))
-        case LintFormat.CONCISE:
-            _print_lines(diagnostics.concise(report.diagnostics))
-
-
-def _print_lines(lines: Iterable[Any]) -> None:
+def print_lines(lines: Iterable[Text | str]) -> None:
+    """Print lines that are cleaned already."""
     screen = console.stdout()
     for line in lines:
         # Colours cost more than all rules together, where there are many findings and nobody to see them.
-        if screen.is_terminal:
+        if screen.is_terminal and not isinstance(line, str):
             screen.print(line)
         else:
-            typer.echo(line.plain)
-
-
-def _print_summary(report: LintReport, *, is_fixing: bool) -> None:
-    counts = Counter(finding.severity.value for finding in report.diagnostics)
-    numbers = [f"{counts[name]:,} {name}{'' if counts[name] == 1 else 's'}" for name in _COUNTED if counts[name]]
-    files = f"{len(report.files):,} file{'' if len(report.files) == 1 else 's'}"
-    console.print_note(f"{', '.join(numbers) or 'nothing found'} in {files}")
-    fixable = sum(bool(finding.fix) for finding in report.diagnostics)
-    if fixable and is_fixing:
-        console.print_note(
-            f"{fixable:,} of them not corrected: `--fix` writes neither to standard input nor to included files"
-        )
-    elif fixable:
-        console.print_note(f"{fixable:,} of them can be corrected with `--fix`")
-
-
-def _fix(
-    sources: list[Source], report: LintReport, check: Callable[[list[Source]], LintReport]
-) -> tuple[LintReport, list[str]]:
-    """Correct what can be, until nothing more can; returns what is left, and the changes."""
-    before = report.texts
-    writable = {
-        source.name
-        for source in sources
-        if source.name != input_files.STDIN and not before.get(source.name, "\ufeff").startswith("\ufeff")
-    }
-    after: dict[str, str] = {}
-    for _ in range(_MOST_ROUNDS):
-        changed = apply_fixes(report.diagnostics, report.texts, writable)
-        if not changed:
-            break
-        after |= changed
-        sources = [
-            replace(source, content=after[source.name].encode(), problem=None) if source.name in after else source
-            for source in sources
-        ]
-        report = check(sources)
-    for name, text in sorted(after.items()):
-        _save(name, text)
-    return report, list(diff(before, after))
-
-
-def _save(name: str, text: str) -> None:
-    try:
-        Path(name).write_bytes(text.encode())
-    except OSError as error:
-        raise VstreamError(f"{name} cannot be written: {error.strerror}", hint="check its permissions") from None
+            typer.echo(str(line))

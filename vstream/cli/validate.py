@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli import files, options
-from vstream.cli.exit_codes import NO
-from vstream.cli.lint import LintFormat, find_config, print_report, surroundings
+from vstream.cli.lint import default_format, parse_version, print_lines
+from vstream.cli.lint_run import Linter, load_baseline, surroundings
+from vstream.cli.lint_settings import find_settings, read_environment
 from vstream.cli.views import console
 from vstream.cli.views import scenario as view
+from vstream.cli.views.lint import LintFormat, report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.lint import detect
-from vstream.lint.engine import LintReport, lint
 from vstream.lint.load_scenario import load as load_scenario
 from vstream.lint.read import Source
 from vstream.lint.rules.wording import count
@@ -23,33 +24,57 @@ from vstream.syntax.yaml import MAX_BYTES
 if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
 
-Format = Annotated[LintFormat, typer.Option("--format", help="How findings are written.")]
+Format = Annotated[
+    LintFormat | None,
+    typer.Option("--format", help="How findings are written: `github` under GitHub Actions, otherwise `full`."),
+]
 
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     templates: options.TemplatesDirectory = None,
-    output: Format = LintFormat.FULL,
+    output: Format = None,
 ) -> None:
     """
-    Check a topology file, and everything that it renders to; or a scenario file. Exits with 1 if there are errors.
+    Check a topology file, and everything that it renders to; or a scenario file. Exits with 1 for errors and warnings.
 
-    It is `vstream lint` of one file: the same rules and settings.
+    It is `vstream lint` of one file: the same rules, settings and exit codes.
 
     Examples: `vstream validate`, `vstream validate acme.yaml --format json`
     """
     content = options.read_bytes(topology, limit=MAX_BYTES + 1)
     name = files.STDIN if str(topology) == "-" else str(topology)
     bundles: list[Bundle] = []
-    report = check_file(content, name, templates=templates, bundles=bundles)
-    print_report(report, output)
-    print_error_count(report)
-    if report.has_any(Severity.ERROR):
-        raise typer.Exit(NO)
+    settings = find_settings(Path.cwd())
+    config = settings.config
+    linter = Linter(
+        config=config,
+        around=surroundings(
+            files.Roots([name]),
+            read_environment(config.env, [*map(settings.path, config.env_files)]),
+            templates=templates,
+            rendered=bundles,
+        ),
+        server_version=parse_version(config.server_version),
+        baseline=load_baseline(settings.path(config.baseline), may_be_missing=False) if config.baseline else None,
+    )
+    report = linter.check([_as_source(content, name)]).report
+    print_lines(report_lines(report, output or default_format(), anchor=settings.top, docs_url=config.docs_url))
+    if report.diagnostics:
+        for line in summary_lines(report, is_fixing=False):
+            console.print_note(line)
+    if not report.has_any(Severity.ERROR):
+        _print_outline(content, name, bundles)
+    if code := linter.exit_code(report):
+        raise typer.Exit(code)
+
+
+def _print_outline(content: bytes, name: str, bundles: list[Bundle]) -> None:
+    """What a valid file is about."""
     if bundles:
         bundle = bundles[0]
         console.print_note(
-            f"{topology} is valid: {count(len(bundle.servers), 'server')}, "
+            f"{name} is valid: {count(len(bundle.servers), 'server')}, "
             f"{count(len(bundle.streams), 'physical stream')}, {count(len(bundle.mappings), 'mapping rule')}"
         )
     else:
@@ -57,20 +82,8 @@ def command(
         console.print_note(f"{name} is valid: {view.outline(loaded.require())}")
 
 
-def check_file(
-    content: bytes, name: str, *, templates: Path | None = None, bundles: list[Bundle] | None = None
-) -> LintReport:
-    """What lint says of one topology or scenario. What it renders to is added to *bundles*."""
+def _as_source(content: bytes, name: str) -> Source:
+    """The file as a topology or a scenario, whatever it is called: nothing else can be meant."""
     kind = detect.detect(content.decode("utf-8", errors="replace"), f"{name}.yaml")
-    source = Source(
-        name=name, content=content, kind=detect.Kind.SCENARIO if kind is detect.Kind.SCENARIO else detect.Kind.TOPOLOGY
-    )
-    around = surroundings(None, None, templates=templates, rendered=bundles)
-    return lint([source], around, selection=find_config(Path.cwd()).selection)
-
-
-def print_error_count(report: LintReport) -> None:
-    """Say how many errors there are, if there are any."""
-    errors = sum(finding.is_error for finding in report.diagnostics)
-    if errors:
-        console.print_note(f"{errors} error{'' if errors == 1 else 's'} found")
+    is_scenario = kind is detect.Kind.SCENARIO
+    return Source(name=name, content=content, kind=detect.Kind.SCENARIO if is_scenario else detect.Kind.TOPOLOGY)

@@ -1,5 +1,5 @@
 """
-Which findings are wanted: by group, code, file and weight, from options and from a configuration file.
+Which findings are wanted: by group, code, file and weight.
 
 A selector is a group, a code, or the beginning of one: `mapping`, `VS303`, `VS3`. `default` is every group but `policy`.
 """
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from posixpath import join, normpath, relpath
+from typing import TYPE_CHECKING, Final
 
 from vstream import resources
-from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from vstream.diagnostics import Finding
+    from vstream.diagnostics import Finding, Severity
 
 POLICY: Final = "policy"
 DEFAULT: Final = "default"
@@ -53,7 +53,6 @@ _WITHOUT_EXAMPLE: Final = (
     *(f"VS{number:03}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12)),
     *("VS201", "VS240", "VS301", "VS401", "VS402"),
 )
-_SEVERITIES: Final = {severity.value: severity for severity in Severity}
 
 
 def known_codes() -> frozenset[str]:
@@ -70,6 +69,43 @@ def group_of(code: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """
+    A directory that names of files are relative to, whatever directory a command runs in.
+
+    *root* is its absolute path, *working_directory* that of the process. Empty: names stay as they are.
+    """
+
+    root: str = ""
+    working_directory: str = ""
+
+    def relative(self, file: str) -> str:
+        """The path of *file* from *root*; what is no path, such as `<stdin>`, as it is."""
+        if not self.root or file.startswith("<"):
+            return file
+        return relpath(normpath(join(self.working_directory, file)), self.root)
+
+
+AS_NAMED: Final = Anchor()
+"""Relative to nothing: paths as they were given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePatterns:
+    """Patterns of paths, relative to the directory of the settings they stand in."""
+
+    patterns: tuple[str, ...] = ()
+    anchor: Anchor = AS_NAMED
+
+    def match(self, file: str) -> bool:
+        """Whether *file* is one of theirs."""
+        if not self.patterns:
+            return False
+        name = self.anchor.relative(file)
+        return any(matches_file(name, pattern) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """What is to be reported."""
 
@@ -79,26 +115,44 @@ class Selection:
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By a pattern of file names."""
     severity: Mapping[str, Severity] = field(default_factory=dict)
-    """By code: how much it weighs here."""
+    """By selector: how much it weighs here. A code wins over the beginning of one, that over a group."""
+    anchor: Anchor = AS_NAMED
+    """What the patterns are relative to."""
 
     def apply(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Those of *findings* that are wanted, with the weight they have here."""
         return tuple(self._weigh(finding) for finding in findings if self.wants(finding))
 
     def _weigh(self, finding: Finding) -> Finding:
-        return replace(finding, severity=self.severity.get(finding.code, finding.severity))
+        selectors = [selector for selector in self.severity if _is_named(finding.code, (selector,))]
+        if not selectors:
+            return finding
+        closest = max(selectors, key=lambda selector: len(selector) if selector.startswith("VS") else 0)
+        return replace(finding, severity=self.severity[closest])
+
+    def selects(self, code: str) -> bool:
+        """Whether findings of *code* are to be reported, in any file."""
+        if is_fixed(code):
+            return True
+        is_selected = _is_named(code, self.select) or _is_named(code, self.extend_select)
+        return is_selected and not _is_named(code, self.ignore)
 
     def wants(self, finding: Finding) -> bool:
         """Whether *finding* is to be reported. What makes a file unreadable always is."""
         code = finding.code
-        if _FIXED.fullmatch(code):
+        if is_fixed(code):
             return True
-        if not (_is_named(code, self.select) or _is_named(code, self.extend_select)) or _is_named(code, self.ignore):
+        if not self.selects(code):
             return False
-        file = finding.span.file if finding.span else ""
+        file = self.anchor.relative(finding.span.file) if finding.span and self.per_file_ignores else ""
         return not any(
             matches_file(file, pattern) and _is_named(code, codes) for pattern, codes in self.per_file_ignores.items()
         )
+
+
+def is_fixed(code: str) -> bool:
+    """Whether findings of *code* are always reported: they say that a file cannot be read."""
+    return _FIXED.fullmatch(code) is not None
 
 
 def _is_named(code: str, selectors: Iterable[str]) -> bool:
@@ -119,6 +173,9 @@ def matches_file(file: str, pattern: str) -> bool:
     return any(fnmatch(name, pattern.rstrip("/").removeprefix("./")) for name in names)
 
 
+NO_FILES: Final = FilePatterns()
+
+
 def check_selectors(selectors: Iterable[str], codes: Iterable[str]) -> tuple[str, ...]:
     """*selectors* in their usual spelling. Raises VstreamError for one that selects nothing."""
     known_codes_ = frozenset(codes)
@@ -135,80 +192,3 @@ def check_selectors(selectors: Iterable[str], codes: Iterable[str]) -> tuple[str
                 raise VstreamError(f"there is no rule or group `{word[:40]}`", hint=hint)
             checked.append(selector)
     return tuple(checked)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintConfig:
-    """What a configuration file says."""
-
-    selection: Selection = field(default_factory=Selection)
-    exclude: tuple[str, ...] = ()
-    """Patterns of files that are passed over in directories."""
-    fail_on: Severity | None = None
-    env: tuple[str, ...] = ()
-    env_files: tuple[str, ...] = ()
-
-
-def read_config(table: Mapping[str, Any], file: str, codes: Iterable[str]) -> LintConfig:
-    """The configuration in *table*, which is `[tool.vstream.lint]` or `[lint]` of *file*. Raises VstreamError."""
-    all_codes = frozenset(codes)
-    unknown = next((key for key in table if key not in _KEYS), None)
-    if unknown is not None:
-        close = get_close_matches(unknown, _KEYS, n=1)
-        raise VstreamError(
-            f"{file}: there is no setting `{unknown}` for lint",
-            hint=f"did you mean `{close[0]}`?" if close else f"settings are {', '.join(_KEYS)}",
-        )
-    lists = {
-        key: _texts(table, key, file) for key in ("select", "ignore", "extend-select", "exclude", "env", "env-files")
-    }
-    by_file = _table(table, "per-file-ignores", file)
-    ignores = {pattern: check_selectors(_texts(by_file, pattern, file), all_codes) for pattern in by_file}
-    weights = _table(table, "severity", file)
-    check_selectors(weights, all_codes)
-    return LintConfig(
-        selection=Selection(
-            select=check_selectors(lists["select"], all_codes) or (DEFAULT,),
-            ignore=check_selectors(lists["ignore"], all_codes),
-            extend_select=check_selectors(lists["extend-select"], all_codes),
-            per_file_ignores=ignores,
-            severity={code: _severity(weights[code], f"severity.{code}", file) for code in weights},
-        ),
-        exclude=lists["exclude"],
-        fail_on=_severity(table["fail-on"], "fail-on", file) if "fail-on" in table else None,
-        env=lists["env"],
-        env_files=lists["env-files"],
-    )
-
-
-_KEYS: Final = (
-    "select",
-    "ignore",
-    "extend-select",
-    "per-file-ignores",
-    "severity",
-    "exclude",
-    "fail-on",
-    "env",
-    "env-files",
-)
-
-
-def _texts(table: Mapping[str, Any], key: str, file: str) -> tuple[str, ...]:
-    value = table.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise VstreamError(f"{file}: `{key}` must be a list of texts", hint=f'write `{key} = ["…"]`')
-    return tuple(value)
-
-
-def _table(table: Mapping[str, Any], key: str, file: str) -> Mapping[str, Any]:
-    value = table.get(key, {})
-    if not isinstance(value, dict):
-        raise VstreamError(f"{file}: `{key}` must be a table", hint=f"write `[tool.vstream.lint.{key}]`")
-    return value
-
-
-def _severity(value: object, key: str, file: str) -> Severity:
-    if not isinstance(value, str) or value not in _SEVERITIES:
-        raise VstreamError(f"{file}: `{key}` must be one of {', '.join(_SEVERITIES)}")
-    return _SEVERITIES[value]

@@ -38,7 +38,7 @@ def test_errors_come_with_place_snippet_and_way_out(directory: Path, command: li
         "  |                  ^^^^\n"
         "hint: did you mean `west`?\n\n"
     )
-    assert ran.err == "1 error found\n"
+    assert ran.err.startswith("1 error in ")
 
 
 @pytest.mark.parametrize("command", [["scenario", "validate"], ["scenario", "run"], ["validate"], ["lint"]])
@@ -46,7 +46,7 @@ def test_templates_that_are_not_there_are_not_the_built_in_ones(directory: Path,
     for name in ("layout", "acme.yaml"):
         (directory / "other.yaml").write_text(HEAD + f"lab: {{templates: {name}}}\n" + STEPS)
         ran = vstream(*command, "other.yaml")
-        assert ran.code == (3 if command == ["lint"] else 1)
+        assert ran.code == (3 if command in (["lint"], ["validate"]) else 1)
         assert f"no directory `{name}`" in ran.out + ran.err
     (directory / "layout").mkdir()
     (directory / "other.yaml").write_text(HEAD + "lab: {templates: layout}\n" + STEPS)

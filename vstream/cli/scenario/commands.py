@@ -14,13 +14,14 @@ from vstream.capture.verdict.check import check
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO
-from vstream.cli.lint import LintFormat, print_report
+from vstream.cli.lint import default_format, print_lines
 from vstream.cli.scenario import explore, find
 from vstream.cli.scenario import verdict as verdicts
-from vstream.cli.validate import Format, print_error_count
+from vstream.cli.validate import Format
 from vstream.cli.views import console, rehearsal
 from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.lint.engine import LintReport
 from vstream.runner import runner
@@ -93,7 +94,7 @@ def validate(
     scenarios: Annotated[
         list[str], typer.Argument(help="Scenario files, or names of shipped ones.", metavar="FILE|NAME...")
     ],
-    output: Format = LintFormat.FULL,
+    output: Format = None,
 ) -> None:
     """
     Check scenario files, and the topologies that they name. Exits with 1 if there are errors.
@@ -104,8 +105,10 @@ def validate(
     diagnostics = list(dict.fromkeys(diagnostic for scenario in loaded for diagnostic in scenario.diagnostics))
     texts = {file: text for scenario in loaded for file, text in scenario.texts.items()}
     report = LintReport(diagnostics=tuple(diagnostics), texts=texts, files=tuple(texts))
-    print_report(report, output)
-    print_error_count(report)
+    print_lines(report_lines(report, output or default_format()))
+    if diagnostics:
+        for line in summary_lines(report, is_fixing=False):
+            console.print_note(line)
     for name, result in zip(scenarios, loaded, strict=True):
         if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
             console.print_note(f"{name} is valid: {view.outline(result.scenario)}")

@@ -40,8 +40,18 @@ _ASCII = {
 def clean(text: str) -> str:
     """*text* on one line: what cannot be printed, or would be obeyed, is escaped."""
     if not text.isprintable():
-        text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+        text = "".join(char if char.isprintable() else _escape(char) for char in text)
     return _CI_COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def _escape(char: str) -> str:
+    return escape_surrogate(char) if "\ud800" <= char <= "\udfff" else repr(char)[1:-1]
+
+
+def escape_surrogate(char: str) -> str:
+    """Half a character, which stands for a byte that is no text: that byte in hexadecimal, as Python writes it."""
+    errors = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", errors=errors))
 
 
 def clean_lines(text: str) -> str:

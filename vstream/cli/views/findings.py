@@ -1,9 +1,7 @@
-"""Findings for other programs: SARIF 2.1.0, GitHub Actions annotations, JUnit XML."""
+"""Findings for other programs: SARIF 2.1.0, GitHub Actions annotations, GitLab Code Quality, JUnit XML."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -12,48 +10,64 @@ from urllib.parse import quote
 from vstream import __version__
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
+from vstream.cli.views.json_output import dump_json
 from vstream.diagnostics import Severity
 from vstream.junit import Result, TestCase, to_xml
+from vstream.lint.baseline import fingerprints
+from vstream.lint.selection import AS_NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from vstream.codes import Page
     from vstream.diagnostics import Edit, Finding, Related, Span
+    from vstream.lint.selection import Anchor
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_GITLAB_SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def sarif(findings: Sequence[Finding], pages: Mapping[str, Page]) -> str:
-    """One SARIF 2.1.0 log with one run; *pages* describe the rules."""
+def page_url(page: Page | None, docs_url: str | None) -> str | None:
+    """Where the manual page of a rule is: *docs_url* with `{code}` in it, or else a page that has them all."""
+    if page is None or docs_url is None:
+        return None
+    if "{code}" in docs_url:
+        return docs_url.replace("{code}", page.code)
+    return f"{docs_url}#{page.code.lower()}-{page.name}"
+
+
+def sarif(
+    findings: Sequence[Finding], pages: Mapping[str, Page], *, anchor: Anchor = AS_NAMED, docs_url: str | None = None
+) -> str:
+    """
+    One SARIF 2.1.0 log with one run; *pages* describe the rules.
+
+    Fingerprints are of files relative to *anchor*. *docs_url* is where the pages can be read.
+    """
     codes = sorted({finding.code for finding in findings})
-    rules = [_sarif_rule(code, pages.get(code)) for code in codes]
-    seen: Counter[str] = Counter()
-    results = []
-    for finding in findings:
-        key = f"{finding.code}\n{finding.span.file if finding.span else ''}\n{finding.message}"
-        seen[key] += 1
-        result = _sarif_result(finding, codes.index(finding.code))
-        # Lines move; what is wrong in a file, and how often, does not.
-        digest = hashlib.sha256(f"{key}\n{seen[key]}".encode(errors="replace")).hexdigest()
-        results.append({**result, "partialFingerprints": {"vstream/v1": digest}})
-    run = {
-        "tool": {"driver": {"name": "vstream", "version": __version__, "rules": rules}},
-        "columnKind": "unicodeCodePoints",
-        "results": results,
-    }
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+    driver: dict[str, Any] = {"name": "vstream", "version": __version__}
+    if docs_url is not None:
+        driver["informationUri"] = docs_url.partition("{code}")[0]
+    driver["rules"] = [_sarif_rule(code, pages.get(code), docs_url) for code in codes]
+    results = [_sarif_result(finding, codes.index(finding.code)) for finding in findings]
+    for result, fingerprint in zip(results, fingerprints(findings, anchor), strict=True):
+        result["partialFingerprints"] = {"vstream/v1": fingerprint}
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return dump_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _sarif_rule(code: str, page: Page | None) -> dict[str, Any]:
+def _sarif_rule(code: str, page: Page | None, docs_url: str | None) -> dict[str, Any]:
     if page is None:
         return {"id": code}
+    url = page_url(page, docs_url)
     return {
         "id": code,
         "name": page.name,
         "shortDescription": {"text": page.summary},
+        **({"helpUri": url} if url else {}),
         "help": {"text": page.text, "markdown": page.text},
         "defaultConfiguration": {"level": _LEVELS[page.severity]},
     }
@@ -116,7 +130,31 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
 
 
-def github(findings: Iterable[Finding]) -> Iterator[str]:
+def gitlab(findings: Sequence[Finding], anchor: Anchor = AS_NAMED) -> str:
+    """A Code Quality report of GitLab, with files relative to *anchor*, the top of the repository."""
+    issues = [
+        _gitlab_issue(finding, fingerprint, anchor)
+        for finding, fingerprint in zip(findings, fingerprints(findings, anchor), strict=True)
+    ]
+    return dump_json(issues)
+
+
+def _gitlab_issue(finding: Finding, fingerprint: str, anchor: Anchor) -> dict[str, Any]:
+    return {
+        "description": clean(finding.message + (f" ({finding.hint})" if finding.hint else "")),
+        "check_name": finding.code,
+        "fingerprint": fingerprint,
+        "severity": _GITLAB_SEVERITIES[finding.severity],
+        "location": {
+            "path": anchor.relative(finding.span.file) if finding.span else "",
+            "lines": {"begin": finding.span.line if finding.span else 1},
+        },
+    }
+
+
+def github(
+    findings: Iterable[Finding], pages: Mapping[str, Page] | None = None, docs_url: str | None = None
+) -> Iterator[str]:
     """Workflow commands, which GitHub Actions shows at the lines of a pull request."""
     for finding in findings:
         properties = {"title": finding.code}
@@ -128,6 +166,8 @@ def github(findings: Iterable[Finding]) -> Iterator[str]:
         # The log shows the message only, so the place is in it too.
         parts = [f"{place(finding.span)}: {finding.message}" if finding.span else finding.message]
         parts += [f"hint: {finding.hint}"] if finding.hint else []
+        url = page_url((pages or {}).get(finding.code), docs_url)
+        parts += [f"see {url}"] if url else []
         listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
         yield f"::{_COMMANDS[finding.severity]} {listed}::{_data(chr(10).join(parts))}"
 
@@ -141,7 +181,7 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(findings: Sequence[Finding], files: Iterable[str]) -> str:
+def junit(findings: Sequence[Finding], files: Iterable[str], started_at: datetime | None = None) -> str:
     """
     One XML document: a test suite for each file, a failed test case for each finding.
 
@@ -150,7 +190,8 @@ def junit(findings: Sequence[Finding], files: Iterable[str]) -> str:
     by_file: dict[str, list[Finding]] = {clean(file): [] for file in files}
     for finding in findings:
         by_file.setdefault(clean(finding.span.file) if finding.span else "", []).append(finding)
-    return to_xml("vstream lint", {file: _cases(file, listed) for file, listed in sorted(by_file.items())})
+    suites = {file: _cases(file, listed) for file, listed in sorted(by_file.items())}
+    return to_xml("vstream lint", suites, started_at=started_at)
 
 
 def _cases(file: str, findings: Sequence[Finding]) -> list[TestCase]:

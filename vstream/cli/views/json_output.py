@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from vstream.cli.views.cleaning import escape_surrogate
 from vstream.outputs import schema_id
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _UNPRINTABLE = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 """What JSON leaves as it is, and a terminal does not show as it is."""
+_FIRST_SURROGATE, _LAST_SURROGATE = "\ud800", "\udfff"
 
 
 class JsonLayout(Enum):
@@ -37,7 +39,11 @@ def print_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = Jso
 
 def format_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = JsonLayout.INDENTED) -> str:
     """*result* as the output *name* of `vstream.outputs`, without characters that a terminal would obey."""
-    document = {"schema": schema_id(name), **result}
+    return dump_json({"schema": schema_id(name), **result}, layout=layout)
+
+
+def dump_json(document: Any, *, layout: JsonLayout = JsonLayout.INDENTED) -> str:
+    """*document*, whose form another program prescribes, without characters that a terminal would obey."""
     match layout:
         case JsonLayout.INDENTED:
             text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
@@ -46,7 +52,15 @@ def format_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = Js
             text = "{\n  " + ",\n  ".join(members) + "\n}"
         case JsonLayout.LINE:
             text = _dump(document)
-    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    """A character as JSON can write it; a byte that is no text, which JSON has nothing for, in hexadecimal."""
+    character = match[0]
+    if _FIRST_SURROGATE <= character <= _LAST_SURROGATE:
+        return escape_surrogate(character).replace("\\", "\\\\")
+    return f"\\u{ord(character):04x}"
 
 
 def _format_rows(value: object) -> str:

@@ -1,0 +1,191 @@
+"""One run of lint, as `lint` and `validate` share it: sources in; findings, a baseline, corrections and an exit code out."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vstream.cli import files as input_files
+from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.lint_settings import anchor_at
+from vstream.cli.views.json_output import format_json
+from vstream.errors import VstreamError
+from vstream.files import save_output
+from vstream.lint.baseline import Baseline, read_baseline
+from vstream.lint.engine import Surroundings, lint
+from vstream.lint.fixes import apply_fixes, diff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from vstream.lint.baseline import FindingKey
+    from vstream.lint.config import LintConfig
+    from vstream.lint.engine import LintReport
+    from vstream.lint.load_scenario import LoadedScenario
+    from vstream.lint.load_topology import LoadedTopology
+    from vstream.lint.read import Source
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import ServerVersion, Topology
+
+_MOST_ROUNDS = 10
+_WATCH_SECONDS = 0.3
+
+
+def surroundings(
+    roots: input_files.Roots | None,
+    env: Mapping[str, str] | None,
+    *,
+    templates: Path | None = None,
+    rendered: list[Bundle] | None = None,
+) -> Surroundings:
+    """
+    The files around the given ones, and how topologies are read: with templates, which most runs do not need.
+
+    Bundles are added to *rendered*.
+    """
+    read = input_files.read_included if roots is None else roots.read
+
+    def load(content: bytes, name: str) -> LoadedTopology:
+        loaded: LoadedTopology = import_module("vstream.lint.load_topology").load(content, name)
+        return loaded
+
+    def load_scenario(content: bytes, name: str) -> LoadedScenario:
+        module = import_module("vstream.lint.load_scenario")
+        loaded: LoadedScenario = module.load(content, name, read, os.path.isdir)
+        return loaded
+
+    def render(topology: Topology) -> Bundle:
+        bundle: Bundle = import_module("vstream.lint.load_topology").render_bundle(topology, templates=templates)
+        if rendered is not None:
+            rendered.append(bundle)
+        return bundle
+
+    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was found: *report* without what the baseline has, and *stale* entries of it that nothing has any more."""
+
+    report: LintReport
+    stale: Mapping[FindingKey, int]
+    whole: LintReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linter:
+    """Everything that decides what is said of files."""
+
+    config: LintConfig
+    around: Surroundings
+    topology: Topology | None = None
+    server_version: ServerVersion | None = None
+    baseline: Baseline | None = None
+
+    def check(self, sources: Iterable[Source]) -> Checked:
+        """What is wrong with *sources*."""
+        whole = lint(
+            sources,
+            self.around,
+            topology=self.topology,
+            server_version=self.server_version,
+            selection=self.config.selection,
+        )
+        if self.baseline is None:
+            return Checked(report=whole, stale={}, whole=whole)
+        new, missing = self.baseline.split(whole.diagnostics)
+        stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, whole)}
+        return Checked(report=replace(whole, diagnostics=new), stale=stale, whole=whole)
+
+    def save_baseline(self, path: Path, whole: LintReport) -> Baseline:
+        """Write what was found as a baseline; old entries of files and rules that were not looked at stay."""
+        old = self.baseline or Baseline(counts={}, anchor=anchor_at(path.parent))
+        new = old.update(whole.diagnostics, lambda key: not self._is_looked_for(key, old, whole))
+        save_output(path, format_json("lint-baseline", new.as_json()) + "\n")
+        return new
+
+    def _is_looked_for(self, key: FindingKey, baseline: Baseline, whole: LintReport) -> bool:
+        """Whether this run would have found *key*: it has read the file, or the file is gone."""
+        if not self.config.selection.selects(key.code):
+            return False
+        files = {baseline.anchor.relative(file) for file in whole.texts}
+        return key.file in files or not Path(baseline.anchor.root, key.file).exists()
+
+    def fix(self, sources: Sequence[Source], checked: Checked) -> tuple[Checked, dict[str, str]]:
+        """Correct what can be, until nothing more can; returns what is left, and the new texts. Nothing is written."""
+        before = checked.report.texts
+        writable = {source.name for source in sources if _is_writable(source, before)}
+        after: dict[str, str] = {}
+        for _ in range(_MOST_ROUNDS):
+            changed = apply_fixes(checked.report.diagnostics, checked.report.texts, writable)
+            if not changed:
+                break
+            after |= changed
+            sources = [_with_text(source, after) for source in sources]
+            checked = self.check(sources)
+        return checked, after
+
+    def exit_code(self, report: LintReport) -> int:
+        """0 if nothing weighs enough to fail, 3 if something could not be read."""
+        if not report.is_complete:
+            return FAILED
+        return NO if report.has_any(self.config.fail_on) else OK
+
+
+def _is_writable(source: Source, texts: Mapping[str, str]) -> bool:
+    # The server does not read what is behind a byte order mark; to write without it would be more than was asked for.
+    return source.name != input_files.STDIN and not texts.get(source.name, "\ufeff").startswith("\ufeff")
+
+
+def _with_text(source: Source, texts: Mapping[str, str]) -> Source:
+    return replace(source, content=texts[source.name].encode(), problem=None) if source.name in texts else source
+
+
+def save_texts(texts: Mapping[str, str]) -> None:
+    """Write corrected files. Raises VstreamError."""
+    for name, text in sorted(texts.items()):
+        try:
+            Path(name).write_bytes(text.encode())
+        except OSError as error:
+            raise VstreamError(f"{name} cannot be written: {error.strerror}", hint="check its permissions") from None
+
+
+def diff_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The changes as lines of a unified diff."""
+    return list(diff(before, after))
+
+
+def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
+    """The baseline at *path*, None if there is none yet. Raises VstreamError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if may_be_missing:
+            return None
+        raise VstreamError(f"there is no baseline {path}", hint="`--write-baseline` writes it") from None
+    except (OSError, ValueError) as error:
+        raise VstreamError(f"{path} cannot be read: {error}", hint="check its permissions") from None
+    return read_baseline(text, str(path), anchor_at(path.parent))
+
+
+def stamps(names: Sequence[str], others: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """When the files of *names*, in their directories too, and *others* were changed, and their sizes."""
+    result = {}
+    for file in (*input_files.list_files(names), *others):
+        try:
+            status = Path(file).stat()
+        except (OSError, ValueError):
+            continue
+        result[file] = (status.st_mtime_ns, status.st_size)
+    return result
+
+
+def wait_for_change(names: Sequence[str], before: Mapping[str, tuple[int, int]], others: Iterable[str]) -> None:
+    """Return when the stamps of *names* and *others* are not *before*: a file was changed, added or removed."""
+    extra = list(others)
+    while stamps(names, extra) == before:
+        time.sleep(_WATCH_SECONDS)

@@ -1,0 +1,149 @@
+"""What `lint` and `validate` print: findings in one of the formats, statistics, and a last line with the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import TYPE_CHECKING, Any
+
+from vstream.cli.views import diagnostics, findings
+from vstream.cli.views.cleaning import clean
+from vstream.cli.views.json_output import format_json
+from vstream.lint.baseline import fingerprints
+from vstream.lint.selection import AS_NAMED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.text import Text
+
+    from vstream.codes import Page
+    from vstream.lint.baseline import FindingKey
+    from vstream.lint.engine import LintReport
+    from vstream.lint.selection import Anchor
+
+_COUNTED = ("error", "warning", "note")
+_MOST_STALE = 20
+
+
+class LintFormat(StrEnum):
+    """How findings are written."""
+
+    FULL = "full"
+    CONCISE = "concise"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    JUNIT = "junit"
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether it is text, which more text may stand beside."""
+        return self in {LintFormat.FULL, LintFormat.CONCISE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manual:
+    """The pages of the rules, and where they can be read."""
+
+    docs_url: str | None = None
+
+    @property
+    def pages(self) -> Mapping[str, Page]:
+        """The pages by code. They are made when they are asked for, which most formats do not."""
+        pages: Mapping[str, Page] = import_module("vstream.lint.manual").PAGES
+        return pages
+
+    @property
+    def url(self) -> str | None:
+        """Where they are, as the settings say, or the metadata of the package: `Documentation` of its URLs."""
+        return self.docs_url or _find_documentation()
+
+
+def _find_documentation() -> str | None:
+    try:
+        urls = metadata("vstream").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return None
+    labelled = (entry.partition(", ") for entry in urls)
+    return next((url for label, _, url in labelled if label == "Documentation"), None)
+
+
+def report_lines(
+    report: LintReport, output: LintFormat, *, anchor: Anchor | None = None, docs_url: str | None = None
+) -> Iterator[Text | str]:
+    """What was found, as *output* has it. Paths for other programs are relative to *anchor*."""
+    top, manual = anchor or AS_NAMED, Manual(docs_url=docs_url)
+    match output:
+        case LintFormat.JSON:
+            yield format_json("findings", {"findings": _as_json(report, top, manual)})
+        case LintFormat.SARIF:
+            yield findings.sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
+        case LintFormat.JUNIT:
+            yield findings.junit(report.diagnostics, report.files, datetime.now(UTC))
+        case LintFormat.GITLAB:
+            yield findings.gitlab(report.diagnostics, top)
+        case LintFormat.GITHUB:
+            yield from findings.github(report.diagnostics, manual.pages, manual.url)
+        case LintFormat.FULL:
+            yield from diagnostics.full(report.diagnostics, report.texts)
+        case LintFormat.CONCISE:
+            yield from diagnostics.concise(report.diagnostics)
+
+
+def _as_json(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[str, Any]]:
+    url = manual.url
+    pages = manual.pages if url and report.diagnostics else {}
+    entries = diagnostics.as_json(report.diagnostics)
+    for entry, fingerprint in zip(entries, fingerprints(report.diagnostics, anchor), strict=True):
+        entry["fingerprint"] = fingerprint
+        entry["url"] = findings.page_url(pages.get(entry["code"]), url)
+    return entries
+
+
+def statistics_lines(report: LintReport, output: LintFormat) -> Iterator[str]:
+    """How often each rule was broken, most often first; `[*]` where `--fix` can correct all or some of it."""
+    pages = Manual().pages
+    counts = Counter(finding.code for finding in report.diagnostics)
+    fixable = {finding.code for finding in report.diagnostics if finding.fix}
+    rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    if output is LintFormat.JSON:
+        entries = [
+            {"code": code, "name": pages[code].name, "count": count, "fixable": code in fixable} for code, count in rows
+        ]
+        yield format_json("lint-statistics", {"statistics": entries})
+        return
+    width = max((len(f"{count:,}") for count in counts.values()), default=0)
+    for code, count in rows:
+        mark = " [*]" if code in fixable else "    "
+        yield f"{count:>{width},}  {code}{mark if fixable else ''}  {pages[code].name}"
+
+
+def summary_lines(report: LintReport, *, is_fixing: bool) -> Iterator[str]:
+    """How much was found, and what can be corrected."""
+    counts = Counter(finding.severity.value for finding in report.diagnostics)
+    numbers = [f"{counts[name]:,} {name}{'' if counts[name] == 1 else 's'}" for name in _COUNTED if counts[name]]
+    files = f"{len(report.files):,} file{'' if len(report.files) == 1 else 's'}"
+    yield f"{', '.join(numbers) or 'nothing found'} in {files}"
+    fixable = sum(bool(finding.fix) for finding in report.diagnostics)
+    if fixable and is_fixing:
+        yield f"{fixable:,} of them not corrected: `--fix` writes neither to standard input nor to included files"
+    elif fixable:
+        yield f"{fixable:,} of them can be corrected with `--fix`"
+
+
+def stale_lines(stale: Mapping[FindingKey, int]) -> Iterator[str]:
+    """The entries of a baseline that nothing has any more."""
+    if not stale:
+        return
+    total = sum(stale.values())
+    yield f"{total:,} of the baseline {'is' if total == 1 else 'are'} no longer there: `--write-baseline` removes them"
+    for key in sorted(stale)[:_MOST_STALE]:
+        yield f"  {clean(key.file)}: {key.code}: {clean(key.message)}"
+    if len(stale) > _MOST_STALE:
+        yield f"  and {len(stale) - _MOST_STALE:,} more"
