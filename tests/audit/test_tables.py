@@ -231,7 +231,7 @@ url, scratch = sys.argv[1:]
 with open_session(master="local-cluster[2,1,1024]") as spark:
     from vstream.audit import frames
     from vstream.audit.extract import plan_extraction
-    endpoint = Endpoint(urls=(url,), user="reader", password_env="READER_PASSWORD")
+    endpoint = Endpoint(urls=(url,), user="reader", password_env="VSTREAM_READER_PASSWORD")
     tables = frames.read_live(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()
     print(json.dumps({"count": tables.messages.count(), "shown": shown}))
@@ -258,7 +258,7 @@ def test_a_cluster_is_sent_the_source_and_the_secrets(tmp_path: Path) -> None:
             [sys.executable, "-c", CLUSTER, server.url, str(scratch)],
             env={
                 **os.environ,
-                "READER_PASSWORD": "s3cret-word",
+                "VSTREAM_READER_PASSWORD": "s3cret-word",
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 # Java reads no such name in this locale, and PySpark would wait for ever for a file below it.

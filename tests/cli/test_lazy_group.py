@@ -32,6 +32,7 @@ _STARTUP = {
     "vstream.cli.views.diagnostics",
     "vstream.diagnostics",
     "vstream.errors",
+    "vstream.permissions",
 }
 
 

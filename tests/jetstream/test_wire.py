@@ -19,9 +19,10 @@ from tests.support.ports import free_port
 from vstream.errors import MalformedAnswerError, NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import connect, open_connection, read_variable, resolve_context
+from vstream.jetstream.connection import connect, endpoint_problems, open_connection, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.binaries import locate
+from vstream.permissions import PLAINTEXT, read_variable
 from vstream.topology.model import Endpoint
 
 CERTIFICATES = TESTS / "fixtures" / "certificates"
@@ -181,6 +182,45 @@ async def test_servers_that_another_has_named_are_used_where_nothing_secret_is_s
         await connection.close()
 
 
+FAR = "nats://nats.example.net:4222"
+IN_CLEAR: dict[str, Endpoint] = {
+    "a password": login(FAR),
+    "a token": Endpoint(urls=(FAR,), token=SECRET),
+    "an nkey": Endpoint(urls=(FAR,), nkey="user.nk"),
+    "over a WebSocket": login("ws://nats.example.net:80"),
+    "one of several addresses": login("nats://127.0.0.1:4222", FAR),
+    "an address that is nearly this machine": login("nats://localhost.example.net"),
+}
+
+
+@pytest.mark.parametrize("endpoint", IN_CLEAR.values(), ids=IN_CLEAR)
+async def test_credentials_cross_no_network_in_clear(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLAINTEXT, raising=False)
+    with pytest.raises(VstreamError, match=r"credentials would cross the network in clear, to .*example.net") as caught:
+        await open_connection(endpoint, "west", timeout=2)
+    assert "--allow-plaintext" in str(caught.value.hint)
+    with pytest.raises(VstreamError, match="in clear"):
+        await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.5)
+    assert any("in clear" in problem.message for problem in endpoint_problems(endpoint, "west"))
+    monkeypatch.setenv(PLAINTEXT, "1")
+    assert not any("in clear" in problem.message for problem in endpoint_problems(endpoint, "west"))
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        login("nats://127.0.0.1:4222", "nats://localhost", "nats://[::1]:4222", "ws://127.1.2.3"),
+        Endpoint(urls=(FAR,)),
+        login("tls://nats.example.net"),
+        login("wss://nats.example.net"),
+        login(FAR, tls_ca=CA),
+    ],
+    ids=["this machine", "no credentials", "tls", "wss", "a CA"],
+)
+def test_what_is_encrypted_or_stays_on_this_machine_or_is_no_secret_may_be_sent(endpoint: Endpoint) -> None:
+    assert endpoint_problems(endpoint, "west") == []
+
+
 def test_a_topology_reads_its_own_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VSTREAM_WEST", "NATS_PASSWORD", "AWS_SECRET", "OPS_WEST"):
         monkeypatch.setenv(name, SECRET)
@@ -188,7 +228,7 @@ def test_a_topology_reads_its_own_variables_alone(monkeypatch: pytest.MonkeyPatc
     assert read_variable("VSTREAM_WEST", "west") == read_variable("NATS_PASSWORD", "west") == SECRET
     forbidden: list[str | None] = ["AWS_SECRET", "OPS_WEST", "PATH", "", None]
     for variable in forbidden:
-        with pytest.raises(VstreamError, match="may not read the environment variable"):
+        with pytest.raises(VstreamError, match=r"the environment variable .* may not be read"):
             read_variable(variable, "west")
 
 
@@ -198,7 +238,7 @@ def test_whoever_runs_vstream_allows_more_variables(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, SECRET)
     assert read_variable("CI_PASSWORD", "west") == read_variable("OPS_WEST", "west") == SECRET
     for name in ("AWS_SECRET", "CI_PASSWORD_2"):
-        with pytest.raises(VstreamError, match="may not read"):
+        with pytest.raises(VstreamError, match="may not be read"):
             read_variable(name, "west")
 
 
@@ -231,6 +271,29 @@ async def test_a_message_without_end_is_not_kept(endless: bytes) -> None:
 async def test_a_first_line_without_end_is_an_error_and_no_traceback() -> None:
     async with Server(noise="x" * 10_000_000).open() as server:
         with pytest.raises(NotReachableError):
+            await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"INFO null\r\n", b"INFO {\r\n", b"INFO [1]\r\n", b'INFO {"connect_urls": 5}\r\n', b"MSG x y z\r\n", b"\xff\r\n"],
+)
+async def test_a_line_that_is_not_the_protocol_is_an_error_and_no_traceback(
+    line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Server().open() as server:
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        server.endless = line * 1000
+        with pytest.raises(NotReachableError):
+            await connection.request("x", timeout=0.5)
+        await connection.close()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("info", [{"max_payload": {}}, {"auth_required": "no"}, {"connect_urls": [1]}, {"version": 2}])
+async def test_a_first_line_with_values_of_other_types_is_refused(info: dict[str, object]) -> None:
+    async with Server(**info).open() as server:
+        with pytest.raises(NotReachableError, match="INFO"):
             await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
 
 

@@ -31,6 +31,8 @@ class Ran:
     code: int
     out: str
     err: str
+    memory: int = 0
+    """The most that it had in memory, in kilobytes."""
 
     def json(self) -> Any:
         """What was printed as JSON. Where that is none, the failure shows all that was said instead."""
@@ -46,7 +48,17 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", timeout: float = 300) -> Ran:
-    """Run `vstream` in a process of its own, forked from one that has imported it."""
+    """Run `vstream` in a process of its own, forked from one that has imported it, and look at what it says."""
+    ran = run_unchecked(*arguments, cwd=cwd, stdin=stdin, timeout=timeout)
+    assert "Traceback" not in ran.err, ran.err
+    if ran.out.startswith("{"):
+        for document in read_json_documents(ran.out):
+            check_output(document)
+    return ran
+
+
+def run_unchecked(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", timeout: float = 300) -> Ran:
+    """As `vstream`, whatever it says. Raises TimeoutError after *timeout* seconds, when it is killed."""
     with tempfile.TemporaryDirectory(prefix="vstream-test-") as name:
         streams = Path(name)
         for number, text in enumerate((stdin, "", "")):
@@ -57,13 +69,8 @@ def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", ti
             "environment": environment(),
             "streams": name,
         }
-        code = _run(request, timeout)
-        ran = Ran(code, _text(streams / "1"), _text(streams / "2"))
-    assert "Traceback" not in ran.err, ran.err
-    if ran.out.startswith("{"):
-        for document in read_json_documents(ran.out):
-            check_output(document)
-    return ran
+        code, memory = _run(request, timeout)
+        return Ran(code, _text(streams / "1"), _text(streams / "2"), memory)
 
 
 def read_json_documents(text: str) -> Iterator[dict[str, Any]]:
@@ -90,8 +97,8 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def _run(request: Mapping[str, object], timeout: float) -> int:
-    """The exit code of the command, negative if a signal has ended it, as `subprocess` has it."""
+def _run(request: Mapping[str, object], timeout: float) -> tuple[int, int]:
+    """The command's exit code, negative if a signal has ended it, as `subprocess` has it, and its memory."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(_fork_server()))
         client.sendall(json.dumps(request).encode() + b"\n")
@@ -99,10 +106,11 @@ def _run(request: Mapping[str, object], timeout: float) -> int:
             process = int(answers.readline())
             client.settimeout(timeout)
             try:
-                return int(answers.readline())
+                code, memory = map(int, answers.readline().split())
             except BaseException:  # a test's own deadline, too
                 os.kill(process, signal.SIGKILL)
                 raise
+            return code, memory
 
 
 @cache

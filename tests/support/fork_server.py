@@ -86,12 +86,12 @@ def serve(path: Path) -> dict[str, Any] | None:
 
 def report_ended(clients: dict[int, socket.socket]) -> None:
     while clients:
-        child, status = os.waitpid(-1, os.WNOHANG)
+        child, status, usage = os.wait4(-1, os.WNOHANG)
         if child == 0:
             return
         with clients.pop(child) as client:
             try:
-                client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+                client.sendall(f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}\n".encode())
             except BrokenPipeError:
                 continue  # who asked for it has gone
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from vstream.audit.source.cut import any_answers
 from vstream.audit.source.login import context_file, find_file
 from vstream.audit.source.values import Access
-from vstream.errors import VstreamError
+from vstream.jetstream.connection import endpoint_problems
+from vstream.permissions import is_plaintext_allowed, read_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,11 @@ def resolve_access(wanted: Sequence[StreamRef], endpoints: Mapping[str, Endpoint
     What reads each place of *wanted* from this machine: the regions of *endpoints*, and the stretch cluster.
 
     That is reached from any region. The first one is taken where its streams answer, because a region may be down.
+    Raises VstreamError for an endpoint that is wrong in itself.
     """
+    for region, endpoint in endpoints.items():
+        for problem in endpoint_problems(endpoint, region):
+            raise problem
     result = {region: local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
     routes = list(result.values())
     for place in sorted({item.region for item in wanted} - result.keys()):
@@ -56,6 +60,7 @@ def local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
         tls_ca=endpoint.tls_ca,
         tls_cert=endpoint.tls_cert,
         tls_key=endpoint.tls_key,
+        allow_plaintext=is_plaintext_allowed(),
     )
 
 
@@ -79,20 +84,13 @@ def _ship_access(spark: Any, region: str, access: Access, scratch: Path) -> Acce
     for name in ("password", "token"):
         variable = getattr(access, f"{name}_env")
         if variable:
-            stored = _write_secret(_read_variable(variable), f"{region}-{name}", scratch)
+            stored = _write_secret(read_variable(variable, f"region `{region}`"), f"{region}-{name}", scratch)
             assert stored is not None
             changes |= {
                 f"{name}_env": None,
                 f"{name}_file": _send_file(spark, Path(stored), f"{region}-{name}", scratch),
             }
     return replace(access, **changes)
-
-
-def _read_variable(variable: str) -> str:
-    value = os.environ.get(variable)
-    if not value:
-        raise VstreamError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
-    return value
 
 
 def _send_file(spark: Any, file: Path, name: str, scratch: Path) -> str:

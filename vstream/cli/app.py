@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 from vstream import __version__
 from vstream.cli.exit_codes import INTERRUPTED, report_failure
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
+from vstream.permissions import PLAINTEXT
 
 PANELS = {
     "Design": {
@@ -117,6 +119,11 @@ app = typer.Typer(
 )
 
 
+def _allow_plaintext(is_allowed: bool) -> None:
+    if is_allowed:
+        os.environ[PLAINTEXT] = "1"  # processes that this one starts connect, too
+
+
 def _print_version(is_asked: bool) -> None:
     if is_asked:
         typer.echo(f"vstream {__version__}")
@@ -127,6 +134,14 @@ def _print_version(is_asked: bool) -> None:
 def _main(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    allow_plaintext: Annotated[
+        bool,
+        typer.Option(
+            "--allow-plaintext",
+            callback=_allow_plaintext,
+            help="Send credentials in clear to other machines where the topology has `nats://` addresses.",
+        ),
     ] = False,
 ) -> None:
     pass

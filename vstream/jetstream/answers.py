@@ -58,6 +58,18 @@ CONFIG: Mapping[str, Any] = {
 }
 """The types of the fields of streams and consumers that vstream reads. Fields that it does not know may be anything."""
 
+INFO: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ["server_id", "server_name", "version", "cluster", "domain", "nonce", "client_ip", "host", "xkey"], str
+    ),
+    **dict.fromkeys(["max_payload", "client_id", "port", "proto"], int),
+    **dict.fromkeys(
+        ["auth_required", "tls_required", "tls_available", "tls_verify", "jetstream", "headers", "ldm"], bool
+    ),
+    "connect_urls": [str],
+}
+"""The types of the fields of a server's first line that the client library and vstream read."""
+
 
 def decode_object(data: bytes, origin: str) -> dict[str, Any]:
     """The JSON object in *data*, which *origin* sent. Raises MalformedAnswerError."""
@@ -88,6 +100,16 @@ def check_config(config: object, origin: str) -> dict[str, Any]:
     if problem is not None:
         raise MalformedAnswerError(origin, problem)
     return config
+
+
+def check_info(info: object, origin: str) -> dict[str, Any]:
+    """*info*, what a server says of itself when a client connects, without what is null."""
+    if not isinstance(info, dict):
+        raise MalformedAnswerError(origin, "it is not a JSON object")
+    problem = _find_problem(info, INFO, "INFO")
+    if problem is not None:
+        raise MalformedAnswerError(origin, problem)
+    return {key: value for key, value in info.items() if value is not None}
 
 
 def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import nats
 import nats.errors
@@ -20,8 +19,9 @@ from nats.aio.client import Client
 from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
-from vstream.errors import NoRespondersError, NotReachableError, VstreamError
-from vstream.jetstream.answers import decode_object
+from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
+from vstream.jetstream.answers import check_info, decode_object
+from vstream.permissions import check_plaintext, read_variable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -36,10 +36,6 @@ MOST_PAYLOAD = 64 * 1024 * 1024
 """Bytes of one message. Servers have no `max_payload` above it (server/const.go)."""
 MOST_CONTROL_LINE = 1024 * 1024
 """Bytes of a line of the protocol; the longest lists the addresses of all servers."""
-ALLOWED_VARIABLES = ("VSTREAM_", "NATS_")
-"""How the names of environment variables begin that a topology may name: anybody could take out others."""
-MORE_VARIABLES = "VSTREAM_ALLOW_ENV"
-"""The variable with more of them, for whoever runs vstream to set: names, and beginnings of names such as `OPS_*`."""
 _INSIST = 0.1
 """Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
 
@@ -60,11 +56,19 @@ class Reply:
         return int(status) if status and status.isdigit() else None
 
 
+_UNREADABLE = (MalformedAnswerError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What the library raises for lines of the protocol with other values than it expects."""
+
+
 class _BoundedParser(Parser):
     """The library's parser, which otherwise keeps whatever a server sends, of any size."""
 
     async def parse(self, data: bytes = b"") -> None:
-        await super().parse(data)
+        try:
+            await super().parse(data)
+        except _UNREADABLE as error:
+            # The library logs a traceback, and waits for ever.
+            raise ProtocolError("nats: what the server sends is not the protocol") from error
         needed = self.needed if self.state == AWAITING_MSG_PAYLOAD else len(self.buf)
         most = MOST_PAYLOAD if self.state == AWAITING_MSG_PAYLOAD else MOST_CONTROL_LINE
         if needed > most:
@@ -86,22 +90,23 @@ class TidyClient(Client):
         super().__init__()
         self._ps = _BoundedParser(self)
         self._connecting_to: object = None
-        self._needs_tls = requires_tls(endpoint)
-        self._has_secret = bool(
-            endpoint.creds or endpoint.nkey or endpoint.user or endpoint.token or endpoint.token_env
-        ) or any("@" in url for url in endpoint.urls)
+        self._needs_tls = endpoint.requires_tls
+        self._has_login = endpoint.has_login
 
     async def _process_connect_init(self) -> None:
         self._connecting_to = self._transport
         try:
             await super()._process_connect_init()
             self._connecting_to = None
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except _UNREADABLE as error:
             # Its first line is endless, or has values of other types.
             raise nats.errors.Error(f"what answers is not a nats-server: {error}") from error
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
-        if self._has_secret and not self._needs_tls:
+        info = check_info(info, "INFO")
+        if initial_connection:
+            self._server_info = info
+        if self._has_login and not self._needs_tls:
             # Nothing proves that the servers it names are the ones that the topology means.
             info = {**info, "connect_urls": []}
         await super()._process_info(info, initial_connection)
@@ -137,12 +142,6 @@ class TidyClient(Client):
             current = asyncio.current_task()
             if current is not None and current.cancelling():
                 raise
-
-
-def requires_tls(endpoint: Endpoint) -> bool:
-    """Whether nothing may be sent in clear: one of the addresses asks for TLS, or a file for it is given."""
-    is_secure = any(urlsplit(url).scheme in {"tls", "wss"} for url in endpoint.urls)
-    return is_secure or bool(endpoint.tls_ca or endpoint.tls_cert)
 
 
 def _is_encrypted(transport: Any) -> bool:
@@ -345,9 +344,10 @@ def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
         (endpoint.tls_cert, "certificate"),
         (endpoint.tls_key, "key"),
     )
-    checks = [partial(_file, path, region, kind) for path, kind in files if path]
+    checks: list[Callable[[], object]] = [partial(_file, path, region, kind) for path, kind in files if path]
     variables = (endpoint.password_env if endpoint.user else None, endpoint.token_env)
-    checks += [partial(read_variable, name, region) for name in variables if name]
+    checks += [partial(read_variable, name, f"region `{region}`") for name in variables if name]
+    checks.append(partial(check_plaintext, endpoint.plaintext_hosts, f"region `{region}`"))
     for check in checks:
         try:
             check()
@@ -357,7 +357,9 @@ def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
 
 
 def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
-    """The client library's options for *endpoint*. Raises VstreamError for a file or variable that is not there."""
+    """The client library's options for *endpoint*. Raises VstreamError for a file or variable that is not there, or not allowed."""
+    reader = f"region `{region}`"
+    check_plaintext(endpoint.plaintext_hosts, reader)
     options: dict[str, Any] = {}
     if endpoint.creds:
         options["user_credentials"] = _file(endpoint.creds, region, "credentials")
@@ -367,10 +369,10 @@ def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
         options["user"] = endpoint.user
         # A nats CLI context may have a user without a password.
         options["password"] = (
-            read_variable(endpoint.password_env, region) if endpoint.password_env else endpoint.password or ""
+            read_variable(endpoint.password_env, reader) if endpoint.password_env else endpoint.password or ""
         )
     if endpoint.token_env:
-        options["token"] = read_variable(endpoint.token_env, region)
+        options["token"] = read_variable(endpoint.token_env, reader)
     elif endpoint.token:
         options["token"] = endpoint.token
     if endpoint.tls_ca or endpoint.tls_cert:
@@ -402,28 +404,6 @@ def _file(path: str, region: str, kind: str) -> str:
             f"region `{region}`: the {kind} file {path} does not exist", hint="see `connect` in the topology"
         )
     return str(file)
-
-
-def read_variable(name: str | None, region: str) -> str:
-    """
-    The secret in the environment variable *name*. Raises VstreamError if it is not set, or not for a topology to name.
-
-    Whoever writes a topology chooses the server that it is sent to as well.
-    """
-    name = name or ""
-    more = [entry.strip() for entry in os.environ.get(MORE_VARIABLES, "").split(",") if entry.strip()]
-    is_allowed = name.startswith(ALLOWED_VARIABLES) or any(
-        name.startswith(entry.removesuffix("*")) if entry.endswith("*") else name == entry for entry in more
-    )
-    if not is_allowed:
-        raise VstreamError(
-            f"region `{region}`: the topology may not read the environment variable {name}",
-            hint=f"call it {ALLOWED_VARIABLES[0]}{name}, or allow it: export {MORE_VARIABLES}={name}",
-        )
-    value = os.environ.get(name)
-    if not value:
-        raise VstreamError(f"region `{region}`: the environment variable {name} is not set", hint=f"export {name}=…")
-    return value
 
 
 def resolve_context(endpoint: Endpoint) -> Endpoint:

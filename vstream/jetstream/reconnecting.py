@@ -121,12 +121,14 @@ async def open_reconnecting(
     """
     A connection to *region*, known to its servers as *name*; it uses servers that it *knows* alone.
 
-    Only the first one has a deadline: raises NotReachableError after *within* seconds.
+    Only the first one has a deadline: raises NotReachableError after *within* seconds, and VstreamError if the endpoint
+    itself is wrong.
     """
 
     async def ignore(_: Exception) -> None:
         """The library logs a traceback where nobody listens."""
 
+    options = connection_options(endpoint, region)
     client = _Client(endpoint, knows)
     try:
         async with asyncio.timeout(within):
@@ -139,7 +141,7 @@ async def open_reconnecting(
                 max_reconnect_attempts=-1,
                 ping_interval=PING_INTERVAL,
                 max_outstanding_pings=OUTSTANDING_PINGS,
-                **connection_options(endpoint, region),
+                **options,
             )
     except BaseException as error:
         await client.close()  # also if this was cancelled

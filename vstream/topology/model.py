@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,6 +134,41 @@ class Endpoint:
     tls_key: str | None = None
     monitor: tuple[str, ...] = ()
     """HTTP monitoring addresses of every server of the region: where loaded mappings are read back."""
+
+    @property
+    def has_login(self) -> bool:
+        """Whether whoever connects says who they are."""
+        logins = (self.creds, self.nkey, self.user, self.token, self.token_env)
+        return any(logins) or any("@" in url for url in self.urls)
+
+    @property
+    def requires_tls(self) -> bool:
+        """Whether nothing may be sent in clear: one of the addresses asks for TLS, or a file for it is given."""
+        is_secure = any(urlsplit(url).scheme in {"tls", "wss"} for url in self.urls)
+        return is_secure or bool(self.tls_ca or self.tls_cert)
+
+    @property
+    def plaintext_hosts(self) -> tuple[str, ...]:
+        """The hosts that a login would be sent to in clear, other than this machine."""
+        if self.requires_tls or not self.has_login:
+            return ()
+        return tuple(host for url in self.urls if not is_loopback(host := find_host(url)))
+
+
+def find_host(url: str) -> str:
+    """The host in *url*, which may lack a scheme; the whole of it if it has none."""
+    try:
+        return urlsplit(url if "://" in url else f"nats://{url}").hostname or url
+    except ValueError:
+        return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether *host*, a name or an address, is this machine itself."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import base64
 import binascii
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,8 @@ def test_a_password_from_a_file_a_variable_or_a_context(tmp_path: Path, monkeypa
     try:
         servers = (server.url,)
         assert works(server, Access(servers=servers, user="reader", password_file=str(secret)))
-        monkeypatch.setenv("READER", "pa ss")
-        assert works(server, Access(servers=servers, user="reader", password_env="READER"))
+        monkeypatch.setenv("VSTREAM_READER", "pa ss")
+        assert works(server, Access(servers=servers, user="reader", password_env="VSTREAM_READER"))
         context = tmp_path / "context.json"
         context.write_text(f'{{"url": "{server.url}", "user": "reader", "password": "pa ss"}}')
         assert works(server, Access(context=str(context)))
@@ -163,6 +164,48 @@ def test_nothing_is_sent_in_clear_to_a_server_that_should_have_tls(tmp_path: Pat
             pass
         server.join()
     assert heard == [b""]
+
+
+@pytest.mark.parametrize("scheme", ["tls", "wss"])
+def test_one_tls_address_is_enough_to_send_nothing_in_clear_to_the_others(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"nats://127.0.0.1:{listening.getsockname()[1]}"
+        heard: list[bytes] = []
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b'INFO {"server_id": "x", "version": "2.12.8"}\r\n')
+                heard.append(connection.recv(4096))
+
+        server = threading.Thread(target=serve)
+        server.start()
+        access = Access(servers=(url, f"{scheme}://127.0.0.1:1"), user="reader", timeout=5)
+        with pytest.raises(VstreamError, match="nothing was sent in clear"), connect(access):
+            pass
+        server.join()
+    assert heard == [b""]
+
+
+@pytest.mark.parametrize("fields", [{"user": "reader"}, {"token_file": "token"}])
+def test_credentials_cross_no_network_in_clear(
+    fields: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("s3cret")
+    access = Access(servers=("nats://127.0.0.1:1", "nats://nats.invalid"), timeout=1, **fields)  # type: ignore[arg-type]
+    with pytest.raises(VstreamError, match=r"in clear, to nats\.invalid; nothing was sent"), connect(access):
+        pass
+    with pytest.raises(NotReachableError), connect(replace(access, allow_plaintext=True)):
+        pass
+
+
+def test_a_variable_that_nobody_has_allowed_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET", "s3cret")
+    monkeypatch.delenv("VSTREAM_ALLOW_ENV", raising=False)
+    for access in (Access(servers=("nats://a",), token_env="AWS_SECRET"), Access(user="a", password_env="AWS_SECRET")):
+        with pytest.raises(VstreamError, match="AWS_SECRET may not be read"):
+            load_login(access)
 
 
 def test_an_address_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:

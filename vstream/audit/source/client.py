@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from vstream.audit.source.login import Login, load_login
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.permissions import check_plaintext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -305,6 +306,9 @@ def _open(access: Access) -> Client:
     who = load_login(access)
     if not who.servers:
         raise VstreamError("no server is given", hint="option `servers`, such as nats://127.0.0.1:4222")
+    endpoint = who.endpoint
+    if not access.allow_plaintext:
+        check_plaintext(endpoint.plaintext_hosts, "the machine that reads")
     problems: list[str] = []
     for url in who.servers:
         parsed = urlsplit(url if "://" in url else f"nats://{url}")
@@ -318,7 +322,7 @@ def _open(access: Access) -> Client:
         conversation.settimeout(access.timeout)
         client = Client(f"{host}:{port}", conversation, access.timeout)
         try:
-            client.handshake(who, tls=parsed.scheme == "tls" or who.tls is not None)
+            client.handshake(who, tls=endpoint.requires_tls or who.tls is not None)
         except (NotReachableError, OSError) as error:
             client.close()
             problems.append(error.message if isinstance(error, VstreamError) else f"{host}:{port}: {_reason(error)}")

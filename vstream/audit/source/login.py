@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
+from vstream.permissions import read_variable
+from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,12 @@ class Login:
     jwt: str | None = field(default=None, repr=False)
     seed: bytes | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The addresses, and whether whoever connects says who they are."""
+        nkey = None if self.seed is None else "as a file"
+        return Endpoint(urls=self.servers, user=self.user, token=self.token, nkey=nkey)
 
     def options(self, nonce: str | None) -> dict[str, Any]:
         """The part of CONNECT that says who we are. Raises VstreamError if *nonce* must be signed and nothing can."""
@@ -102,13 +110,7 @@ def find_file(name: str) -> Path:
 
 def _secret(variable: str | None, file: str | None, given: object) -> str | None:
     if variable:
-        value = os.environ.get(variable)
-        if not value:
-            raise VstreamError(
-                f"the environment variable {variable} is not set on the machine that reads",
-                hint=f"export {variable}=… there, or put the secret into a file",
-            )
-        return value
+        return read_variable(variable, "the machine that reads")
     if file:
         return find_file(file).read_text(encoding="utf-8").strip()
     return str(given) if given else None

@@ -46,6 +46,8 @@ class Access:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    allow_plaintext: bool = False
+    """Whether credentials may cross the network in clear; see `vstream.permissions`."""
     api_prefix: str = "$JS.API"
     timeout: float = 10.0
     """Seconds: for a connection, for an answer, and without a byte while reading."""

@@ -57,7 +57,12 @@ from vstream.lint.rules.topology.subjects import (
     naming_needs_token,
     overlapping_subjects,
 )
-from vstream.lint.rules.topology.transport import plaintext_servers, transport_unfit, users_missing
+from vstream.lint.rules.topology.transport import (
+    plaintext_credentials,
+    plaintext_servers,
+    transport_unfit,
+    users_missing,
+)
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
@@ -114,5 +119,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     move_unfit,
     plaintext_servers,
     users_missing,
+    plaintext_credentials,
 )
 """In the order of their codes."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.topology.model import Security
+from vstream.topology.model import Security, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,9 +118,23 @@ def users_missing(subject: TopologySubject) -> Iterator[Violation]:
         )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether *host*, a name or an address, is this machine itself."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+@rule("VS174", "plaintext-credentials", Severity.WARNING)
+def plaintext_credentials(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A region's connection has credentials, and an address without TLS on another machine.
+
+    ## Why is this bad?
+    Passwords and tokens cross the network in clear, and whoever is in between can take over any connection. vstream sends
+    nothing there unless whoever runs it says that it is meant: `vstream --allow-plaintext`.
+    """
+    if subject.topology.is_plaintext_meant:
+        return
+    for region in subject.topology.regions:
+        hosts = region.endpoint.plaintext_hosts if region.endpoint is not None else ()
+        if hosts:
+            yield Violation(
+                at=("connect", region.name),
+                message=f"credentials would cross the network in clear, to `{hosts[0]}`",
+                hint="use `tls://` addresses, or say why the network needs no TLS: `security: {transport: {none: …}}`",
+                on_key=True,
+            )

@@ -1,0 +1,218 @@
+"""Commands whose servers give one wrong answer: what each made of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+from jsonschema import ValidationError
+
+from tests.support.changed_answers import WAYS
+from tests.support.command import Ran, check_output, read_json_documents, run_unchecked, vstream
+from tests.support.fuzzing_proxy import Change, FuzzingProxy
+from tests.support.labs import processes_in
+from vstream.lab import lab
+
+LAB = "fuzzed"
+_REGIONS = ("west", "central", "east")
+_TOPOLOGY = f"""\
+version: 1
+name: {LAB}
+server_version: "2.12"
+regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+stretch: {{members: all}}
+defaults: {{write: {{max_age: 1h}}}}
+streams:
+  foo: {{subjects: [foo.>], canary: foo._canary.*, consumers: {{billing: {{ack_wait: 1m}}}}}}
+  ledger: {{subjects: [ledger.>], consistency: ordered}}
+  stock: {{subjects: [stock.>], consistency: stretch}}
+"""
+_CHANGED = _TOPOLOGY.replace("max_age: 1h", "max_age: 2h")
+MOST_MEMORY = 500_000
+"""Kilobytes that a command may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzedCommand:
+    arguments: tuple[str, ...]
+    """TOPOLOGY stands for a topology file; two of them are used in turn where the command changes something."""
+    limit: float
+    """Seconds after which it hangs: its deadline, and what starting and ending take on a busy machine."""
+    has_json: bool = True
+
+
+COMMANDS: Mapping[str, FuzzedCommand] = {
+    "plan": FuzzedCommand(arguments=("plan",), limit=60),
+    "apply": FuzzedCommand(arguments=("apply", "--yes", "--gate-timeout", "5"), limit=90, has_json=False),
+    "status": FuzzedCommand(arguments=("status", "--deadline", "2"), limit=15),
+    "doctor": FuzzedCommand(arguments=("doctor", "--deadline", "3"), limit=20),
+    "drift": FuzzedCommand(arguments=("drift", "--deadline", "2"), limit=60),
+    "probe": FuzzedCommand(arguments=("probe", "--forms", "--deadline", "4"), limit=60),
+    "export": FuzzedCommand(arguments=("export", "--once", "--deadline", "2"), limit=15, has_json=False),
+}
+AUDIT = FuzzedCommand(arguments=("audit",), limit=180)
+"""Apart, because each run of it starts Spark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    command: str
+    change: Change
+    changed: str
+    """What was changed, empty if the answer never came."""
+    code: int | None
+    seconds: float
+    memory: int
+    problem: str | None
+
+    def __str__(self) -> str:
+        asked = f"{self.command} {self.change.kind}#{self.change.ordinal} {self.change.way} seed {self.change.seed}"
+        lasting = " lasting" if self.change.is_lasting else ""
+        return f"{asked}{lasting} [{self.changed}]: {self.code} {self.seconds:.1f} s {self.memory // 1000} MB {self.problem or 'ok'}"
+
+
+class Bench:
+    """Commands that reach the servers of a lab through a proxy of their own."""
+
+    def __init__(self, proxy: FuzzingProxy, files: Sequence[Path]) -> None:
+        self._proxy = proxy
+        self._files = files
+        self._answers: dict[str, dict[str, int]] = {}
+        self._runs = 0
+
+    def run(self, name: str, seed: int) -> Outcome:
+        """Run the command *name* with one answer changed as *seed* says."""
+        random = Random(f"{name} {seed}")
+        answers = self._known_answers(name)
+        kind = random.choice(sorted(answers))
+        change = Change(
+            kind=kind,
+            ordinal=random.randint(1, answers[kind]),
+            way=random.choice(list(WAYS)),
+            seed=seed,
+            is_lasting=random.random() < 0.5,
+        )
+        return self._judge(name, change, is_json=random.random() < 0.4)
+
+    def _known_answers(self, name: str) -> Mapping[str, int]:
+        """How many answers of each kind the command gets where nothing is changed."""
+        if name not in self._answers:
+            session = self._proxy.start_session(None)
+            for _ in range(2):
+                ran = self._run(name, is_json=False)
+                assert not (problem := _find_problem(ran, is_json=False)), (problem, ran)
+            self._answers[name] = {kind: max(1, count // 2) for kind, count in session.answers.items()}
+        return self._answers[name]
+
+    def _judge(self, name: str, change: Change, *, is_json: bool) -> Outcome:
+        command = _command(name)
+        is_json = is_json and command.has_json
+        session = self._proxy.start_session(change)
+        began = time.monotonic()
+        try:
+            ran = self._run(name, is_json=is_json)
+            code, memory, problem = ran.code, ran.memory, _find_problem(ran, is_json=is_json)
+        except TimeoutError:
+            code, memory, problem = None, 0, f"hangs longer than {command.limit:g} s"
+        if memory > MOST_MEMORY and problem is None:
+            problem = f"{memory:,} kB of memory"
+        return Outcome(
+            command=name,
+            change=change,
+            changed=session.changed[0] if session.changed else "",
+            code=code,
+            seconds=time.monotonic() - began,
+            memory=memory,
+            problem=problem,
+        )
+
+    def _run(self, name: str, *, is_json: bool) -> Ran:
+        command = _command(name)
+        self._runs += 1
+        file = self._files[self._runs % 2 if name in {"apply", "plan"} else 0]
+        output = ("--format", "json") if is_json else ()
+        return run_unchecked(*command.arguments, file, *output, timeout=command.limit)
+
+
+def _command(name: str) -> FuzzedCommand:
+    return AUDIT if name == "audit" else COMMANDS[name]
+
+
+_STRANGE = re.compile(r"[^\n\t -~\xa0-\uffff\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
+_WORKFLOW_COMMAND = re.compile(r"^\s*::", re.MULTILINE)
+
+
+def _find_problem(ran: Ran, *, is_json: bool) -> str | None:
+    """What is wrong with how a command ended, whatever its servers said."""
+    texts = (ran.out, ran.err)
+    if any("Traceback" in text or "bug in vstream" in text for text in texts):
+        return "unforeseen: " + next((line for line in ran.err.splitlines() if "unexpected" in line), ran.err[-300:])
+    if ran.code not in {0, 1, 3}:
+        return f"exit code {ran.code}: {ran.err[-300:]}"
+    if any(_STRANGE.search(text) for text in texts):
+        return "control characters are printed: " + repr(ran.out + ran.err)[:2000]
+    if any(_WORKFLOW_COMMAND.search(text) for text in texts):
+        return "a line that is a command to GitHub"
+    if ran.code == 3 and not ran.err.strip() and not ran.out.strip():
+        return "3 without a word"
+    return _find_json_problem(ran.out) if is_json and (ran.code != 3 or ran.out) else None
+
+
+def _find_json_problem(text: str) -> str | None:
+    try:
+        for document in read_json_documents(text):
+            check_output(document)
+    except (ValueError, ValidationError, AssertionError) as error:
+        return f"not the JSON of its schema: {error!s:.300}"
+    return None
+
+
+@contextmanager
+def running_lab(directory: Path) -> Iterator[None]:
+    """A lab with the topology and a few messages."""
+    state = directory / "state"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(state))
+        file = directory / "lab.yaml"
+        file.write_text(_TOPOLOGY)
+        try:
+            for arguments in (("lab", "up"), ("apply", "--yes")):
+                ran = vstream(*arguments, file)
+                assert ran.code == 0, ran.err
+            yield
+        finally:
+            vstream("lab", "down", LAB, "--purge")
+            left = processes_in(state)
+            for process in left:
+                process.kill()
+    assert left == []
+
+
+@contextmanager
+def open_bench(directory: Path) -> Iterator[Bench]:
+    """A proxy to the lab, and the topology with its addresses, in *directory*."""
+    with FuzzingProxy().running() as proxy:
+        connect = {
+            region: {
+                "urls": [f"nats://127.0.0.1:{proxy.lead_to(_port(endpoint.urls[0]))}"],
+                "monitor": [f"http://127.0.0.1:{proxy.lead_to(_port(url), is_http=True)}" for url in endpoint.monitor],
+            }
+            for region, endpoint in lab.endpoints(LAB).items()
+        }
+        files = []
+        for number, text in enumerate((_TOPOLOGY, _CHANGED)):
+            file = directory / f"topology-{number}.yaml"
+            file.write_text(f"{text}connect: {json.dumps(connect)}\n")
+            files.append(file)
+        yield Bench(proxy, files)
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
