@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from vstream import resources
 from vstream.cli import options
 from vstream.cli.files import BUNDLE_MARKER
 from vstream.cli.servers import find_signer
@@ -14,13 +16,18 @@ from vstream.cli.views.console import print_note
 from vstream.errors import VstreamError
 from vstream.files import write_atomically
 from vstream.lint.load_topology import render_bundle
-from vstream.topology.bundle import is_private
+from vstream.render.targets import render_target
+from vstream.render.targets.hosts import missing_files
+from vstream.topology.bundle import is_private, loaded_path
 
 if TYPE_CHECKING:
-    from vstream.topology.bundle import Artifact, Bundle
+    from collections.abc import Sequence
+
+    from vstream.topology.bundle import Artifact
     from vstream.topology.model import Topology
 
 _PRIVATE = 0o600
+TargetName = Literal["files", "systemd", "compose", "helm", "nack"]
 
 
 def command(
@@ -28,24 +35,47 @@ def command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The directory to write.", file_okay=False, allow_dash=True)
     ] = Path("build"),
+    target: Annotated[
+        TargetName, typer.Option("--target", help="What the files are for: hosts, containers or Kubernetes.")
+    ] = "files",
+    only: Annotated[
+        Literal["mappings"] | None,
+        typer.Option("--only", help="`mappings`: only the file that running servers load again."),
+    ] = None,
     templates: options.TemplatesDirectory = None,
+    eject: Annotated[
+        Path | None,
+        typer.Option("--eject", help="Copy the built-in templates to this directory, to be changed.", file_okay=False),
+    ] = None,
 ) -> None:
     """
     Write the bundle: stream JSON, mappings.cfg, server configurations and nats CLI contexts.
 
-    Files of an earlier bundle in the same directory that no longer belong to it are removed.
+    Files of an earlier bundle in the same directory that no longer belong to it are removed. With `--target systemd` and
+    `compose` there is a directory for each host, with `helm` and `nack` one for each region.
 
-    Example: `vstream render acme.yaml -o build/`
+    Examples: `vstream render acme.yaml -o build/`, `vstream render acme.yaml --target helm -o helm/`,
+    `vstream render --eject templates/`
     """
+    if eject is not None:
+        eject_templates(eject)
+        return
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
     loaded = options.load_topology(topology).require()
     bundle = render_bundle(loaded, templates=templates, signer=find_signer(loaded, None))
-    removed = write_bundle(bundle, output)
+    directories = [directory for directory in (templates, resources.templates()) if directory is not None]
+    artifacts = render_target(target, loaded, bundle, directories)
+    if only == "mappings":
+        artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
+    removed = write_bundle(artifacts, output)
     print_note(
-        f"{output}: {len(bundle.artifacts)} files, {len(bundle.streams)} streams, "
+        f"{output}: {len(artifacts)} files, {len(bundle.streams)} streams, "
         f"{len(bundle.mappings)} mapping rules" + (f", {removed} old files removed" if removed else "")
     )
+    missing = missing_files(bundle)
+    if missing and target in {"systemd", "compose"}:
+        print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/security.md)")
     for line in list_exposures(loaded):
         print_note(f"note: {line}", style="yellow")
 
@@ -62,15 +92,28 @@ def list_exposures(topology: Topology) -> list[str]:
     return [f"{exposure} (docs/security.md)" for exposure in exposures]
 
 
-def write_bundle(bundle: Bundle, directory: Path) -> int:
+def eject_templates(directory: Path) -> None:
+    """Copy the built-in templates to *directory*, for `--templates`. Raises VstreamError if that has files in it."""
+    try:
+        if directory.exists() and any(directory.iterdir()):
+            raise VstreamError(f"{directory} is not empty", hint="name an empty or new directory")
+        shutil.copytree(resources.templates(), directory, dirs_exist_ok=True)
+    except OSError as error:
+        raise VstreamError(f"{directory} cannot be written: {error.strerror}") from None
+    print_note(
+        f"{directory}: the built-in templates. Delete those that you do not change, then `vstream render --templates {directory}`"
+    )
+
+
+def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
     """
-    Write *bundle* and remove what an earlier one left; returns how many files were removed.
+    Write *artifacts* and remove what an earlier one left; returns how many files were removed.
 
     Nothing outside of *directory* is touched, whatever links and lists of files lie in it. Raises VstreamError for a
     directory that has other things in it.
     """
     marker = directory / BUNDLE_MARKER
-    paths = {artifact.path for artifact in bundle.artifacts}
+    paths = {artifact.path for artifact in artifacts}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _check_no_links(directory, PurePosixPath(BUNDLE_MARKER))
@@ -83,7 +126,7 @@ def write_bundle(bundle: Bundle, directory: Path) -> int:
             _check_no_links(directory, PurePosixPath(path))
         # Both lists first: whatever happens below, the next run knows which files are ours.
         marker.write_text("".join(f"{path}\n" for path in sorted(paths | old_paths)), encoding="utf-8")
-        for artifact in bundle.artifacts:
+        for artifact in artifacts:
             _write_artifact(directory / artifact.path, artifact)
         stale_paths = old_paths - paths
         for path in stale_paths:

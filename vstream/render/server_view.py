@@ -21,6 +21,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
         cluster: index for index, cluster in enumerate(dict.fromkeys((*topology.clusters, *hub_clusters(topology))))
     }
     numbers = dict.fromkeys(clusters, 0)
+    gateways = {region.name: region.gateway for region in topology.regions}
     addresses = []
     for seat in topology.processes:
         server, ports = seat.server, seat.ports
@@ -42,6 +43,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
                 is_stretch=seat.is_stretch,
                 is_hub=seat.is_hub,
                 transport=topology.transport,
+                advertised_gateway=None if seat.is_stretch else gateways[seat.region],
             )
         )
     return tuple(addresses)
@@ -95,7 +97,10 @@ def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str
 def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
     """The clusters that the server at *address* dials, its own included, and where."""
     return [
-        {"name": cluster, "urls": [server.gateway_url for server in _servers_to_dial(address, servers)]}
+        {
+            "name": cluster,
+            "urls": list(dict.fromkeys(server.gateway_url for server in _servers_to_dial(address, servers))),
+        }
         for cluster, servers in members.items()
     ]
 

@@ -138,6 +138,8 @@ class ServerAddress:
     """Whether it is a member of the stretch cluster."""
     is_hub: bool = False
     """Whether it stores nothing, and joins its region to the others: its region's servers reach it at *cluster*."""
+    advertised_gateway: str | None = None
+    """`HOST:PORT` at which other clusters reach the gateways of its whole region, if not each server at its own."""
     gateway_front: int | None = None
     """The port at which other clusters reach it, if not at its own: a lab's links stand in between."""
     route_front: int | None = None
@@ -163,7 +165,7 @@ class ServerAddress:
     @property
     def gateway_url(self) -> str:
         """Where other clusters dial it."""
-        return f"{self.scheme}://{self.host}:{self.gateway_front or self.gateway}"
+        return f"{self.scheme}://{self.advertised_gateway or f'{self.host}:{self.gateway_front or self.gateway}'}"
 
     @property
     def leaf_address(self) -> str:

@@ -175,17 +175,22 @@ def _said(link: LinkDocument) -> dict[str, Any]:
 def _region(document: TopologyDocument, name: str, region: RegionDocument) -> Region:
     limits = region.jetstream or document.jetstream
     tags = region.tags if len(region.tags) == len(region.servers) else ((),) * len(region.servers)
+    names = region.names if len(region.names) == len(region.servers) else _default_names(name, len(region.servers))
     return Region(
         name=name,
         cluster=region.cluster or name,
         servers=tuple(
-            Server(name=naming.server_name(name, index + 1), host=host, tags=tags[index])
-            for index, host in enumerate(region.servers)
+            Server(name=names[index], host=host, tags=tags[index]) for index, host in enumerate(region.servers)
         ),
         ports=Ports(**region.ports.model_dump()),
         jetstream=JetStreamLimits(**limits.model_dump()),
         endpoint=_endpoint(document, name),
+        gateway=region.gateway,
     )
+
+
+def _default_names(region: str, number: int) -> list[str]:
+    return [naming.server_name(region, index + 1) for index in range(number)]
 
 
 def _endpoint(document: TopologyDocument, region: str) -> Endpoint | None:

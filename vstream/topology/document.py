@@ -13,9 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vstream.topology.fields import (
+    DEFAULT_GATEWAY_PORT,
     Age,
     BucketName,
     Count,
+    GatewayAddress,
     Limit,
     LinkTime,
     MarkerTime,
@@ -26,6 +28,7 @@ from vstream.topology.fields import (
     Port,
     Rate,
     RegionNames,
+    ServerNames,
     Servers,
     Share,
     Size,
@@ -87,7 +90,7 @@ class PortsDocument(_Closed):
     client: Port = 4222
     monitor: Port = 8222
     cluster: Port = 6222
-    gateway: Port = 7222
+    gateway: Port = DEFAULT_GATEWAY_PORT
 
 
 class HubPortsDocument(_Closed):
@@ -122,6 +125,10 @@ class RegionDocument(_Closed):
     """The NATS cluster name, if it is not the region's."""
     tags: Tags = ()
     """Server tags, one entry per server in order."""
+    names: ServerNames = ()
+    """What the servers are called, in order, if not `west-1`, `west-2` and so on: pods of Kubernetes have names of their own."""
+    gateway: GatewayAddress | None = None
+    """Where other regions reach the gateways of all its servers: `HOST` or `HOST:PORT` of a load balancer. Not used in labs."""
     ports: PortsDocument = PortsDocument()
     jetstream: JetStreamDocument | None = None
     """Overrides the topology's `jetstream` for this region, as a whole."""

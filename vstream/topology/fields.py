@@ -19,6 +19,8 @@ from vstream.topology import units
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+DEFAULT_GATEWAY_PORT = 7222
+MAX_PORT = 65535
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 STREAM_PATTERN = r"^[A-Za-z0-9_-]+$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -241,6 +243,30 @@ def _regions(value: object) -> tuple[str, ...] | Literal["all"]:
     return tuple(names)
 
 
+def _server_names(value: object) -> tuple[str, ...]:
+    names = _name_list(value)
+    for index, name in enumerate(names):
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise PydanticCustomError(
+                "names",
+                "{name} is no server name: letters, digits, `-` and `_`",
+                {"name": quote_value(name), "index": index},
+            )
+    _refuse_repeated(names, "name")
+    return tuple(names)
+
+
+def _gateway_address(value: object) -> str:
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if isinstance(value, str) and (not host or value.endswith("]")):
+        host, port = value, str(DEFAULT_GATEWAY_PORT)
+    if not port.isdecimal() or not 1 <= int(port) <= MAX_PORT or not re.fullmatch(HOST_PATTERN, host):
+        raise PydanticCustomError(
+            "gateway", "{value} is no address: write `HOST` or `HOST:PORT`", {"value": quote_value(value)}
+        )
+    return f"{host}:{port}"
+
+
 def _members(value: object) -> dict[str, str | None] | Literal["all"]:
     if value == "all":
         return "all"
@@ -340,6 +366,14 @@ Servers = Annotated[
         }
     ),
 ]
+ServerNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_server_names),
+    WithJsonSchema(
+        {"type": "array", "items": {"type": "string", "pattern": NAME_PATTERN}, "minItems": 1, "uniqueItems": True}
+    ),
+]
+GatewayAddress = Annotated[str, BeforeValidator(_gateway_address), WithJsonSchema({"type": "string", "minLength": 1})]
 Members = Annotated[
     dict[str, str | None] | Literal["all"],
     BeforeValidator(_members),
@@ -374,5 +408,5 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=64)]
 StreamName = Annotated[str, StringConstraints(pattern=STREAM_PATTERN, max_length=128)]
 BucketName = Annotated[str, StringConstraints(pattern=STREAM_PATTERN, max_length=124)]
 """Its stream is called so after `KV_` or `OBJ_`."""
-Port = Annotated[int, Field(ge=1, le=65535)]
+Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
 Text = Annotated[str, StringConstraints(min_length=1)]

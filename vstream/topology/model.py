@@ -210,6 +210,8 @@ class Region:
     ports: Ports
     jetstream: JetStreamLimits
     endpoint: Endpoint | None = None
+    gateway: str | None = None
+    """`HOST:PORT` at which other regions reach the gateways of all its servers, if not at each server's own. Not in labs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

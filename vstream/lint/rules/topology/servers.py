@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)
 def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A region has another number of tag entries than servers.
+    A region has another number of tag entries, or of names, than servers.
 
     ## Why is this bad?
-    Tags are given to servers in order. With a different count nobody can tell
-    which server is in which availability zone.
+    Tags and names are given to servers in order. With a different count nobody can tell
+    which server is in which availability zone, or what it is called.
     """
     for name, region in subject.document.regions.items():
         if region.tags and len(region.tags) != len(region.servers):
@@ -36,6 +36,13 @@ def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Violation]:
                 message=f"region `{name}` has {count(len(region.servers), 'server')} and "
                 f"{len(region.tags)} tag {'entry' if len(region.tags) == 1 else 'entries'}",
                 hint="give one entry for each server, in order; a server with several tags takes a list",
+            )
+        if region.names and len(region.names) != len(region.servers):
+            yield Violation(
+                at=("regions", name, "names"),
+                message=f"region `{name}` has {count(len(region.servers), 'server')} and "
+                f"{count(len(region.names), 'name')}",
+                hint="give one name for each server, in order",
             )
 
 

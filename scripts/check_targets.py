@@ -1,0 +1,232 @@
+"""
+Renders the official NATS chart with our values, and holds our custom resources against NACK's definitions.
+
+What the chart makes of the values is started by `nats-server -t` and compared with what vstream renders for files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import helm_python  # type: ignore[import-not-found, unused-ignore]  # installed by scripts/check-targets
+import jsonschema
+import trustme
+import yaml
+
+from vstream import resources
+from vstream.lab import binaries
+from vstream.lint.load_topology import load, render_bundle
+from vstream.render.targets import render_target
+from vstream.syntax import natsconf
+from vstream.topology.bundle import loaded_path, placeholder_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Region, Topology
+
+ROOT = Path(__file__).parent.parent
+TOPOLOGIES = sorted((ROOT / "tests" / "render" / "targets").glob("kubernetes*.yaml"))
+SAME = (
+    ("cluster", "name"),
+    ("gateway", "name"),
+    ("gateway", "advertise"),
+    ("jetstream", "max_file_store"),
+    ("jetstream", "max_memory_store"),
+    ("jetstream", "sync_interval"),
+    ("server_tags",),
+    ("accounts",),
+    ("mappings",),
+)
+"""What the chart's configuration says as the one for files does. Addresses and paths are those of pods."""
+
+
+def main() -> int:
+    """Check everything; 0 if all of it holds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chart", type=Path, required=True, help="helm/charts/nats of github.com/nats-io/k8s")
+    parser.add_argument("--crds", type=Path, required=True, help="deploy/crds.yml of github.com/nats-io/nack")
+    arguments = parser.parse_args()
+    problems: list[str] = []
+    with helm_python.Chart.load(str(arguments.chart)) as chart:
+        print(f"chart {chart.name} {chart.version}")
+        for file in TOPOLOGIES:
+            topology = load(file.read_bytes(), file.name).require()
+            problems += check_chart(chart, topology, render_bundle(topology))
+    schemas = read_schemas(arguments.crds)
+    topology = load(TOPOLOGIES[0].read_bytes(), TOPOLOGIES[0].name).require()
+    problems += check_resources(topology, render_bundle(topology), schemas)
+    for problem in problems:
+        print(f"✗ {problem}")
+    return 1 if problems else 0
+
+
+def check_chart(chart: Any, topology: Topology, bundle: Bundle) -> list[str]:
+    """What is wrong with the configuration that the chart makes for each region."""
+    problems = []
+    artifacts = {a.path: a.text for a in render_target("helm", topology, bundle, [resources.templates()])}
+    for region in topology.regions:
+        values = yaml.safe_load(artifacts[f"{region.name}/values.yaml"])
+        documents = [
+            document
+            for text in chart.render(values, name="release", namespace="nats").values()
+            for document in yaml.safe_load_all(text)
+            if document
+        ]
+        wrong = (*compare(bundle, region, documents), *check_pods(documents, loaded_path(topology)))
+        place = f"{topology.routing.value}, region {region.name}"
+        problems += [f"{place}: {problem}" for problem in wrong]
+        print(f"{'✗' if wrong else '✓'} {place}: {len(documents)} resources")
+    return problems
+
+
+def compare(bundle: Bundle, region: Region, documents: list[dict[str, Any]]) -> list[str]:
+    """What differs between the chart's configuration and the one for files, and what nats-server refuses in it."""
+    files = {d["metadata"]["name"]: d["data"] for d in documents if d["kind"] == "ConfigMap"}
+    with tempfile.TemporaryDirectory() as name:
+        etc = Path(name) / "etc"
+        config = etc / "nats-config" / "nats.conf"
+        write_files(etc, files)
+        password_file = etc / "nats-vstream" / "passwords.cfg"
+        password_file.write_text(placeholder_for("passwords.cfg") or "")
+        write_certificates(etc)
+        # Paths in pods are absolute; here they are below a directory.
+        config.write_text(config.read_text().replace("/etc/nats-", f"{etc}/nats-").replace('"/data', f'"{name}/data'))
+        environment = {**os.environ, "SERVER_NAME": region.servers[0].name, "POD_NAME": "nats-0"}
+        checked = subprocess.run(
+            [binaries.locate(), "-t", "-c", config], capture_output=True, text=True, env=environment, check=False
+        )
+        if checked.returncode:
+            return [f"nats-server refuses it: {checked.stderr.strip()}"]
+        chart_view = read_conf(config)
+    our_file = f"servers/{region.servers[0].name}.conf"
+    our_view = to_python(bundle.text(our_file), our_file, bundle.text)
+    problems = [
+        f"{'.'.join(path)} is {look(chart_view, path)!r}, not {look(our_view, path)!r}"
+        for path in SAME
+        if look(chart_view, path) != look(our_view, path)
+    ]
+    own = {gateway["name"]: gateway["urls"] for gateway in look(our_view, ("gateway", "gateways"))}
+    problems += [
+        f"gateway {gateway['name']} has {gateway['urls']}, not {own[gateway['name']]}"
+        for gateway in look(chart_view, ("gateway", "gateways"))
+        if own[gateway["name"]] != gateway["urls"]
+    ]
+    routes = [url.rpartition("@")[2] for url in look(chart_view, ("cluster", "routes"))]
+    if len(routes) != len(region.servers):
+        problems.append(f"{len(routes)} routes, not {len(region.servers)}")
+    return problems
+
+
+def check_pods(documents: list[dict[str, Any]], loaded: str) -> list[str]:
+    """What pods lack: the file that is loaded again, a reloader that watches it, and a gateway port that others reach."""
+    problems: list[str] = []
+    pod = next(d for d in documents if d["kind"] == "StatefulSet")["spec"]["template"]["spec"]
+    containers = {container["name"]: container for container in pod["containers"]}
+    problems += [
+        f"container {name} does not mount /etc/nats-vstream"
+        for name in ("nats", "reloader")
+        if "/etc/nats-vstream" not in {mount["mountPath"] for mount in containers[name]["volumeMounts"]}
+    ]
+    if f"/etc/nats-vstream/{loaded}" not in containers["reloader"]["args"]:
+        problems.append(f"the reloader does not watch {loaded}: {containers['reloader']['args']}")
+    service = next(d for d in documents if d["kind"] == "Service" and d["spec"].get("clusterIP") != "None")
+    if "gateway" not in {port["name"] for port in service["spec"]["ports"]}:
+        problems.append("the service has no gateway port")
+    if not service["spec"].get("publishNotReadyAddresses") or service["spec"].get("type") != "LoadBalancer":
+        problems.append("the service is no load balancer, or leaves out pods that are not ready")
+    return problems
+
+
+def check_resources(topology: Topology, bundle: Bundle, schemas: dict[str, Any]) -> list[str]:
+    """What NACK's definitions do not know in our custom resources."""
+    problems: list[str] = []
+    number = 0
+    for artifact in render_target("nack", topology, bundle, [resources.templates()]):
+        for document in yaml.safe_load_all(artifact.text):
+            number += 1
+            errors = jsonschema.Draft202012Validator(schemas[document["kind"]]).iter_errors(document["spec"])
+            name = f"{artifact.path}: {document['kind']} {document['metadata']['name']}"
+            problems += [f"{name}: {error.message}" for error in errors]
+    print(f"{'✗' if problems else '✓'} {number} custom resources")
+    return problems
+
+
+def read_schemas(file: Path) -> dict[str, Any]:
+    """The schema of each kind's `spec`, which refuses what it does not name."""
+    schemas = {}
+    for definition in yaml.safe_load_all(file.read_text()):
+        for version in definition["spec"]["versions"]:
+            if version["name"] == "v1beta2":
+                spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+                schemas[definition["spec"]["names"]["kind"]] = make_strict(spec)
+    return schemas
+
+
+def make_strict(schema: Any) -> Any:
+    """*schema* with no other properties than those that it names."""
+    if isinstance(schema, list):
+        return [make_strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {key: make_strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        strict["additionalProperties"] = False
+    return strict
+
+
+def write_files(etc: Path, files: dict[str, dict[str, str]]) -> None:
+    """The content of ConfigMaps, where pods mount them."""
+    places = {"nats-config": "nats-config", "nats-vstream": "nats-vstream"}
+    for name, data in files.items():
+        for file, text in data.items():
+            path = etc / places.get(name, name) / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def write_certificates(etc: Path) -> None:
+    """The secrets with certificates, where pods mount them."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    for name in ("nats", "cluster", "gateway"):
+        directory = etc / "nats-certs" / name
+        directory.mkdir(parents=True)
+        certificate.cert_chain_pems[0].write_to_path(str(directory / "tls.crt"))
+        certificate.private_key_pem.write_to_path(str(directory / "tls.key"))
+    (etc / "nats-ca-cert").mkdir()
+    authority.cert_pem.write_to_path(str(etc / "nats-ca-cert" / "ca.crt"))
+
+
+def read_conf(file: Path) -> Any:
+    """A configuration file and what it includes, as plain data."""
+    return to_python(file.read_text(), str(file), lambda path: Path(path).read_text())
+
+
+def to_python(text: str, file: str, read: Callable[[str], str]) -> Any:
+    """The configuration *text* of *file* as plain data; *read* gives the text of what it includes."""
+
+    def include(path: str, parent: str) -> tuple[str, str]:
+        name = os.path.normpath(Path(parent).parent / path)
+        return name, placeholder_for(path) or read(name)
+
+    document = natsconf.parse(text, file, include=include, env={"SERVER_NAME": "name", "POD_NAME": "pod"})
+    return natsconf.to_python(document.root)
+
+
+def look(view: Any, path: tuple[str, ...]) -> Any:
+    """The value at *path*, None where there is none."""
+    for key in path:
+        view = view.get(key) if isinstance(view, dict) else None
+    return view
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""What is written for hosts, containers and Kubernetes, and that running servers take it."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.render.test_transport import SuperCluster, running, topology_text
+from tests.support.command import vstream
+from tests.support.paths import ROOT
+from vstream import resources
+from vstream.errors import VstreamError
+from vstream.lint.load_topology import load, render_bundle
+from vstream.render.targets import TARGETS, nack, render_target
+
+HERE = Path(__file__).parent / "targets"
+KUBERNETES = (HERE / "kubernetes.yaml").read_text()
+MAPPED = (HERE / "kubernetes-mapped.yaml").read_text()
+HOSTS = (ROOT / "tests" / "golden" / "stretch-hosts.yaml").read_text()
+CHART_VALUES = frozenset(
+    [
+        "fullnameOverride",
+        "config.serverNamePrefix",
+        "config.cluster.enabled",
+        "config.cluster.replicas",
+        "config.cluster.routeURLs.useFQDN",
+        "config.cluster.tls.enabled",
+        "config.cluster.tls.secretName",
+        "config.cluster.tls.merge",
+        "config.cluster.merge",
+        "config.gateway.enabled",
+        "config.gateway.port",
+        "config.gateway.tls.enabled",
+        "config.gateway.tls.secretName",
+        "config.gateway.tls.merge",
+        "config.gateway.merge",
+        "config.jetstream.enabled",
+        "config.jetstream.fileStore.maxSize",
+        "config.jetstream.fileStore.pvc.size",
+        "config.jetstream.memoryStore.enabled",
+        "config.jetstream.memoryStore.maxSize",
+        "config.jetstream.merge",
+        "config.nats.tls.enabled",
+        "config.nats.tls.secretName",
+        "config.monitor.tls.enabled",
+        "config.merge",
+        "tlsCA.enabled",
+        "tlsCA.secretName",
+        "container.patch",
+        "service.ports.gateway.enabled",
+        "service.merge",
+        "podTemplate.topologySpreadConstraints",
+        "podTemplate.patch",
+        "extraResources",
+    ]
+)
+"""What the chart 2.14.2 knows, of what we set. It has no schema: what it does not know, it drops in silence."""
+
+
+def render(target: str, text: str) -> dict[str, str]:
+    """The files of *target* by path."""
+    topology = load(text.encode(), "t.yaml").require()
+    artifacts = render_target(target, topology, render_bundle(topology), [resources.templates()])
+    return {artifact.path: artifact.text for artifact in artifacts}
+
+
+def values(text: str) -> dict[str, Any]:
+    return {path.partition("/")[0]: yaml.safe_load(content) for path, content in render("helm", text).items()}
+
+
+def leaves(node: Any, path: str = "") -> set[str]:
+    """The keys of *node* as dotted paths; what is merged or a list is the chart's user's own."""
+    if not isinstance(node, dict) or path.endswith((".merge", "topologySpreadConstraints")):
+        return {path}
+    return {leaf for key, value in node.items() for leaf in leaves(value, f"{path}.{key}" if path else key)}
+
+
+class TestHosts:
+    @pytest.mark.parametrize(("target", "directory"), [("systemd", "etc/nats"), ("compose", "nats")])
+    def test_a_host_has_its_servers_and_what_they_include(self, target: str, directory: str) -> None:
+        files = render(target, HOSTS)
+        hosts = {path.partition("/")[0] for path in files}
+        topology = load(HOSTS.encode(), "t.yaml").require()
+        assert hosts == {server.host for region in topology.regions for server in region.servers} | {
+            str(server.host) for server in (topology.stretch.members.values() if topology.stretch else ())
+        }
+        for host in hosts:
+            configurations = [path for path in files if path.startswith(f"{host}/{directory}/servers/")]
+            assert configurations
+            for path in configurations:
+                for included in re.findall(r'^include "\.\./(.*)"', files[path], re.MULTILINE):
+                    assert f"{host}/{directory}/{included}" in files
+
+    def test_the_unit_starts_each_server_by_its_name_and_stops_it_in_lame_duck_mode(self) -> None:
+        path, text = next(item for item in render("systemd", HOSTS).items() if item[0].endswith(".service"))
+        unit = configparser.RawConfigParser(strict=False)
+        unit.optionxform = str  # type: ignore[assignment, method-assign]
+        unit.read_string(text)
+        assert path.endswith("/etc/systemd/system/nats-server@.service")
+        assert unit["Service"]["ExecStart"].endswith("-c /etc/nats/servers/%i.conf")
+        assert unit["Service"]["KillSignal"] == "SIGUSR2"
+        assert unit["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+    def test_each_service_of_a_compose_file_runs_a_configuration_that_is_there(self) -> None:
+        files = render("compose", HOSTS)
+        for path, text in files.items():
+            if path.endswith("compose.yaml"):
+                for service in yaml.safe_load(text)["services"].values():
+                    configuration = service["command"][1].removeprefix("/etc/nats/")
+                    assert f"{path.removesuffix('compose.yaml')}nats/{configuration}" in files
+
+    @pytest.mark.parametrize("target", ["systemd", "compose"])
+    def test_a_number_of_servers_is_no_host(self, target: str) -> None:
+        with pytest.raises(VstreamError, match="not on which hosts"):
+            render(target, MAPPED)
+
+
+class TestHelm:
+    @pytest.mark.parametrize("text", [KUBERNETES, MAPPED])
+    def test_the_chart_knows_every_value(self, text: str) -> None:
+        for region, content in values(text).items():
+            assert leaves(content) <= CHART_VALUES, region
+
+    @pytest.mark.parametrize(("text", "file"), [(KUBERNETES, "accounts.cfg"), (MAPPED, "mappings.cfg")])
+    def test_pods_load_the_same_file_as_hosts(self, text: str, file: str) -> None:
+        bundle = render_bundle(load(text.encode(), "t.yaml").require())
+        for content in values(text).values():
+            (config_map,) = content["extraResources"]
+            assert config_map["data"] == {file: bundle.text(file)}
+            assert content["config"]["merge"]["$include"] == f"../nats-vstream/{file}"
+
+    def test_a_new_region_changes_no_gateway_list_of_another(self) -> None:
+        more = KUBERNETES.replace(
+            "streams:",
+            "  north: {servers: 2, names: [north-nats-0, north-nats-1], gateway: nats-gw.north.example.net}\nstreams:",
+        )
+        before, after = values(KUBERNETES), values(more)
+        assert after.keys() - before.keys() == {"north"}
+        for region, content in before.items():
+            assert after[region]["config"]["gateway"] == content["config"]["gateway"]
+        dialed = [gateway["name"] for gateway in after["north"]["config"]["gateway"]["merge"]["gateways"]]
+        assert dialed == ["west", "central", "east", "north"]
+
+    @pytest.mark.server
+    def test_a_region_that_dials_nobody_is_joined_by_those_that_dial_it(self, tmp_path: Path) -> None:
+        cluster = SuperCluster(tmp_path, topology_text("mapped"))
+        first = tmp_path / "servers" / "west-1.conf"
+        first.write_text(re.sub(r'^ *\{name: "east".*\n', "", first.read_text(), flags=re.MULTILINE))
+        assert '{name: "east"' not in first.read_text()
+        with running(cluster):
+            cluster.wait(lambda: "west" in cluster.ask("east-1", "gatewayz")["outbound_gateways"], "east dials west")
+            cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "west answers east")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            (", gateway: nats-gw.west.example.net", "", "does not say where other regions reach its gateways"),
+            ("names: [west-nats-0, west-nats-1, west-nats-2], ", "", "after its pods, counted from 0"),
+            ("[ssd, ssd, ssd]", "[ssd, ssd, hdd]", "different tags"),
+            ("streams:", "stretch: {members: all}\nstreams:", "is no release of the chart"),
+        ],
+    )
+    def test_what_one_release_cannot_be_is_refused(self, old: str, new: str, message: str) -> None:
+        with pytest.raises(VstreamError, match=message):
+            render("helm", KUBERNETES.replace(old, new))
+
+
+class TestNack:
+    def test_resources_create_and_never_change_or_delete(self) -> None:
+        files = render("nack", MAPPED)
+        assert set(files) == {
+            f"{region}/{name}.yaml"
+            for region in ("west", "central", "east")
+            for name in ("account", "streams", "consumers")
+        }
+        for path, text in files.items():
+            for resource in yaml.safe_load_all(text):
+                if resource["kind"] != "Account":
+                    assert (resource["spec"]["preventUpdate"], resource["spec"]["preventDelete"]) == (True, True), path
+
+    def test_what_a_definition_would_default_otherwise_is_written(self) -> None:
+        files = render("nack", MAPPED)
+        for stream in yaml.safe_load_all(files["west/streams.yaml"]):
+            assert (stream["spec"]["storage"], stream["spec"]["replicas"]) == ("file", 3)
+        (consumer,) = yaml.safe_load_all(files["west/consumers.yaml"])
+        assert (consumer["spec"]["ackPolicy"], consumer["spec"]["ackWait"]) == ("explicit", "30s")
+
+    @pytest.mark.parametrize(
+        ("nanoseconds", "text"),
+        [(7_200_000_000_000, "2h"), (90_000_000_000, "90s"), (100_000_000, "100ms"), (1, "1ns"), (1_500, "1500ns")],
+    )
+    def test_durations_are_those_of_go(self, nanoseconds: int, text: str) -> None:
+        assert nack.format_go_duration(nanoseconds) == text
+
+    def test_a_field_that_resources_do_not_have_is_named(self) -> None:
+        with pytest.raises(VstreamError, match=r"streams/a\.json: `allow_batched` does not exist in NACK's resources"):
+            nack.convert_stream({"name": "a", "allow_batched": True}, "streams/a.json")
+
+    def test_streams_in_accounts_are_refused(self) -> None:
+        with pytest.raises(VstreamError, match="accounts that NACK does not log in to"):
+            render("nack", KUBERNETES)
+
+
+class TestCommand:
+    def test_only_mappings_are_written(self, tmp_path: Path) -> None:
+        ran = vstream("render", HERE / "kubernetes-mapped.yaml", "--only", "mappings", "-o", tmp_path / "out")
+        assert ran.code == 0, ran.err
+        assert {file.name for file in (tmp_path / "out").rglob("*") if file.is_file()} == {
+            "mappings.cfg",
+            ".vstream-bundle",
+        }
+
+    @pytest.mark.parametrize("target", TARGETS)
+    def test_every_target_is_offered(self, target: str) -> None:
+        assert target in vstream("render", "--help").out
+
+    def test_ejected_templates_render_the_same_until_they_are_changed(self, tmp_path: Path) -> None:
+        assert vstream("render", "--eject", tmp_path / "mine").code == 0
+        template = tmp_path / "mine" / "targets" / "helm" / "values.yaml.j2"
+        template.write_text(template.read_text().replace("# Values of", "# My values of"))
+        file = HERE / "kubernetes.yaml"
+        ran = vstream("render", file, "--target", "helm", "--templates", tmp_path / "mine", "-o", tmp_path / "out")
+        assert ran.code == 0, ran.err
+        assert (tmp_path / "out" / "west" / "values.yaml").read_text().startswith("# My values of")
+        again = vstream("render", "--eject", tmp_path / "mine")
+        assert (again.code, "is not empty" in again.err) == (3, True)
+
+
+class TestLanguage:
+    def test_a_gateway_address_is_advertised_and_dialed(self) -> None:
+        bundle = render_bundle(load(KUBERNETES.encode(), "t.yaml").require())
+        assert 'advertise: "nats-gw.east.example.net:7333"' in bundle.text("servers/east-nats-0.conf")
+        dialed = '{name: "east", urls: ["tls://nats-gw.east.example.net:7333"]}'
+        assert dialed in bundle.text("servers/west-nats-0.conf")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "code"),
+        [
+            ("nats-gw.west.example.net", '"nats gw"', "VS005"),
+            ("nats-gw.west.example.net", '"gw:70000"', "VS005"),
+            ("[west-nats-0, west-nats-1, west-nats-2]", "[a, a, b]", "VS005"),
+            ("[west-nats-0, west-nats-1, west-nats-2]", '["a b", c, d]', "VS005"),
+            ("[west-nats-0, west-nats-1, west-nats-2]", "[a, b]", "VS110"),
+        ],
+    )
+    def test_what_is_no_name_or_address_is_told_where_it_is(self, old: str, new: str, code: str) -> None:
+        errors = [
+            finding for finding in load(KUBERNETES.replace(old, new).encode(), "t.yaml").diagnostics if finding.is_error
+        ]
+        assert [finding.code for finding in errors] == [code]
+        assert errors[0].span is not None
+        assert errors[0].span.line == 10

@@ -1,0 +1,48 @@
+"""Where a bundle is shipped to: the same topology as files for hosts, for containers, for Helm and for NACK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.render.environment import environment
+from vstream.render.targets import helm, hosts, nack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import jinja2
+
+    from vstream.topology.bundle import Artifact, Bundle
+    from vstream.topology.model import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderTarget:
+    """One way to ship a bundle."""
+
+    help: str
+    render: Callable[[Topology, Bundle, jinja2.Environment], tuple[Artifact, ...]]
+    """Raises VstreamError where the topology has what the target cannot express."""
+
+
+TARGETS: Mapping[str, RenderTarget] = {
+    "files": RenderTarget(help="the bundle itself", render=lambda _topology, bundle, _templates: bundle.artifacts),
+    "systemd": RenderTarget(help="one directory for each host, with a hardened unit", render=hosts.render_systemd),
+    "compose": RenderTarget(help="one directory for each host, with a compose file", render=hosts.render_compose),
+    "helm": RenderTarget(help="values of the official chart for each region", render=helm.render_values),
+    "nack": RenderTarget(
+        help="custom resources of streams and consumers for each region", render=nack.render_resources
+    ),
+}
+
+
+def render_target(name: str, topology: Topology, bundle: Bundle, templates: Sequence[Path]) -> tuple[Artifact, ...]:
+    """
+    The files of *bundle* as target *name* needs them, in a layout of its own.
+
+    *templates* are directories, searched in order for `targets/…`. Raises VstreamError where the topology has what the
+    target cannot express, and KeyError for a target that does not exist.
+    """
+    return TARGETS[name].render(topology, bundle, environment(templates))

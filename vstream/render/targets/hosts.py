@@ -1,0 +1,94 @@
+"""
+Files for hosts: a directory for each host with what belongs on it, started by systemd or in containers.
+
+A host has the configuration of each of its servers and what these include. Files with passwords and keys are not in a
+bundle: `missing_files` names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.topology.bundle import Artifact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import jinja2
+
+    from vstream.topology.bundle import Bundle, ServerAddress
+    from vstream.topology.model import Topology
+
+_INCLUDE = re.compile(r'^\s*include "(?:\.\./)?([^"]+)"', re.MULTILINE)
+STATE_DIRECTORY = "/var/lib/nats"
+"""The working directory of servers, below which a relative `store_dir` is."""
+
+
+def render_systemd(topology: Topology, bundle: Bundle, templates: jinja2.Environment) -> tuple[Artifact, ...]:
+    """`HOST/etc/nats/…` and `HOST/etc/systemd/system/nats-server@.service`: what is copied to `/` of each host."""
+    artifacts: list[Artifact] = []
+    for host, addresses in _servers_of_hosts(topology, bundle).items():
+        artifacts += _configurations(bundle, addresses, f"{host}/etc/nats")
+        unit = templates.get_template("targets/systemd/nats-server@.service.j2")
+        view = {
+            "topology": topology,
+            "working_directory": STATE_DIRECTORY,
+            "writable": sorted({address.store_dir for address in addresses if address.store_dir.startswith("/")}),
+        }
+        path = f"{host}/etc/systemd/system/nats-server@.service"
+        artifacts.append(Artifact(path=path, text=unit.render(view), origin=("regions",)))
+    return tuple(artifacts)
+
+
+def render_compose(topology: Topology, bundle: Bundle, templates: jinja2.Environment) -> tuple[Artifact, ...]:
+    """`HOST/compose.yaml`, and beside it `nats/…`, which containers see as `/etc/nats`."""
+    artifacts: list[Artifact] = []
+    for host, addresses in _servers_of_hosts(topology, bundle).items():
+        artifacts += _configurations(bundle, addresses, f"{host}/nats")
+        compose = templates.get_template("targets/compose/compose.yaml.j2")
+        view = {
+            "topology": topology,
+            "host": host,
+            "servers": addresses,
+            "image": f"nats:{topology.server_version[0]}.{topology.server_version[1]}-alpine",
+            "working_directory": STATE_DIRECTORY,
+        }
+        artifacts.append(Artifact(path=f"{host}/compose.yaml", text=compose.render(view), origin=("regions",)))
+    return tuple(artifacts)
+
+
+def missing_files(bundle: Bundle) -> tuple[str, ...]:
+    """What configurations of *bundle* include and a bundle never holds: files with passwords, keys and certificates."""
+    present = {artifact.path for artifact in bundle.artifacts}
+    configurations = [artifact for artifact in bundle.artifacts if artifact.path.endswith((".cfg", ".conf"))]
+    included = {path for artifact in configurations for path in _INCLUDE.findall(artifact.text)}
+    return tuple(sorted(included - present))
+
+
+def _servers_of_hosts(topology: Topology, bundle: Bundle) -> Mapping[str, Sequence[ServerAddress]]:
+    for region in topology.regions:
+        if any(server.host is None for server in region.servers):
+            raise VstreamError(
+                f"region `{region.name}` says how many servers it has, not on which hosts",
+                hint=f"list them: `regions: {{{region.name}: {{servers: [HOST, …]}}}}`; a lab needs no hosts",
+            )
+    hosts: dict[str, list[ServerAddress]] = defaultdict(list)
+    for address in bundle.servers:
+        hosts[address.host].append(address)
+    return hosts
+
+
+def _configurations(bundle: Bundle, addresses: Sequence[ServerAddress], directory: str) -> Iterator[Artifact]:
+    """The configurations of the servers at *addresses*, and what of the bundle these include."""
+    included: set[str] = set()
+    for address in addresses:
+        path = f"servers/{address.server.name}.conf"
+        text = bundle.text(path)
+        included.update(_INCLUDE.findall(text))
+        yield Artifact(path=f"{directory}/{path}", text=text, origin=("regions", address.region))
+    for artifact in bundle.artifacts:
+        if artifact.path in included:
+            yield Artifact(path=f"{directory}/{artifact.path}", text=artifact.text, origin=artifact.origin)
