@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.support import single_server
 from tests.support.probe_lab import REGIONS, render, topology
 from vstream.errors import VstreamError
-from vstream.health.repair.live import duplicates, missing, replay
+from vstream.health.repair.live import duplicates, missing, newest, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.pipeline import reading_connections
 from vstream.health.repair.plan import Duplicates
@@ -290,3 +290,35 @@ async def test_where_the_last_of_a_subject_counts_only_that_comes_back(regions: 
     assert await regions.repair() == 1
     await regions.until_held(first | {last_one, newer, last})
     assert await regions.repair() == 0
+
+
+async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these_it_is_told(regions: Regions) -> None:
+    await regions.create({EAST: {"max_msgs_per_subject": 3}})
+    sent = [await regions.publish("west", f"foo.{number % 2}", b"%d" % number) for number in range(12)]
+    # Servers before 2.15 show by a later message that they have come past one.
+    sent.append(await regions.publish("west", "foo.later"))
+    await regions.until_held(set(sent[-7:]))
+    # What limits have removed is not missing, and neither is what came for it.
+    assert (await regions.look()).replays == ()
+    await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 12})
+    assert await regions.repair() == 1
+    await regions.until_held(set(sent[-7:]))
+    assert await regions.repair() == 0
+    # One that is not the newest would come back as the newest.
+    held = await regions.held()
+    assert held[-1] == sent[11]
+    await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 9})
+    (found,) = (await regions.look()).replays
+    assert (found.count, {reason: len(lost) for reason, lost in found.left.items()}) == (0, {newest.OLDER: 1})
+    assert found.left[newest.OLDER].runs() == [(9, 9)]
+
+
+async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> None:
+    counting = {name: {"allow_msg_counter": True} for name in regions.configs}
+    await regions.create(counting)
+    for _ in range(4):
+        await regions.connection.request("_vs.foo.west.foo.hits", b"", headers={"Nats-Incr": "+2"})
+    await regions.until_count(4)
+    await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 2})
+    (found,) = (await regions.look()).replays
+    assert (found.count, [len(lost) for lost in found.left.values()]) == (0, [1])

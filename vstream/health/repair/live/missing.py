@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
+from vstream.health.repair.live import newest
 from vstream.health.repair.live.refill import FILLER_HEADER
 from vstream.health.repair.live.scan import PATIENCE, Scan, list_sequences, read_provenances
 from vstream.health.repair.plan import Replay, missing_sequences
@@ -128,7 +129,7 @@ def _missing(
     for scan in scans:
         for origin, held in scan.held.items():
             # What a mirror lacks, the stream that it mirrors lacks.
-            if (scan.name, origin) not in fed or not scan.is_fed or scan.adds_up:
+            if (scan.name, origin) not in fed or not scan.is_fed:
                 continue
             elsewhere = own.get(origin, SequenceSet())
             for other_scan in scans:
@@ -150,6 +151,7 @@ class Fetcher:
         self._connections = connections
         self._tick = tick
         self._places = {part.name: part.place for part in physical_streams(stream)}
+        self._origins = [part.name for part in physical_streams(stream) if part.role is Role.WRITE]
 
     async def replay(
         self, scan: Scan, origin: PhysicalStream, lacks: SequenceSet, own: Mapping[str, SequenceSet], scans: list[Scan]
@@ -165,6 +167,8 @@ class Fetcher:
             return self._replay(
                 scan, origin, {}, {"the write stream was made again since, with sequences from 1": lacks}
             )
+        if scan.adds_up:
+            return self._replay(scan, origin, {}, {_UNFIT["nats-incr"]: lacks})
         for holder, held in holders:
             available = lacks & held
             if not available:
@@ -172,12 +176,13 @@ class Fetcher:
             lacks -= available
             fit = SequenceSet()
             done = 0
-            if _keeps_last(scan):
-                available = await self._newest(origin.name, holder, available)
-            async for seq, message in self.fetch(origin, holder, available):
+            older = SequenceSet()
+            if newest.kept_of_subject(scan):
+                available, older = await self._sort_by_subject(scan, origin.name, holder, available)
+            async for seq, message in self.fetch(origin, holder, available | older):
                 done += 1
-                self._tick(done, len(available))
-                reason = await self._reason(scan, message)
+                self._tick(done, len(available) + len(older))
+                reason = await self._reason(scan, message, origin.name, seq, is_older=seq in older)
                 if reason is None:
                     fit.add(seq)
                 elif reason:
@@ -198,16 +203,19 @@ class Fetcher:
             left=dict(left),
         )
 
-    async def _newest(self, origin: str, holder: str, lacks: SequenceSet) -> SequenceSet:
-        """Those of *lacks* that are the last of their subject in *holder*: what came before was to be replaced."""
-        newest: dict[str, int] = {}
+    async def _sort_by_subject(
+        self, scan: Scan, origin: str, holder: str, lacks: SequenceSet
+    ) -> tuple[SequenceSet, SequenceSet]:
+        """Of *lacks*, what is the last of its subject in *holder*, and what was lost besides; newer ones have replaced the rest."""
+        messages = newest.NewestMessages(lacks, newest.kept_of_subject(scan))
         connection = lag.connection_to(self._connections, self._places[holder])
         async for message, provenance in read_provenances(connection, holder, 1, self._tick):
             if holder == origin:
-                newest[message.subject] = message.seq
+                subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
+                messages.take(subject, message.seq)
             elif provenance is not None and provenance.origin == origin:
-                newest[message.subject] = max(newest.get(message.subject, 0), provenance.seq)
-        return SequenceSet((seq, seq) for seq in newest.values() if seq in lacks)
+                messages.take(message.subject, provenance.seq)
+        return await messages.sort(scan)
 
     async def fetch(
         self, origin: PhysicalStream, holder: str, wanted: SequenceSet
@@ -254,7 +262,7 @@ class Fetcher:
             block.append((seq, replace(message, subject=subject)))
         return block
 
-    async def _reason(self, scan: Scan, message: DirectMessage) -> str | None:
+    async def _reason(self, scan: Scan, message: DirectMessage, origin: str, seq: int, *, is_older: bool) -> str | None:
         """Why *message* cannot be put in; None if it can, empty if nobody misses it."""
         names = [name.lower() for name in message.headers]
         subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
@@ -269,16 +277,13 @@ class Fetcher:
         max_age = int(config.get("max_age") or 0) / _NS
         if max_age and stored < time.time() - max_age:
             return ""
-        if _keeps_last(scan):
-            last = await direct.leader_last_by_subject(scan.connection, scan.name, subject, timeout=PATIENCE)
-            if last is not None and to_unix_seconds(last.stored_at) >= stored:
-                return ""  # an earlier one must not replace it
+        if is_older:
+            return newest.OLDER
+        if newest.kept_of_subject(scan):
+            connections = {name: lag.connection_to(self._connections, self._places[name]) for name in self._origins}
+            if await newest.has_newer(scan, message, origin, seq, subject, connections):
+                return newest.OLDER if await newest.has_room(scan, subject) else ""
         return None
 
     def _is_canary(self, subject: str) -> bool:
         return any(naming.canary_subject(self._stream, region) == subject for region in self._stream.regions)
-
-
-def _keeps_last(scan: Scan) -> bool:
-    """Whether its newest message of a subject means more than the others."""
-    return int(scan.info["config"].get("max_msgs_per_subject") or -1) > 0

@@ -1,0 +1,113 @@
+"""
+Streams that keep the last messages of each subject: what of such a stream can come back.
+
+A message comes back at the end, where it is the newest of its subject. So the newest may, and
+older ones may not; and what newer ones have replaced is not missing at all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vstream.health.repair.live.scan import PATIENCE
+from vstream.health.repair.sequence_set import SequenceSet
+from vstream.health.snapshot import to_unix_seconds
+from vstream.jetstream import direct
+from vstream.jetstream.source_header import parse_provenance
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.health.repair.live.scan import Scan
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.jetstream.reconnecting import ReconnectingConnection
+
+OLDER = "newer messages of its subject are there, and it would come behind them"
+"""Why a message that was lost stays so, where the newest of a subject counts."""
+
+
+def kept_of_subject(scan: Scan) -> int:
+    """How many messages of a subject the stream of *scan* keeps; 0 for all."""
+    return max(0, int(scan.info["config"].get("max_msgs_per_subject") or 0))
+
+
+@dataclass(slots=True)
+class _Subject:
+    """What a holder has of one subject: its newest sequence, and the newest ones that are missing elsewhere."""
+
+    newest: int = 0
+    missing: list[int] = field(default_factory=list)
+
+
+class NewestMessages:
+    """Goes through what a holder has, message by message, and remembers the last *kept* missing ones of each subject."""
+
+    def __init__(self, lacks: SequenceSet, kept: int) -> None:
+        self._lacks = lacks
+        self._kept = kept
+        self._subjects: dict[str, _Subject] = defaultdict(_Subject)
+
+    def take(self, subject: str, seq: int) -> None:
+        """The next one, ascending but for what was put in again."""
+        entry = self._subjects[subject]
+        entry.newest = max(entry.newest, seq)
+        if seq in self._lacks:
+            entry.missing = sorted({*entry.missing, seq})[-self._kept :]
+
+    async def sort(self, scan: Scan) -> tuple[SequenceSet, SequenceSet]:
+        """What may come back to the stream of *scan*, and what it has lost for good. The rest newer ones have replaced."""
+        subjects = {name: entry for name, entry in self._subjects.items() if entry.missing}
+        counts = await _count_messages(scan, tuple(subjects))
+        newest, older = SequenceSet(), SequenceSet()
+        for name, entry in sorted(subjects.items(), key=lambda item: item[1].missing):
+            lost = entry.missing
+            if lost[-1] == entry.newest:
+                newest.add(lost[-1])
+                lost = lost[:-1]
+            room = self._kept - counts.get(name, 0) - (len(entry.missing) - len(lost))
+            for seq in lost[-room:] if room > 0 else ():
+                older.add(seq)
+        return newest, older
+
+
+async def _count_messages(scan: Scan, subjects: tuple[str, ...]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    api = naming.api_subject("STREAM.INFO", scan.name)
+    for subject in subjects:
+        info = await scan.connection.request_json(api, {"subjects_filter": subject}, timeout=PATIENCE)
+        counts |= {name: int(number) for name, number in (info.get("state", {}).get("subjects") or {}).items()}
+    return counts
+
+
+async def has_room(scan: Scan, subject: str) -> bool:
+    """Whether the stream of *scan* has fewer messages on *subject* than it keeps, so that newer ones have not replaced one."""
+    return (await _count_messages(scan, (subject,))).get(subject, 0) < kept_of_subject(scan)
+
+
+async def has_newer(
+    scan: Scan,
+    message: DirectMessage,
+    origin: str,
+    seq: int,
+    subject: str,
+    origins: Mapping[str, ReconnectingConnection],
+) -> bool:
+    """
+    Whether the stream of *scan* has a newer message on *subject* than *message*, which is *seq* of *origin*.
+
+    Of one origin, sequences tell. Of another, when it was written: where that is no longer known, when it arrived.
+    """
+    last = await direct.leader_last_by_subject(scan.connection, scan.name, subject, timeout=PATIENCE)
+    if last is None:
+        return False
+    provenance = parse_provenance(last.headers)
+    if provenance is not None and provenance.origin == origin:
+        return provenance.seq > seq
+    written: DirectMessage | None = None
+    if provenance is not None and provenance.origin in origins:
+        connection = origins[provenance.origin]
+        written = await direct.leader_get_by_seq(connection, provenance.origin, provenance.seq, timeout=PATIENCE)
+    return to_unix_seconds((written or last).stored_at) >= to_unix_seconds(message.stored_at)
