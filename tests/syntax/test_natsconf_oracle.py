@@ -213,14 +213,14 @@ DOCUMENTS = st.builds(
     st.sampled_from(["", "", "", "\n", "}", '"', "'", "k", "k:", "# c", "/", "\ufeff", "\0x"]),
 )
 WHOLE_BRACES = st.builds("{}{}{}".format, st.sampled_from(["{", "{{", "\n{ "]), DOCUMENTS, st.sampled_from(["}", "}}", "\n}\n", "} }", "},", ""]))  # fmt: skip
-SEEDS = (
+SEEDS = (  # without options of the server, which it would read: a cut can bring any key to the top
     """\
 rules = {
   "oo.>": [
-    {destination: "_vs.oo.west.oo.>", weight: 100%, cluster: "west"},
-    {destination: "_vs.oo.east.oo.>", weight: 100%, cluster: "east"},
+    {destination: "_vs.oo.west.oo.>", weight: 100%, place: "west"},
+    {destination: "_vs.oo.east.oo.>", weight: 100%, place: "east"},
   ]
-  "$JS.API.STREAM.INFO.oo": [{destination: "$JS.API.STREAM.INFO.oo-west", weight: 100%, cluster: "west"}]
+  "$JS.API.STREAM.INFO.oo": [{destination: "$JS.API.STREAM.INFO.oo-west", weight: 100%, place: "west"}]
 }
 """,
     """\
