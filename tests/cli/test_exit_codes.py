@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.cli.app import run
-from vstream.cli.exit_codes import report_failure
+from vstream.cli.failures import report_failure
 
 
 @pytest.mark.parametrize("command", ["audit", "lint"])

@@ -26,12 +26,6 @@ _STARTUP = {
     "vstream.cli.app",
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
-    "vstream.cli.views",
-    "vstream.cli.views.cleaning",
-    "vstream.cli.views.console",
-    "vstream.cli.views.diagnostics",
-    "vstream.diagnostics",
-    "vstream.errors",
     "vstream.permissions",
 }
 

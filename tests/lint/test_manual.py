@@ -17,9 +17,7 @@ from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
 LISTED: tuple[Rule[Any], ...] = (
     *TOPOLOGY_RULES,
-    *rules.STREAM_RULES,
-    *rules.MAPPING_RULES,
-    *rules.SERVER_RULES,
+    *rules.workspace_rules(),
     *SCENARIO_RULES,
 )
 HEADINGS = ("## Why is this bad?", "## Example", "## Use instead")
@@ -39,8 +37,10 @@ def test_every_rule_runs() -> None:
 def test_codes_are_unique_and_in_order() -> None:
     codes = [rule.code for rule in LISTED]
     assert len(codes) == len(set(codes))
-    for some in (TOPOLOGY_RULES, rules.STREAM_RULES, rules.MAPPING_RULES, rules.SERVER_RULES, SCENARIO_RULES):
-        assert [rule.code for rule in some] == sorted(rule.code for rule in some)
+    folders = [[rule.code for rule in rules.rules_of(name)] for name in ("streams", "mappings", "servers")]
+    topology, scenarios = ([rule.code for rule in listed] for listed in (TOPOLOGY_RULES, SCENARIO_RULES))
+    for of_folder in (topology, *folders, scenarios):
+        assert of_folder == sorted(of_folder)
 
 
 def test_names_are_unique_in_their_chapter() -> None:

@@ -6,12 +6,13 @@ import gc
 import io
 import os
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from vstream import __version__
-from vstream.cli.exit_codes import INTERRUPTED, report_failure
+from vstream.cli.exit_codes import INTERRUPTED
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
 from vstream.permissions import PLAINTEXT
 
@@ -167,4 +168,4 @@ def run() -> None:
             sys.exit(INTERRUPTED)
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is: a traceback would end with 1, which means "no"
-        sys.exit(report_failure(error))
+        sys.exit(import_module("vstream.cli.failures").report_failure(error))

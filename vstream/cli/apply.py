@@ -17,6 +17,7 @@ from vstream.cli.servers import find_servers, find_signer
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
+from vstream.cli.views.progress import progress_bar
 from vstream.lab import mappings
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lint.load_topology import load
@@ -151,7 +152,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
 async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     request, where = planned.request, planned.where
-    with console.progress_bar() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("applying", total=len(planned.plan.changes))
         applied = await apply_plan(
             request,

@@ -15,6 +15,7 @@ from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
 from vstream.files import save_output
 from vstream.plan import saved
 from vstream.plan.pipeline import PlanRequest, make_plan
@@ -132,7 +133,7 @@ async def plan_servers(
     """Find the servers that are meant, read them and compare. Raises VstreamError if that is not possible."""
     where = find_servers(topology, lab_name)
     request = build_request(topology, where, templates, adopt=adopt, lost=lost)
-    with console.progress_bar() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("connecting", total=None)
         plan = await make_plan(request, on_progress=lambda text: progress.update(task, description=text))
     return Planned(where=where, request=request, plan=plan)

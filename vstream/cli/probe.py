@@ -14,6 +14,7 @@ from vstream.cli.servers import Servers, endpoints_as_user, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import probe as view
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
 from vstream.plan.live.observe import connect_all
 from vstream.probe.checks import run_probe
 from vstream.probe.report import ProbeReport, Progress
@@ -73,7 +74,7 @@ async def _probe(
     all_forms: bool,
 ) -> ProbeReport:
 
-    with console.progress_bar() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("probing", total=None)
 
         def show(step: Progress) -> None:

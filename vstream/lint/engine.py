@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Finding, Related, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, secrets, suppress
 from vstream.lint.read import Shown, Source, gather
-from vstream.lint.rules import WORKSPACE_RULES
+from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
-from vstream.syntax import yaml
 from vstream.syntax.natsconf import Comment
 from vstream.topology.bundle import placeholder_for
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.lint.load_topology import LoadedTopology
     from vstream.lint.read import Gathered, Read
     from vstream.lint.workspace import Workspace
-    from vstream.syntax.yaml import Document
+    from vstream.syntax.document import Document
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
 
@@ -100,7 +100,7 @@ def lint(
         scenario = around.load_scenario(source.content, source.name)
         findings += scenario.diagnostics
         texts |= scenario.texts
-        comments += _comments(yaml.parse(source.content, source.name), source.name)
+        comments += _comments(_parse_yaml(source), source.name)
     declared = (*gathered.topologies, *gathered.scenarios)
     placed = {_place_in_user_file(declared_topology, shown): None for declared_topology in findings}
     suppressions = suppress.collect(comments, texts, streams, known_codes())
@@ -113,6 +113,12 @@ def lint(
     )
 
 
+def _parse_yaml(source: Source) -> Document:
+    # Imported here: most runs have no YAML, and its parser takes as long to import as a small file to check.
+    document: Document = import_module("vstream.syntax.yaml").parse(source.content, source.name)
+    return document
+
+
 def _comments(document: Document, file: str) -> list[Comment]:
     """The comments of a YAML file that may suppress something."""
     places = document.source
@@ -122,7 +128,7 @@ def _comments(document: Document, file: str) -> list[Comment]:
 
 
 def _judge(workspace: Workspace) -> tuple[Finding, ...]:
-    return registry.run_rules(WORKSPACE_RULES, workspace)
+    return registry.run_rules(rules_for(workspace), workspace)
 
 
 class _Declared:
@@ -133,7 +139,7 @@ class _Declared:
         self.texts: dict[str, str] = {}
         loaded = around.load(source.content, source.name)
         self.diagnostics = list(loaded.diagnostics)
-        self._document = yaml.parse(source.content, source.name)
+        self._document = _parse_yaml(source)
         self.comments = _comments(self._document, source.name)
         if loaded.topology is not None and not any(finding.is_error for finding in self.diagnostics):
             try:

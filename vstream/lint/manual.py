@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from vstream.codes import Chapter, Page, render_manual
 from vstream.diagnostics import Severity
-from vstream.lint.rules import MAPPING_RULES, SERVER_RULES, STREAM_RULES
+from vstream.lint.rules.mappings import RULES as MAPPING_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
+from vstream.lint.rules.servers import RULES as SERVER_RULES
+from vstream.lint.rules.streams import RULES as STREAM_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
 if TYPE_CHECKING:

@@ -143,7 +143,8 @@ def test_a_command_ends_well_in_any_encoding(encoding: str) -> None:
 
 _SHOW_PROGRESS = """
 from vstream.cli.views import console
-with console.progress_bar() as bar:
+from vstream.cli.views.progress import progress_bar
+with progress_bar() as bar:
     task = bar.add_task("waiting", total=None)
     bar.refresh()
     console.stdout().print("data")

@@ -15,6 +15,7 @@ from vstream.cli.servers import find_servers
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.topology.model import Endpoint
@@ -161,7 +162,7 @@ def find_target_servers(topology: Topology, lab_name: str | None, system_context
 @contextmanager
 def show_progress() -> Iterator[Callable[[ReadinessProgress], None]]:
     """A bar with what is waited for."""
-    with console.progress_bar() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("waiting", total=None)
 
         def show(step: ReadinessProgress) -> None:

@@ -16,6 +16,7 @@ from vstream.cli.lab.find import LabArgument, LabOption, Name, the_lab
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
 from vstream.lab import keys, lab
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.doctor import examine
@@ -92,7 +93,7 @@ def up(
     shape = link_commands.shape(loaded, link or ())
     stated = _versions(server_version or ())
     binaries = locate_binaries(loaded, stated) if stated else None
-    with console.progress_bar() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("starting", total=None)
 
         def show(step: ReadinessProgress) -> None:

@@ -14,6 +14,7 @@ from vstream.audit.codes import Count
 from vstream.audit.report import AuditVerdict
 from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
+from vstream.cli.views.progress import progress_bar
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class StageProgress:
 @contextmanager
 def progress() -> Iterator[StageProgress]:
     """Show the stages of an audit on standard error."""
-    with console.progress_bar() as bar:
+    with progress_bar() as bar:
         stages = StageProgress(bar)
         yield stages
         stages.end()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.text import Text
 
@@ -16,9 +15,17 @@ from vstream.cli.views.cleaning import clean, clean_lines, clean_text, fit_encod
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rich.progress import Task
-
     from vstream.errors import VstreamError
+
+
+class Display(Protocol):
+    """Something on the terminal that other output erases for a moment."""
+
+    def start(self) -> None:
+        """Show it."""
+
+    def stop(self) -> None:
+        """Erase it."""
 
 
 _UNBOUNDED = 200
@@ -51,40 +58,13 @@ class CleanConsole(Console):
                 yield Segment(fit_encoding(clean_lines(segment.text), self.encoding), segment.style)
 
 
-class _Bar(BarColumn):
-    def render(self, task: Task) -> Any:
-        """No bar where the total is unknown: it would say nothing."""
-        return Text("") if task.total is None else super().render(task)
-
-
-class _Count(MofNCompleteColumn):
-    def render(self, task: Task) -> Text:
-        """No count where the total is unknown."""
-        return Text("") if task.total is None else super().render(task)
-
-
-class _Display(Progress):
-    """A progress display that other output of this process can erase."""
-
-    def start(self) -> None:
-        """Show it."""
-        if not self.disable:
-            _DISPLAYS.append(self)
-        super().start()
-
-    def stop(self) -> None:
-        """Erase it."""
-        super().stop()
-        if self in _DISPLAYS:
-            _DISPLAYS.remove(self)
-
-
-_DISPLAYS: list[_Display] = []
+DISPLAYS: list[Display] = []
+"""The progress displays that are on the terminal now."""
 
 
 @contextmanager
 def _without_displays() -> Iterator[None]:
-    displays = list(_DISPLAYS)
+    displays = list(DISPLAYS)
     for display in displays:
         display.stop()
     try:
@@ -111,22 +91,6 @@ def stdout() -> Console:
 def stderr() -> Console:
     """Talk: progress, warnings, errors."""
     return CleanConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-
-def progress_bar() -> Progress:
-    """A progress display on stderr that disappears when it is done; nothing where stderr is no terminal."""
-    # Not a CleanConsole, which would erase this display in order to draw it.
-    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    return _Display(
-        SpinnerColumn("dots" if console.encoding.startswith("utf") else "line"),
-        TextColumn("{task.description}", markup=False),
-        _Bar(),
-        _Count(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def print_note(text: str, *, style: str = "") -> None:

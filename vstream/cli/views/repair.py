@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from vstream.cli.views import console
+from vstream.cli.views.progress import progress_bar
 from vstream.health.repair.pipeline import Kind
 from vstream.health.repair.refill import format_sequences
 from vstream.health.units import list_names
@@ -46,7 +47,7 @@ class RepairView:
     @contextmanager
     def progress(self) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
         """A progress display."""
-        with console.progress_bar() as progress:
+        with progress_bar() as progress:
             yield lambda name: _ticker(progress, name)
 
     def _print(self, lines: Iterable[Text]) -> None:

@@ -1,22 +1,41 @@
 """
 The rules, by what they look at. Nothing registers itself: what is not listed does not run.
 
-Those of topologies are in `vstream.lint.rules.topology` alone: they take as long to import as all the others,
-and most runs have no topology.
+Those of a folder take as long to import as a small file takes to check, so each is imported where there is something
+that it looks at.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from vstream.lint.rules.mappings import RULES as MAPPING_RULES
-from vstream.lint.rules.servers import RULES as SERVER_RULES
-from vstream.lint.rules.streams import RULES as STREAM_RULES
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
     from vstream.lint.workspace import Workspace
 
-__all__ = ["MAPPING_RULES", "SERVER_RULES", "STREAM_RULES", "WORKSPACE_RULES"]
+_FOLDERS = ("streams", "mappings", "servers")
 
-WORKSPACE_RULES: tuple[Rule[Workspace], ...] = (*STREAM_RULES, *MAPPING_RULES, *SERVER_RULES)
+
+def rules_of(folder: str) -> tuple[Rule[Workspace], ...]:
+    """Those of `vstream.lint.rules.FOLDER`, in the order of their codes."""
+    rules: tuple[Rule[Workspace], ...] = import_module(f"{__name__}.{folder}").RULES
+    return rules
+
+
+def workspace_rules() -> tuple[Rule[Workspace], ...]:
+    """Every rule that looks at a workspace."""
+    return tuple(rule for folder in _FOLDERS for rule in rules_of(folder))
+
+
+def rules_for(workspace: Workspace) -> tuple[Rule[Workspace], ...]:
+    """Those that look at something that *workspace* has."""
+    has_topology = workspace.topology is not None
+    needed = {
+        "streams": has_topology or workspace.streams or workspace.consumers,
+        "mappings": has_topology
+        or workspace.blocks
+        or any(server.accounts or server.users for server in workspace.servers),
+        "servers": has_topology or workspace.servers,
+    }
+    return tuple(rule for folder in _FOLDERS if needed[folder] for rule in rules_of(folder))

@@ -12,54 +12,13 @@ values and what aliases multiply are bounded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from vstream.diagnostics import Finding, Span
+from vstream.diagnostics import Finding
+from vstream.syntax.document import Document, Path, SourceMap
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, compose
-from vstream.syntax.yaml.convert import Path, convert
+from vstream.syntax.yaml.convert import convert
 from vstream.syntax.yaml.text import MAX_BYTES, decode
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.syntax.json_types import Json
-
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Document", "Path", "SourceMap", "parse"]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceMap:
-    """Where each path of a document was written."""
-
-    file: str
-    values: Mapping[Path, Span]
-    keys: Mapping[Path, Span]
-
-    def value(self, path: Path) -> Span:
-        """The span of the value at *path*, or of its nearest ancestor that was written down."""
-        while path and path not in self.values:
-            path = path[:-1]
-        return self.values.get(path) or Span.point(self.file, 1, 1)
-
-    def key(self, path: Path) -> Span:
-        """The span of the key that *path* ends with, or of the value if there is no such key."""
-        return self.keys.get(path) or self.value(path)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One YAML document: plain data, where it was written, and what is wrong with it as YAML."""
-
-    data: Json
-    source: SourceMap
-    text: str
-    diagnostics: tuple[Finding, ...]
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether *data* is what was meant, but for keys written twice: then it is worth looking for more."""
-        return all(diagnostic.code == "VS002" for diagnostic in self.diagnostics)
 
 
 def parse(content: bytes, file: str) -> Document:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.quoting import quote_value
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, Mapping, Scalar, Sequence
 
 if TYPE_CHECKING:
+    from vstream.syntax.document import Path
     from vstream.syntax.json_types import Json
     from vstream.syntax.yaml.compose import Node
-
-Path: TypeAlias = "tuple[str | int, ...]"
 
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")

@@ -12,7 +12,7 @@ from vstream.diagnostics import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, sources, view
-from vstream.lint.rules.servers.values import are_copies, cluster, super_clusters, whole
+from vstream.lint.rules.server_values import are_copies, cluster, super_clusters, whole
 from vstream.subjects.algebra import is_subset
 from vstream.subjects.transform import effective_source
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint import detect
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.values import are_copies, has_any, is_alone, is_on, whole
+from vstream.lint.rules.server_values import are_copies, has_any, is_alone, is_on, whole
 from vstream.syntax.natsconf import ConfMap, ConfScalar
 
 if TYPE_CHECKING:

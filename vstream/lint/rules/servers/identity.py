@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.values import (
+from vstream.lint.rules.server_values import (
     are_copies,
     cluster,
     directory,

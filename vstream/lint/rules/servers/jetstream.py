@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.values import cluster, has_any, has_jetstream, super_clusters, whole
+from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, super_clusters, whole
 from vstream.lint.rules.wording import count
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.values import cluster, peers, place, super_clusters, whole
-from vstream.lint.rules.streams.placement import servers_by_cluster
+from vstream.lint.rules.server_values import cluster, peers, place, servers_by_cluster, super_clusters, whole
 from vstream.lint.rules.wording import join_names
 
 if TYPE_CHECKING:

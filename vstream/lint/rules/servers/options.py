@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from vstream.diagnostics import Severity
 from vstream.lint.detect import nearest_option
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.values import whole
-from vstream.lint.rules.streams.values import stated_version
+from vstream.lint.rules.server_values import whole
 from vstream.lint.rules.wording import format_version
 from vstream.syntax.natsconf import ConfArray, ConfMap
 from vstream.syntax.quoting import quote_value
@@ -312,7 +311,7 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     are those that `server/opts.go` of 2.11, 2.12 and 2.14 has and that of 2.10 has not
     (compared with `nats-server -t` of 2.10.26, 2.11.11 and 2.12.8).
     """
-    oldest = stated_version(workspace)
+    oldest = workspace.stated_version
     if oldest is None:
         return
     seen: set[Span] = set()

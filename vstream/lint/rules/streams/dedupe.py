@@ -15,7 +15,6 @@ from vstream.lint.rules.streams.values import (
     number,
     place,
     sources,
-    stated_version,
 )
 from vstream.topology.model import DEDUPE_OFF_SINCE
 from vstream.topology.units import format_duration
@@ -92,7 +91,7 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Violation]:
     is the least (server/stream.go; seen on 2.10 to 2.14). Ids that are unique to
     each region do no harm.
     """
-    oldest = stated_version(workspace)
+    oldest = workspace.stated_version
     means_two_minutes = oldest is not None and oldest < DEDUPE_OFF_SINCE
     for stream in workspace.streams:
         if not stream.role.may_source or stream.config.fields.get("duplicate_window") is None:

@@ -15,7 +15,6 @@ from vstream.lint.rules.streams.api_fields import (
     written_fields,
     wrong_values,
 )
-from vstream.lint.rules.streams.values import stated_version
 from vstream.lint.rules.wording import format_version
 from vstream.syntax.quoting import quote_value
 
@@ -89,7 +88,7 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     2.11: message TTLs; 2.12: counters, atomic batches, schedules, `persist_mode`;
     2.14: `allow_batched`, `sources[].consumer` (server/stream.go of each version).
     """
-    oldest = stated_version(workspace)
+    oldest = workspace.stated_version
     if oldest is not None:
         for stream in workspace.streams:
             yield from _newer_fields(stream, stream.config.fields, STREAM_FIELDS, oldest)
@@ -118,7 +117,7 @@ def unknown_consumer_field(workspace: Workspace) -> Iterator[Violation]:
     Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they drop the field without a word. Versions are
     looked at only where the oldest is stated (the fields are those of server/consumer.go).
     """
-    oldest = stated_version(workspace)
+    oldest = workspace.stated_version
     for consumer in workspace.consumers:
         yield from _unknown_fields(consumer, consumer.fields, CONSUMER_FIELDS, "a consumer")
         if oldest is not None:

@@ -15,7 +15,6 @@ from vstream.lint.rules.streams.values import (
     part_of_virtual,
     place,
     sources,
-    stated_version,
     word,
 )
 from vstream.lint.workspace import StreamRole
@@ -139,7 +138,7 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
     stream whose topology agrees on a `canary` with a `*` is not reported, nor one that
     vstream rendered from a topology that is not among the files.
     """
-    oldest = stated_version(workspace)
+    oldest = workspace.stated_version
     if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
         return
     streams = StreamSet(workspace.streams)

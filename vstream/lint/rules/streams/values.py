@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.workspace import StreamFile, Workspace
-    from vstream.topology.model import ServerVersion
+    from vstream.lint.workspace import StreamFile
 
 ANYTHING = ">"
 """What servers read where a filter or the source of a transform is empty."""
@@ -173,8 +172,3 @@ def _common_parts(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     return next(
         (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
-
-
-def stated_version(workspace: Workspace) -> ServerVersion | None:
-    """The oldest server that somebody said has to run this, None if nobody did."""
-    return workspace.stated_version

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Span
+from vstream.syntax.natsconf import ConfArray
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,3 +110,25 @@ def peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]
             counted[own.text] += has_jetstream(server)
     is_complete = all(0 < files[name] == sizes.get(name) for name in names)
     return {name: number for name, number in counted.items() if number} if is_complete else None
+
+
+def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
+    """How many servers each cluster has, of those for which the topology or the server configurations say all of them."""
+    if workspace.topology is not None:
+        return Counter(seat.cluster for seat in workspace.topology.seats)
+    configured: Counter[str] = Counter()
+    promised: dict[str, int] = {}
+    for server in workspace.servers:
+        name = server.cluster_name or (server.gateway.name if server.gateway else None)
+        if server.is_fragment or name is None or not name.text:
+            continue
+        configured[name.text] += 1
+        is_alone = not any(listener.block == "cluster" for listener in server.listeners)
+        routes = server.cluster.get_folded("routes") if server.cluster else None
+        addresses = [(name.text, len(routes.items) if isinstance(routes, ConfArray) else int(is_alone))]
+        remotes = server.gateway.remotes if server.gateway else ()
+        addresses.extend((remote.name.text or "" if remote.name else "", len(remote.urls)) for remote in remotes)
+        for cluster, number in addresses:
+            promised[cluster] = max(promised.get(cluster, 0), number)
+    # Fewer files than addresses: some were not given. No address: nobody says how many there are.
+    return {name: number for name, number in configured.items() if number >= promised.get(name, 0) > 0}

@@ -1,0 +1,68 @@
+"""Failures to exit codes and texts. Imported when something has failed: it needs what prints."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from vstream.cli.exit_codes import FAILED, NO, USAGE
+from vstream.cli.views import diagnostics
+from vstream.cli.views.console import print_error, stderr
+from vstream.errors import InvalidInputError, RefusedError, UnknownNameError, VstreamError
+
+_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+
+
+def report_failure(error: Exception) -> int:
+    """Print what went wrong, and return the exit code. An error that vstream did not foresee is never a `NO`."""
+    if is_debugging():
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            stderr().print(line)
+    if isinstance(error, InvalidInputError):
+        _print_findings(error)
+        return NO
+    expected = error if isinstance(error, VstreamError) else _explain(error)
+    print_error(expected)
+    if isinstance(expected, UnknownNameError):
+        return USAGE
+    return NO if isinstance(expected, RefusedError) else FAILED
+
+
+def is_debugging() -> bool:
+    """Whether the user wants to see tracebacks."""
+    return os.environ.get("VSTREAM_DEBUG", "0") not in {"", "0"}
+
+
+def _explain(error: Exception) -> VstreamError:
+    if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+        # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return VstreamError(f"the output cannot be written: {error.strerror}")
+    if isinstance(error, PermissionError) and error.filename is not None:
+        # `Path.exists` raises it for what is in a directory that this user may not look into.
+        return VstreamError(
+            f"{error.filename} cannot be reached: {error.strerror}", hint="who may read its directories?"
+        )
+    frame = traceback.extract_tb(error.__traceback__)[-1:]
+    position = f" in {Path(frame[0].filename).name}, line {frame[0].lineno}" if frame else ""
+    return VstreamError(
+        f"unexpected {type(error).__name__}{position}: {error}",
+        hint="this is a bug in vstream: run the command again with VSTREAM_DEBUG=1, and report what it prints",
+    )
+
+
+def _print_findings(error: InvalidInputError) -> None:
+    sources = {finding.span.file: _read(finding.span.file) for finding in error.diagnostics if finding.span}
+    for line in diagnostics.full(error.diagnostics, sources):
+        stderr().print(line)
+    stderr().print(f"{error.message} found")
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,58 @@
+"""The progress display: importing what draws it takes as long as most commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from vstream.cli.views.console import DISPLAYS
+
+if TYPE_CHECKING:
+    from rich.progress import Task
+
+
+class _Bar(BarColumn):
+    def render(self, task: Task) -> Any:
+        """No bar where the total is unknown: it would say nothing."""
+        return Text("") if task.total is None else super().render(task)
+
+
+class _Count(MofNCompleteColumn):
+    def render(self, task: Task) -> Text:
+        """No count where the total is unknown."""
+        return Text("") if task.total is None else super().render(task)
+
+
+class _Display(Progress):
+    """A progress display that other output of this process can erase."""
+
+    def start(self) -> None:
+        """Show it."""
+        if not self.disable:
+            DISPLAYS.append(self)
+        super().start()
+
+    def stop(self) -> None:
+        """Erase it."""
+        super().stop()
+        if self in DISPLAYS:
+            DISPLAYS.remove(self)
+
+
+def progress_bar() -> Progress:
+    """A progress display on stderr that disappears when it is done; nothing where stderr is no terminal."""
+    # Not a CleanConsole, which would erase this display in order to draw it.
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    return _Display(
+        SpinnerColumn("dots" if console.encoding.startswith("utf") else "line"),
+        TextColumn("{task.description}", markup=False),
+        _Bar(),
+        _Count(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
