@@ -26,6 +26,7 @@ _STARTUP = {
     "vstream.cli.app",
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
+    "vstream.errors",
     "vstream.permissions",
 }
 
