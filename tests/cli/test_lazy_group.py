@@ -26,6 +26,7 @@ _STARTUP = {
     "vstream.cli.app",
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
+    "vstream.cli.overlay_option",
     "vstream.errors",
     "vstream.permissions",
 }

@@ -36,7 +36,11 @@ from vstream.topology.profiles import profile_of
 def command(
     what: Annotated[
         Path,
-        typer.Argument(help="A topology file, or a plan that `vstream plan --out` saved.", metavar="TOPOLOGY|PLAN"),
+        typer.Argument(
+            help="A topology file, or a plan that `vstream plan --out` saved.",
+            metavar="TOPOLOGY|PLAN",
+            envvar="VSTREAM_TOPOLOGY",
+        ),
     ] = options.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     allow_destructive: Annotated[
@@ -112,8 +116,8 @@ async def _plan(
     """The plan of the topology file *what*, or the saved plan *what* if it still holds."""
     if what.suffix != ".json":
         return await plan_servers(options.load_topology(what).require(), lab, templates, adopt=adopt, lost=lost)
-    if lab or adopt or lost:
-        raise typer.BadParameter("a saved plan says itself what it is for: drop --lab, --adopt and --lost")
+    if lab or adopt or lost or options.read_overlays():
+        raise typer.BadParameter("a saved plan says itself what it is for: drop --lab, --adopt, --lost and --overlay")
     file = saved.load(options.read_bytes(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await plan_servers(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 from typer.core import MarkupMode, TyperCommand, TyperGroup
 
+from vstream.cli.overlay_option import add_overlay_option
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,7 +36,7 @@ class HelpfulCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its arguments and options."""
-        return _name_values(super().get_params(ctx))
+        return _name_values(add_overlay_option(super().get_params(ctx)))
 
 
 class HelpfulGroup(TyperGroup):

@@ -41,16 +41,17 @@ def surroundings(
     *,
     templates: Path | None = None,
     rendered: list[Bundle] | None = None,
+    overlays: Mapping[str, bytes] | None = None,
 ) -> Surroundings:
     """
     The files around the given ones, and how topologies are read: with templates, which most runs do not need.
 
-    Bundles are added to *rendered*.
+    Bundles are added to *rendered*. *overlays* are laid over each topology.
     """
     read = input_files.read_included if roots is None else roots.read
 
     def load(content: bytes, name: str) -> LoadedTopology:
-        loaded: LoadedTopology = import_module("vstream.lint.load_topology").load(content, name)
+        loaded: LoadedTopology = import_module("vstream.lint.load_topology").load(content, name, overlays)
         return loaded
 
     def load_scenario(content: bytes, name: str) -> LoadedScenario:

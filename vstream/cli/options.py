@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from vstream.cli import overlay_option
 from vstream.errors import VstreamError
 from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
@@ -51,5 +52,11 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
 
 
 def load_topology(path: Path) -> LoadedTopology:
-    """Read and check a topology file."""
-    return parse_topology(read_bytes(path, limit=MAX_BYTES + 1), "<stdin>" if str(path) == "-" else str(path))
+    """Read and check a topology file, with the overlays of this command."""
+    content = read_bytes(path, limit=MAX_BYTES + 1)
+    return parse_topology(content, "<stdin>" if str(path) == "-" else str(path), read_overlays())
+
+
+def read_overlays() -> dict[str, bytes]:
+    """The content of each `--overlay` by its name, in order. Raises VstreamError."""
+    return {str(path): read_bytes(path, limit=MAX_BYTES + 1) for path in overlay_option.chosen_overlays()}

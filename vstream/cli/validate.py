@@ -54,6 +54,7 @@ def command(
             read_environment(config.env, [*map(settings.path, config.env_files)]),
             templates=templates,
             rendered=bundles,
+            overlays=options.read_overlays(),
         ),
         server_version=parse_version(config.server_version),
         baseline=load_baseline(settings.path(config.baseline), may_be_missing=False) if config.baseline else None,

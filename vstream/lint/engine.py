@@ -138,6 +138,7 @@ class _Declared:
         self.shown: dict[str, Shown] = {}
         self.texts: dict[str, str] = {}
         loaded = around.load(source.content, source.name)
+        self.texts |= loaded.overlay_texts
         self.diagnostics = list(loaded.diagnostics)
         self._document = _parse_yaml(source)
         self.comments = _comments(self._document, source.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vstream import resources
@@ -14,11 +14,12 @@ from vstream.render.bundle import render
 from vstream.render.server_view import default_addresses
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
+from vstream.syntax.yaml.overlay import lay_over
 from vstream.topology import buckets, decode
 from vstream.topology.language import LANGUAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from vstream.syntax.yaml import Document
@@ -34,6 +35,8 @@ class LoadedTopology:
     text: str
     topology: Topology | None
     diagnostics: tuple[Finding, ...]
+    overlay_texts: Mapping[str, str] = field(default_factory=dict)
+    """The files that were laid over it, by name."""
 
     def require(self) -> Topology:
         """The topology. Raises InvalidInputError with everything that is wrong with the file."""
@@ -42,9 +45,19 @@ class LoadedTopology:
         return self.topology
 
 
-def load(content: bytes, file: str) -> LoadedTopology:
-    """Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order."""
-    return check(yaml.parse(content, file))
+def load(content: bytes, file: str, overlays: Mapping[str, bytes] | None = None) -> LoadedTopology:
+    """
+    Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order.
+
+    *overlays* are laid over the file one after the other, by name. The text of the result is JSON then.
+    """
+    document = yaml.parse(content, file)
+    texts = {}
+    for name, overlay_content in (overlays or {}).items():
+        overlay = yaml.parse(overlay_content, name)
+        texts[name] = overlay.text
+        document = lay_over(document, overlay)
+    return replace(check(document), overlay_texts=texts)
 
 
 def check(document: Document) -> LoadedTopology:

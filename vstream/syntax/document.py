@@ -47,5 +47,5 @@ class Document:
 
     @property
     def is_readable(self) -> bool:
-        """Whether *data* is what was meant, but for keys written twice: then it is worth looking for more."""
-        return all(diagnostic.code == "VS002" for diagnostic in self.diagnostics)
+        """Whether *data* is what was meant, but for keys written twice or removed in vain: it is worth looking for more."""
+        return all(diagnostic.code in {"VS002", "VS006"} for diagnostic in self.diagnostics)

@@ -1,0 +1,127 @@
+"""What differs between environments is in a file of its own, which every command lays over the topology."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tests.support.command import vstream
+from vstream.cli.app import app
+from vstream.cli.lazy_group import LazyCommand
+from vstream.cli.overlay_option import TOPOLOGY_VARIABLE
+from vstream.syntax import yaml
+from vstream.syntax.yaml.overlay import lay_over
+
+BASE = """\
+version: 1
+name: acme
+server_version: "2.12"
+regions:
+  west: {servers: 3}
+  central: {servers: 3}
+  east: {servers: 3}
+streams:
+  orders: {subjects: [orders.>], write: {max_age: 24h}}
+  debug: {subjects: [debug.>], write: {max_age: 1h}}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "prod.yaml").write_text("streams:\n  orders: {write: {max_age: 48h}}\n  debug: null\n")
+    return tmp_path
+
+
+def merge(base: str, overlay: str) -> Any:
+    return lay_over(yaml.parse(base.encode(), "base.yaml"), yaml.parse(overlay.encode(), "prod.yaml")).data
+
+
+@pytest.mark.parametrize(
+    ("base", "overlay", "result"),
+    [  # those of RFC 7396, appendix A, that YAML maps can say; a key that is not there cannot be removed here
+        ('{"a": "b"}', '{"a": "c"}', {"a": "c"}),
+        ('{"a": "b"}', '{"b": "c"}', {"a": "b", "b": "c"}),
+        ('{"a": "b"}', '{"a": null}', {}),
+        ('{"a": "b", "b": "c"}', '{"a": null}', {"b": "c"}),
+        ('{"a": ["b"]}', '{"a": "c"}', {"a": "c"}),
+        ('{"a": "c"}', '{"a": ["b"]}', {"a": ["b"]}),
+        ('{"a": {"b": "c"}}', '{"a": {"b": "d"}}', {"a": {"b": "d"}}),
+        ('{"a": [{"b": "c"}]}', '{"a": [1]}', {"a": [1]}),
+        ('{"a": "foo"}', '"bar"', "bar"),
+        ('{"e": null}', '{"a": 1}', {"e": None, "a": 1}),
+    ],
+)
+def test_a_merge_is_a_json_merge_patch(base: str, overlay: str, result: Any) -> None:
+    assert merge(base, overlay) == result
+
+
+def test_a_later_overlay_is_laid_over_an_earlier_one(files: Path) -> None:
+    (files / "last.yaml").write_text("streams: {orders: {write: {max_age: 72h}}}\n")
+    overlays = ("--overlay", files / "prod.yaml", "--overlay", files / "last.yaml")
+    ran = vstream("render", files / "base.yaml", *overlays, "-o", files / "out")
+    assert ran.code == 0, ran.err
+    written = {file.name: json.loads(file.read_text()) for file in (files / "out" / "streams" / "west").iterdir()}
+    assert set(written) == {"orders-write-west.json", "orders-read-west.json"}
+    assert written["orders-write-west.json"]["max_age"] == 72 * 3600 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("overlay", "place", "text"),
+    [
+        ("streams:\n  orders: {write: {storage: tape}}\n", "prod.yaml:2:29", "VS005"),
+        ("streams:\n  orders: {colour: red}\n", "prod.yaml:2:12", "VS006"),
+        ("streams:\n  debugg: null\n", "prod.yaml:2:3", "removes a key that base.yaml does not have"),
+        ("streams: {orders: {write: {max_age: null}}}\nregions: {west: {servers: 0}}\n", "prod.yaml:2:27", "VS005"),
+        ("a: [\n", "prod.yaml:2:1", "VS001"),
+        ("regions: {north: {servers: 3, tags: [a]}}\n", "prod.yaml:1:37", "VS110"),
+    ],
+)
+def test_an_error_says_which_file_it_is_in(files: Path, overlay: str, place: str, text: str) -> None:
+    (files / "prod.yaml").write_text(overlay)
+    ran = vstream("validate", "base.yaml", "--overlay", "prod.yaml", cwd=files)
+    assert ran.code == 1
+    assert place in ran.out
+    assert text in ran.out
+
+
+def test_an_error_of_the_topology_below_stays_where_it_is(files: Path) -> None:
+    (files / "base.yaml").write_text(BASE.replace("servers: 3}\n  central", "servers: none}\n  central"))
+    ran = vstream("validate", "base.yaml", "--overlay", "prod.yaml", cwd=files)
+    assert (ran.code, "base.yaml:5:19" in ran.out) == (1, True), ran.out
+
+
+def test_a_variable_names_the_overlay_too(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSTREAM_OVERLAY", str(files / "prod.yaml"))
+    ran = vstream("validate", files / "base.yaml")
+    assert (ran.code, "6 physical streams" in ran.err) == (0, True), ran.err
+
+
+def test_a_saved_plan_takes_no_overlay(files: Path) -> None:
+    (files / "plan.json").write_text("{}")
+    ran = vstream("apply", files / "plan.json", "--overlay", files / "prod.yaml")
+    assert (ran.code, "drop --lab" in ran.err) == (2, True), ran.err
+
+
+def commands(command: Any) -> Iterator[Any]:
+    loaded = command.load() if isinstance(command, LazyCommand) else command
+    children = getattr(loaded, "commands", {})
+    if not children:
+        yield loaded
+    for child in children.values():
+        yield from commands(child)
+
+
+def test_every_command_that_reads_a_topology_takes_overlays() -> None:
+    takers = 0
+    for command in commands(typer.main.get_command(app)):
+        parameters = command.get_params(command.context_class(command))
+        reads_topology = any(parameter.envvar == TOPOLOGY_VARIABLE for parameter in parameters)
+        assert any(parameter.name == "overlay" for parameter in parameters) == reads_topology, command.name
+        takers += reads_topology
+    assert takers > 20

@@ -1,0 +1,53 @@
+"""`--overlay`, which every command has that reads a topology: what differs between environments, in a file of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+TOPOLOGY_VARIABLE = "VSTREAM_TOPOLOGY"
+"""The environment variable of the topology's file: a command with it takes overlays too."""
+_chosen: list[Path] = []
+
+
+def chosen_overlays() -> tuple[Path, ...]:
+    """The files of `--overlay` that the command line of this process names, in order."""
+    return tuple(_chosen)
+
+
+def add_overlay_option(parameters: list[Any]) -> list[Any]:
+    """*parameters* of a command, with `--overlay` if the command reads a topology."""
+    if not any(parameter.envvar == TOPOLOGY_VARIABLE for parameter in parameters):
+        return parameters
+    return [*parameters[:-1], _make_option(), parameters[-1]]
+
+
+def _make_option() -> Any:
+    (option,) = (param for param in typer.main.get_command(_declaration).params if param.name == "overlay")
+    option.expose_value = False
+    option.callback = _remember
+    return option
+
+
+def _remember(_context: Any, _parameter: Any, value: Any) -> None:
+    _chosen[:] = [Path(path) for path in value or ()]
+
+
+_declaration = typer.Typer(add_completion=False)
+
+
+@_declaration.command()
+def _declare(
+    overlay: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--overlay",
+            help="A file laid over the topology: maps are merged, other values replaced, `null` removes. Can be repeated.",
+            envvar="VSTREAM_OVERLAY",
+            metavar="FILE",
+        ),
+    ] = None,
+) -> None:
+    """Exists for its option, which commands get without a parameter of their own."""
