@@ -55,6 +55,7 @@ def monitoring_port(jsz: object) -> Iterator[int]:
             ]
         },
         {"meta_cluster": {"cluster_size": "many"}},
+        {"meta_cluster": {"cluster_size": 10**30}},
         {"storage": {}},
     ],
 )

@@ -214,7 +214,7 @@ class Snapshot:
 
 
 def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
-    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises KeyError or TypeError if it is neither."""
+    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.reading` expects if it is neither."""
     state, cluster = detail["state"], detail.get("cluster") or {}
     replicas = cluster.get("replicas") or ()
     name = name or str(detail.get("name") or detail["config"]["name"])

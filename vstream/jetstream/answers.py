@@ -8,6 +8,7 @@ vstream relies on; everything else raises MalformedAnswerError.
 from __future__ import annotations
 
 import json
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,13 @@ from vstream.errors import MalformedAnswerError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+MOST_PAYLOAD = 64 * 1024 * 1024
+"""Bytes of one message. Servers have no `max_payload` above it (server/const.go)."""
 MOST_LISTED = 1_000_000
 """Streams or consumers that one answer may announce. A larger total is no total: nobody has so many."""
 
+_DIGITS = 20
+"""Of the largest number of 64 bits."""
 _INTEGERS = (
     "max_age max_bytes max_msgs max_msgs_per_subject max_msg_size max_consumers num_replicas duplicate_window first_seq "
     "subject_delete_marker_ttl ack_wait max_deliver max_ack_pending max_waiting max_batch max_expires opt_start_seq "
@@ -71,10 +76,35 @@ INFO: Mapping[str, Any] = {
 """The types of the fields of a server's first line that the client library and vstream read."""
 
 
+class _Object(dict[str, Any]):
+    """A JSON object of an answer: a key that it lacks is an error of whoever sent it, wherever it is read."""
+
+    origin = ""
+
+    def __missing__(self, key: str) -> object:
+        raise MalformedAnswerError(self.origin, f"no '{key}'")
+
+
 def decode_object(data: bytes, origin: str) -> dict[str, Any]:
-    """The JSON object in *data*, which *origin* sent. Raises MalformedAnswerError."""
+    """
+    The JSON object in *data*, which *origin* sent. Raises MalformedAnswerError.
+
+    So does reading a key that it or an object in it lacks. Numbers are those that servers have: 64 bits, and finite.
+    """
+
+    def as_object(pairs: list[tuple[str, Any]]) -> _Object:
+        value = _Object(pairs)
+        value.origin = origin
+        return value
+
     with reading(origin):
-        value = json.loads(data, parse_constant=_refuse_constant)
+        value = json.loads(
+            data,
+            object_pairs_hook=as_object,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            parse_constant=_refuse_constant,
+        )
         if b"\\ud" in data or b"\\uD" in data:
             json.dumps(value, ensure_ascii=False).encode()  # raises for half a character, which cannot be printed
     if not isinstance(value, dict):
@@ -150,6 +180,11 @@ def read_text(value: object) -> str:
     return value
 
 
+def read_sequence(text: str) -> int | None:
+    """The number that *text* in a header is, None if it is none that a server writes."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
+
+
 def _find_problem(value: object, wanted: Any, path: str) -> str | None:
     """What is wrong with *value*. *wanted* is a type, [type of items] or {key: type}, where the key None means any."""
     if value is None:
@@ -172,6 +207,20 @@ def _find_problem(value: object, wanted: Any, path: str) -> str | None:
 
 
 _NAMES = {int: "a whole number", str: "a text", bool: "true or false"}
+
+
+def _parse_int(text: str) -> int:
+    value = int(text)
+    if not -(1 << 63) <= value < 1 << 64:
+        raise ValueError(f"{text:.40} is larger than numbers of servers are")
+    return value
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.40} is larger than numbers of servers are")
+    return value
 
 
 def _refuse_constant(name: str) -> object:

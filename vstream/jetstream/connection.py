@@ -20,7 +20,7 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
-from vstream.jetstream.answers import check_info, decode_object
+from vstream.jetstream.answers import MOST_PAYLOAD, check_info, decode_object
 from vstream.permissions import check_plaintext, read_variable
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5.0
 _NO_RESPONDERS = 503
+_STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
 _NO_TLS = "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`"
-MOST_PAYLOAD = 64 * 1024 * 1024
-"""Bytes of one message. Servers have no `max_payload` above it (server/const.go)."""
 MOST_CONTROL_LINE = 1024 * 1024
 """Bytes of a line of the protocol; the longest lists the addresses of all servers."""
 _INSIST = 0.1
@@ -53,7 +52,7 @@ class Reply:
     def status(self) -> int | None:
         """The status that the server put into the headers' first line, None for a plain message."""
         status = self.headers.get("Status")
-        return int(status) if status and status.isdigit() else None
+        return int(status) if status and len(status) == _STATUS_DIGITS and status.isdecimal() else None
 
 
 _UNREADABLE = (MalformedAnswerError, ValueError, TypeError, KeyError, AttributeError, RecursionError)

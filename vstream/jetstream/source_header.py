@@ -8,6 +8,7 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vstream.jetstream.answers import read_sequence
 from vstream.topology.stream_config import REPLAY_SUFFIX, header_name
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ def origin_of(
     Of a stream in another account servers write a hash: it is looked up among *streams*. *taker* holds the message.
     """
     words = headers.get(STREAM_SOURCE, "").split(" ")
-    if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
+    seq = read_sequence(words[1]) if len(words) > 1 else None
+    if seq is None:
         return None, None
     by_header_name = {header_name(stream, taker): stream for stream in streams}
-    return by_header_name.get(words[0], words[0]), int(words[1])
+    return by_header_name.get(words[0], words[0]), seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +52,14 @@ class Provenance:
 def parse_provenance(headers: Mapping[str, str]) -> Provenance | None:
     """What `Nats-Stream-Source` says, None if there is none that can be read."""
     words = headers.get(STREAM_SOURCE, "").split(" ")
-    if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
+    seq = read_sequence(words[1]) if len(words) > 1 else None
+    if seq is None:
         return None
     replayed = parse_replay(words[0])
     more = [*words[2:], "", "", "", ""]
     return Provenance(
         origin=words[0] if replayed is None else replayed[0],
-        seq=int(words[1]),
+        seq=seq,
         is_replayed=replayed is not None,
         definition=(more[0], more[1]),
         # That of a replay is the identity of a stream that is gone.

@@ -7,12 +7,12 @@ Its answer tells a mapping that is missing from a stream that is.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
+from vstream.jetstream.answers import decode_object
 from vstream.probe.info import StreamInfo, read_stream_info
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.subjects import algebra
@@ -62,10 +62,9 @@ async def probe_mapping(target: ProbeTarget, pattern: str) -> Check:
 def parse_ack(reply: Reply) -> dict[str, Any]:
     """The PubAck in *reply*, empty if there is none."""
     try:
-        ack = json.loads(reply.data)
-    except ValueError:
+        return decode_object(reply.data, "the acknowledgement")
+    except MalformedAnswerError:
         return {}
-    return ack if isinstance(ack, dict) else {}
 
 
 def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, Any], elapsed_ms: float) -> Check:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.errors import VstreamError
-from vstream.jetstream.answers import api_error
+from vstream.jetstream.answers import api_error, reading
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
@@ -41,13 +40,13 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
     Ask for the stream called *name*, virtual or physical, and wait *timeout* seconds at most.
 
     Raises ServerError with the API's error, NoRespondersError without JetStream,
-    NotReachableError without an answer, VstreamError if the answer is none.
+    NotReachableError without an answer, MalformedAnswerError if the answer describes no stream.
     """
     subject = naming.api_subject("STREAM.INFO", name)
     answer = await connection.request_json(subject, timeout=timeout)
     if (error := api_error(answer, subject)) is not None:
         raise error
-    try:
+    with reading(f"{connection.region}: {subject}"):
         config, state = answer["config"], answer["state"]
         sources = [source for source in (*(config.get("sources") or ()), config.get("mirror")) if source]
         called = _answering_stream(config, asked=name)
@@ -61,11 +60,6 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
             subject_count=int(state.get("num_subjects", 0)),
             keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
         )
-    except (KeyError, TypeError, ValueError) as problem:
-        raise VstreamError(
-            f"region `{connection.region}`: the answer on `{subject}` describes no stream: {problem}",
-            hint="something that is not JetStream answers there",
-        ) from problem
 
 
 def _answering_stream(config: Mapping[str, Any], *, asked: str) -> str:

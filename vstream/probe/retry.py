@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError
+from vstream.jetstream.answers import read_sequence
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology.versions import parse_version
 
@@ -87,5 +88,4 @@ def describe_answer(answer: Reply) -> str:
 
 def answer_sequence(answer: Reply) -> int | None:
     """The sequence of the stored message in an answer of Direct Get; None if it is none."""
-    text = answer.headers.get("Nats-Sequence", "")
-    return int(text) if text.isdigit() else None
+    return read_sequence(answer.headers.get("Nats-Sequence", ""))

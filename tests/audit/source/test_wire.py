@@ -17,7 +17,7 @@ from vstream.audit.source.cut import take_cuts
 from vstream.audit.source.values import Access, StreamRef
 from vstream.audit.source.wire import DirectScanner, PullScanner, WrongStreamError, scan_buffer
 from vstream.capture.digest import digest, to_signed_int64
-from vstream.errors import VstreamError
+from vstream.errors import NotReachableError, VstreamError
 
 INBOX = "_INBOX.a.2.in"
 MOMENT = 1795197600 * 10**9
@@ -237,6 +237,15 @@ def test_nothing_half_is_a_message(data: bytes) -> None:
     message = next_message(whole, 0)
     assert message is not None
     assert (message.payload, message.subject, message.reply, message.end) == (data, "a.b", "r", len(whole))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"MSG x", b"MSG x y 3", b"MSG x 1 -5", b"MSG x 1 4294967296", b"HMSG x 1 9 3", b"HMSG x 1 3", b"MSG x 1 2 3 4 5"],
+)
+def test_a_line_that_no_server_sends_is_an_error(line: bytes) -> None:
+    with pytest.raises(NotReachableError, match="does not speak the protocol"):
+        next_message(line + b"\r\nabc\r\n", 0)
 
 
 def test_without_xxhash_only_digests_are_missing_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

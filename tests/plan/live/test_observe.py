@@ -21,7 +21,7 @@ async def test_every_missing_file_context_and_variable_is_named_before_anything_
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("VSTREAM_NOPE", raising=False)
     # Nobody answers at that address: it would take seconds.
-    urls = ("nats://10.255.255.1:4222",)
+    urls = ("tls://10.255.255.1:4222",)
     endpoints = {
         "west": Endpoint(urls=urls, creds=str(tmp_path / "west.creds"), tls_ca=str(tmp_path / "ca.pem")),
         "central": Endpoint(urls=urls, user="vstream", password_env="VSTREAM_NOPE"),
@@ -36,7 +36,7 @@ async def test_every_missing_file_context_and_variable_is_named_before_anything_
 
 
 async def test_one_missing_thing_is_said_alone(tmp_path: Path) -> None:
-    endpoints = {"west": Endpoint(urls=("nats://10.255.255.1:4222",), creds=str(tmp_path / "west.creds"))}
+    endpoints = {"west": Endpoint(urls=("tls://10.255.255.1:4222",), creds=str(tmp_path / "west.creds"))}
     with pytest.raises(VstreamError, match=r"^region `west`: the credentials file .* does not exist$"):
         async with connect_all(topology(), endpoints, timeout=60):
             raise AssertionError("nothing was checked")

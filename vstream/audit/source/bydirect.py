@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.audit.source.client import RetryableError
 from vstream.audit.source.wire import DirectScanner, scan_buffer
 from vstream.errors import NoRespondersError, ServerError, VstreamError
+from vstream.jetstream.answers import read_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -69,7 +70,7 @@ def _is_more(client: Client, end: Message, answer: DirectScanner, stream: str) -
     """What the *end* of a batch says. Raises for an answer that is none."""
     first_line = end.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip()
     code, _, text = first_line.partition(b" ")
-    status = int(code) if code.isdigit() else None
+    status = read_sequence(code.decode(errors="replace"))
     match status:
         case 204:
             return answer.count > 0 and answer.pending > 0

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from vstream.audit.source.login import Login, load_login
-from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.jetstream.answers import MOST_PAYLOAD, api_error, check_info, decode_object, read_sequence
 from vstream.permissions import check_plaintext
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _REQUESTS = 1
 """The subscription id of answers to requests; `subscribe` gives out the following ones."""
 _IN_FLIGHT = 128
 _NO_RESPONDERS = b"NATS/1.0 503"
+_WORDS = {b"MSG": (4, 5), b"HMSG": (5, 6)}
+"""Of the first line of a message, with and without a subject to answer on."""
 
 
 class RetryableError(NotReachableError):
@@ -122,7 +125,9 @@ class Client:
         return length
 
     def keep(self, rest: bytes) -> None:
-        """Put the beginning of a message aside, whose end is not there yet."""
+        """Put the beginning of a message aside, whose end is not there yet. Raises Disconnected if it is too long."""
+        if len(rest) > MOST_PAYLOAD:
+            raise DisconnectedError(f"{self.server} sends more than {MOST_PAYLOAD:,} bytes at once")
         self._rest = rest
 
     def subscribe(self, *, several: bool = False) -> str:
@@ -183,7 +188,8 @@ class Client:
 
     def _number(self, message: Message, base: int) -> int:
         number = message.subject.removeprefix(f"{self.inbox}.")
-        return int(number) - base if number.isdigit() else -1
+        asked = read_sequence(number)
+        return -1 if asked is None else asked - base
 
     def handle_control(self, message: Message) -> None:
         """Do what a line that is no message asks for. Raises Disconnected for an error that ends the connection."""
@@ -197,7 +203,7 @@ class Client:
         line, _, rest = self._first_line()
         if not line.startswith(b"INFO "):
             raise VstreamError(f"{self.server} is no NATS server: it says {line[:40]!r}")
-        self.info = json.loads(line[5:])
+        self.info = check_info(decode_object(line[5:], self.server), self.server)
         if tls and not (self.info.get("tls_required") or self.info.get("tls_available")):
             raise VstreamError(
                 f"{self.server} does not offer TLS: nothing was sent in clear",
@@ -277,14 +283,22 @@ def next_message(data: bytes, position: int) -> Message | None:
         return None
     line = data[position:eol]
     body = eol + 2
-    verb = line[:5].upper()
-    if not verb.startswith((b"MSG ", b"HMSG ")):
-        return Message(line, b"", b"", body)
     parts = line.split()
-    end = body + int(parts[-1])
+    verb = parts[0].upper() if parts else b""
+    if verb not in _WORDS:
+        return Message(line, b"", b"", body)
+    try:
+        size = int(parts[-1])
+        headers = int(parts[-2]) if verb == b"HMSG" else 0
+        if not 0 <= headers <= size <= MOST_PAYLOAD or len(parts) not in _WORDS[verb]:
+            raise ValueError  # noqa: TRY301 - as what int raises
+        int(parts[2])
+    except (ValueError, IndexError):
+        raise DisconnectedError(f"what answers does not speak the protocol: {line[:60]!r}") from None
+    end = body + size
     if len(data) < end + 2:
         return None
-    start = body + (int(parts[-2]) if verb == b"HMSG " else 0)
+    start = body + headers
     return Message(line, data[body:start], data[start:end], end + 2)
 
 
@@ -342,21 +356,10 @@ def api_request(client: Client, access: Access, name: str, body: object | None =
 
 
 def parse_api_answer(answer: bytes, subject: str) -> dict[str, Any]:
-    """What the JetStream API answered. Raises ServerError if it is an error, VstreamError if it is nothing of the kind."""
-    try:
-        document = json.loads(answer)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise VstreamError(f"the answer on `{subject}` is not a JSON object")
-    error = document.get("error")
-    if isinstance(error, dict):
-        raise ServerError(
-            code=int(error.get("code", 0)),
-            err_code=int(error.get("err_code", 0)),
-            description=str(error.get("description", "no description")),
-            subject=subject,
-        )
+    """What the JetStream API answered. Raises ServerError if it is an error, MalformedAnswerError if it is nothing of the kind."""
+    document = decode_object(answer, subject)
+    if (error := api_error(document, subject)) is not None:
+        raise error
     return document
 
 

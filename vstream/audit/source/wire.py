@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vstream.audit.source import bulk
 from vstream.audit.source.client import RetryableError, next_message
+from vstream.jetstream.answers import reading
 
 if TYPE_CHECKING:
     from vstream.audit.source.client import Message
@@ -219,13 +220,14 @@ def scan_buffer(scanner: PullScanner | DirectScanner, data: bytes) -> tuple[int,
     Let *scanner* take its messages from *data*, of which the beginning is one of a message.
 
     Returns where the rest begins that is not complete yet, and everything that was
-    complete and not the scanner's.
+    complete and not the scanner's. Raises MalformedAnswerError for what no server sends.
     """
     rest = []
-    position = scanner.scan(data, 0)
-    while (message := next_message(data, position)) is not None:
-        rest.append(message)
-        position = scanner.scan(data, message.end)
+    with reading("the stream that is read"):
+        position = scanner.scan(data, 0)
+        while (message := next_message(data, position)) is not None:
+            rest.append(message)
+            position = scanner.scan(data, message.end)
     return position, rest
 
 

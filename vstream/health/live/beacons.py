@@ -8,13 +8,13 @@ that keep only the last message of a subject, beacons also preserve how far each
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.health.snapshot import BeaconSighting
 from vstream.jetstream import direct
+from vstream.jetstream.answers import api_error, decode_object
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ async def publish_beacons(
         async with slots:
             try:
                 reply = await connection.request(subject, headers=headers)
-                error = json.loads(reply.data).get("error")
-            except (VstreamError, ValueError) as problem:
+                error = api_error(decode_object(reply.data, subject), subject)
+            except VstreamError as problem:
                 return f"{stream.name} in {region}: {problem}"
-        return None if error is None else f"{stream.name} in {region}: {error.get('description', error)}"
+        return None if error is None else f"{stream.name} in {region}: {error.description}"
 
     problems = await asyncio.gather(*(one(stream, region) for stream, region in _pairs(topology)))
     return tuple(dict.fromkeys(problem for problem in problems if problem))

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.health.live import beacons, gaps, lag, reachability, write_errors
 from vstream.health.snapshot import (
     UNCLUSTERED,
@@ -30,6 +31,7 @@ from vstream.health.snapshot import (
 )
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import reading
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live import observe
 from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
@@ -53,8 +55,6 @@ _CONNECTING = 0.4
 """The share of the deadline that connecting may take. The rest is for requests."""
 _NOT_TOLD = "$G"
 """The account to assume if no server names one: that of clients without a user."""
-_MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""Raised when an answer is valid JSON of an unexpected shape."""
 
 
 async def collect_snapshot(
@@ -225,12 +225,10 @@ class _SnapshotCollector:
 
     async def _server(self, region: str, url: str) -> ServerSnapshot:
         try:
-            return await self._read_server(region, url)
+            with reading(url):
+                return await self._read_server(region, url)
         except VstreamError as error:
-            problem = error.message
-        except _MALFORMED as error:
-            problem = f"the answers of `{url}` are malformed ({error!r})"
-        return ServerSnapshot(name="?", region=region, url=url, problem=problem)
+            return ServerSnapshot(name="?", region=region, url=url, problem=error.message)
 
     async def _read_server(self, region: str, url: str) -> ServerSnapshot:
         varz = await monitoring.varz(url, self._left())
@@ -298,13 +296,12 @@ class _SnapshotCollector:
         if not self._is_account_known:
             return None, "the account of `connect` is not known: no server has named it"
         try:
-            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left()), None
+            with reading(f"{url}/accountz"):
+                return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left()), None
         except ServerError:
             return {}, None  # no such account there: nothing has used it since the server started
         except VstreamError as error:
             return None, error.message
-        except _MALFORMED as error:
-            return None, f"the answer of `{url}` to /accountz is malformed ({error!r})"
 
     async def _ask_for_the_rest(self, servers: Sequence[ServerSnapshot]) -> None:
         """Ask for streams whose leader was not seen, then ask replicas about streams without a leader."""
@@ -321,7 +318,8 @@ class _SnapshotCollector:
             reached = [server for server in servers if server.url and server.is_reached]
             answers = await asyncio.gather(*map(self._replicas_on, reached))
             for server, answer in zip(reached, answers, strict=True):
-                self._keep(answer, server.region, led_by=None)
+                with suppress(MalformedAnswerError), reading(str(server.url)):
+                    self._keep(answer, server.region, led_by=None)
             # Replicas know neither more than the leader nor who leads, if nobody says that it does.
             for name, stream in self._streams.items():
                 self._streams[name] = before.get(name) or replace(stream, leader=None)
@@ -355,12 +353,14 @@ class _SnapshotCollector:
         if time.monotonic() > self._deadline:
             return False
         try:
-            self._streams[name] = parse_stream(await admin.info(name, timeout=patience), name)
+            info = await admin.info(name, timeout=patience)
+            with reading(name):
+                self._streams[name] = parse_stream(info, name)
         except ServerError as error:
             if error.err_code == error_codes.STREAM_NOT_FOUND:
                 self._absent.add(name)
             return error.err_code == error_codes.STREAM_NOT_FOUND
-        except (VstreamError, *_MALFORMED):
+        except VstreamError:
             return False
         return True
 

@@ -15,6 +15,7 @@ from vstream.errors import NoRespondersError, VstreamError
 from vstream.health.snapshot import NS, Lag, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import read_sequence, reading
 from vstream.topology import physical
 from vstream.topology.replication import ReplicationPair, replication_pairs
 from vstream.topology.stream_config import header_name
@@ -85,8 +86,9 @@ class _Search:
     async def tail(self, feed: ReplicationPair, cursor: int | None) -> Lag | None:
         try:
             async with self._slots:
-                return await self._tail(feed, cursor)
-        except (VstreamError, ValueError, KeyError):
+                with reading(feed.origin.name):
+                    return await self._tail(feed, cursor)
+        except VstreamError:
             return None  # no answer is no answer: the pair is reported as the servers' own figures have it
 
     async def _tail(self, feed: ReplicationPair, cursor: int | None) -> Lag:
@@ -176,6 +178,6 @@ def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str)
     """The stream of *streams* that a message of *taker* comes from, and its sequence there; an empty name if it has none."""
     words = (message.headers.get(_SOURCE) if message else None) or ""
     stream, _, rest = words.partition(" ")
-    number = rest.partition(" ")[0]
+    seq = read_sequence(rest.partition(" ")[0])
     stream_names = {header_name(name, taker): name for name in streams}
-    return (stream_names.get(stream, stream), int(number)) if number.isdigit() else ("", 0)
+    return (stream_names.get(stream, stream), seq) if seq is not None else ("", 0)

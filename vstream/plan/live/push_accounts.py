@@ -8,13 +8,13 @@ exports, then everything, at last without the exports that go. So nothing is imp
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
+from vstream.jetstream.answers import decode_object, read_text, reading
 from vstream.jetstream.connection import open_connection, resolve_context
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_loaded_exports
@@ -37,6 +37,23 @@ _LOADED = 15.0
 """Seconds until a server must have loaded what it has confirmed. It takes milliseconds."""
 _POLL = 0.1
 _OK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Confirmation:
+    """What *server* answers to a token: *refusal* is None if it has taken it."""
+
+    server: str
+    refusal: str | None
+
+    @classmethod
+    def parse(cls, answer: bytes) -> _Confirmation:
+        """Raises MalformedAnswerError."""
+        document = decode_object(answer, _UPDATE)
+        with reading(_UPDATE):
+            is_taken = (document.get("data") or {}).get("code") == _OK
+            reason = (document.get("error") or {}).get("description", "no reason given")
+            return cls(server=read_text(document["server"]["name"]), refusal=None if is_taken else str(reason))
 
 
 class SignedAccounts:
@@ -78,11 +95,11 @@ class SignedAccounts:
 
     async def _read_stored(self, connection: Connection, account: str) -> list[Claims]:
         """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
-        answers = await _answers(
-            connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"", lambda some: len(some) >= len(self._servers)
-        )
-        claims = [jwt.decode(token.decode()) for token in answers if token]
-        self._issued = max([self._issued, *(int(stored.get("iat", 0)) for stored in claims)])
+        subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"
+        answers = await _answers(connection, subject, b"", lambda some: len(some) >= len(self._servers))
+        with reading(subject):
+            claims = [jwt.decode(token.decode()) for token in answers if token]
+            self._issued = max([self._issued, *(int(stored.get("iat", 0)) for stored in claims)])
         return claims
 
     async def _push(self, connection: Connection, claims: Claims) -> None:
@@ -92,19 +109,18 @@ class SignedAccounts:
         token = self._signer.sign(fresh, SIGNER)
 
         def is_enough(received: list[bytes]) -> bool:
-            return self._servers <= {json.loads(answer)["server"]["name"] for answer in received}
+            return self._servers <= {_Confirmation.parse(answer).server for answer in received}
 
         received = await _answers(connection, _UPDATE, token.encode(), is_enough)
-        answers = [json.loads(answer) for answer in received]
+        confirmations = [_Confirmation.parse(answer) for answer in received]
         account = claims["name"]
-        for answer in answers:
-            if answer.get("data", {}).get("code") != _OK:
-                reason = (answer.get("error") or {}).get("description", "no reason given")
+        for confirmation in confirmations:
+            if confirmation.refusal is not None:
                 raise VstreamError(
-                    f"server `{answer['server']['name']}` refuses account `{account}`: {reason}",
+                    f"server `{confirmation.server}` refuses account `{account}`: {confirmation.refusal}",
                     hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`)",
                 )
-        if silent := sorted(self._servers - {answer["server"]["name"] for answer in answers}):
+        if silent := sorted(self._servers - {confirmation.server for confirmation in confirmations}):
             raise VstreamError(
                 f"account `{account}` was not confirmed by {', '.join(silent)}",
                 hint="start them, or give up their region (`--lost`), and apply again: nothing is half done",

@@ -9,7 +9,6 @@ An answer that comes later changes nothing.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import deque
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.digest import digest
 from vstream.capture.records import Kind, Operation, Outcome
-from vstream.errors import NotConnectedError
+from vstream.errors import MalformedAnswerError, NotConnectedError
+from vstream.jetstream.answers import decode_object, reading
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -209,15 +209,16 @@ def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None,
     if reply.status is not None:
         return "no responders" if reply.status == 503 else f"status {reply.status}", None, None, False  # noqa: PLR2004
     try:
-        answer = json.loads(reply.data)
-        if "error" in answer:
-            error = answer["error"]
-            return f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})", None, None, False
-        return (
-            None,
-            naming.qualify_answer(str(answer["stream"]), written),
-            int(answer["seq"]),
-            bool(answer.get("duplicate", False)),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        answer = decode_object(reply.data, "the acknowledgement")
+        with reading("the acknowledgement"):
+            if "error" in answer:
+                error = answer["error"]
+                return f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})", None, None, False
+            return (
+                None,
+                naming.qualify_answer(str(answer["stream"]), written),
+                int(answer["seq"]),
+                bool(answer.get("duplicate", False)),
+            )
+    except MalformedAnswerError:
         return f"an answer that is no acknowledgement: {reply.data[:80]!r}", None, None, False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from vstream.health.repair.live.scan import PATIENCE, read_provenances
 from vstream.health.repair.plan import DuplicatePair, Tally
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error
+from vstream.jetstream.answers import api_error, reading
 from vstream.jetstream.source_header import STREAM_SOURCE
 from vstream.topology import naming
 
@@ -114,12 +114,13 @@ async def _read_stored(connection: Connection, stream: str, seq: int) -> _Stored
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return None
         raise error
-    message = answer["message"]
-    return (
-        str(message["subject"]),
-        base64.b64decode(message.get("hdrs", "")),
-        base64.b64decode(message.get("data", "")),
-    )
+    with reading(f"{connection.region}: {subject}"):
+        message = answer["message"]
+        return (
+            str(message["subject"]),
+            base64.b64decode(message.get("hdrs", "")),
+            base64.b64decode(message.get("data", "")),
+        )
 
 
 def _difference(one: _Stored | None, other: _Stored | None, seq: int) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from functools import partial
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.refill import Copy, Refill
+from vstream.jetstream.answers import api_error, decode_object
 from vstream.topology import naming, physical
 from vstream.topology.model import Role
 from vstream.topology.replication import physical_streams
@@ -144,14 +144,12 @@ async def refill(wanted: Refill, connection: Connection, on_progress: Callable[[
 
 def _check_ack(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
     """Raise VstreamError unless *answer* says that the message is stored where it was."""
-    try:
-        ack = json.loads(answer)
-    except ValueError:
-        ack = None
+    ack = decode_object(answer, lost.origin)
     so_far = f"{before:,} of {lost.last_taken - lost.last:,} lost messages are back where they were"
-    if not isinstance(ack, dict) or "error" in ack or ack.get("seq") != seq or ack.get("duplicate"):
-        detail = ((ack.get("error") or {}) if isinstance(ack, dict) else {}).get("description")
-        if isinstance(ack, dict) and ack.get("duplicate"):
+    if "error" in ack or ack.get("seq") != seq or ack.get("duplicate"):
+        error = api_error(ack, lost.origin)
+        detail = error.description if error is not None else None
+        if ack.get("duplicate"):
             detail = f"its message id is stored already, with sequence {ack.get('seq')}"
         raise VstreamError(
             f"`{lost.origin}` did not take sequence {seq:,}: {detail or 'it was stored under another sequence'}; {so_far}",

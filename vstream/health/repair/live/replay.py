@@ -11,7 +11,6 @@ where to go on with the origin passes them.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from vstream.health.repair.plan import Leftover
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error
+from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.topology import naming, physical
 from vstream.topology.model import Role
@@ -201,7 +200,7 @@ class _Visit:
                     raise
                 await asyncio.sleep(_POLL)
                 continue
-            ack = json.loads(reply.data)
+            ack = decode_object(reply.data, subject)
             if not ack.get("duplicate") or time.monotonic() > until:
                 break
             await asyncio.sleep(_POLL)  # another message has the same id

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error
+from vstream.jetstream.answers import api_error, reading
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.source_header import parse_provenance
 from vstream.topology import naming
@@ -133,7 +133,8 @@ async def _is_deleted(connection: ReconnectingConnection, stream: str, first: in
     error = api_error(answer, naming.api_subject("STREAM.MSG.GET", stream))
     if error is not None:
         return _is_missing(error)
-    return int(answer["message"]["seq"]) > last
+    with reading(stream):
+        return int(answer["message"]["seq"]) > last
 
 
 def _is_missing(error: ServerError) -> bool:
@@ -148,16 +149,17 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
     info = await connection.request_json(subject, {}, timeout=PATIENCE)
     if (error := api_error(info, subject)) is not None:
         raise error
-    state = info["state"]
-    if not state["messages"]:
-        return SequenceSet()
-    deleted = SequenceSet()
-    if state.get("num_deleted"):
-        if int(state["num_deleted"]) > _LISTED:
-            sequences = SequenceSet()
-            async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
-                sequences.add(message.seq)
-            return sequences
-        state = (await connection.request_json(subject, {"deleted_details": True}, timeout=PATIENCE))["state"]
-        deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
-    return SequenceSet([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted
+    with reading(subject):
+        state = info["state"]
+        if not state["messages"]:
+            return SequenceSet()
+        deleted = SequenceSet()
+        if state.get("num_deleted"):
+            if int(state["num_deleted"]) > _LISTED:
+                sequences = SequenceSet()
+                async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
+                    sequences.add(message.seq)
+                return sequences
+            state = (await connection.request_json(subject, {"deleted_details": True}, timeout=PATIENCE))["state"]
+            deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
+        return SequenceSet([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted

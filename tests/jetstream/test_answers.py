@@ -1,0 +1,73 @@
+"""Answers are decoded in one place: what it returns has the values that vstream relies on, or it is one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.paths import ROOT
+from vstream.errors import MalformedAnswerError
+from vstream.health.live.lag import origin_of
+from vstream.jetstream.answers import decode_object, read_sequence
+from vstream.jetstream.connection import Reply
+from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.source_header import parse_provenance
+
+READ_FILES = {
+    "audit/frames.py",
+    "audit/source/fold.py",
+    "audit/source/login.py",
+    "audit/source/values.py",
+    "chaos/faults/base.py",
+    "chaos/journal.py",
+    "lab/links/proxy_process.py",
+    "lab/links/state.py",
+    "lab/records.py",
+    "lab/state.py",
+    "plan/consumer_failover.py",
+    "plan/saved.py",
+    "render/bundle.py",
+    "render/jwt.py",
+}
+"""Modules that decode files and tokens of vstream's own."""
+
+
+def test_answers_are_decoded_in_one_place() -> None:
+    """A new module calls `Connection.request_json`, `monitoring.get` or `answers.decode_object`."""
+    package = ROOT / "vstream"
+    modules = {str(path.relative_to(package)) for path in package.rglob("*.py") if "json.loads(" in path.read_text()}
+    network = {name for name in modules if name.partition("/")[0] not in {"capture", "cli", "lint", "syntax"}}
+    assert network - READ_FILES == {"jetstream/answers.py", "jetstream/connection.py"}
+
+
+def test_a_key_that_is_missing_is_an_error_of_whoever_sent_it_wherever_it_is_read() -> None:
+    answer = decode_object(b'{"state": {"messages": 1}, "list": [{}]}', "west: subject")
+    assert answer["state"].get("last_seq") is None
+    readers: tuple[Callable[[], object], ...] = (
+        lambda: answer["config"],
+        lambda: answer["state"]["last_seq"],
+        lambda: answer["list"][0]["name"],
+    )
+    for read in readers:
+        with pytest.raises(MalformedAnswerError, match=r"`west: subject` cannot be used: no '(config|last_seq|name)'"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "number", ["18446744073709551616", "-9223372036854775809", "1e999", "-1e999", "Infinity", "NaN"]
+)
+def test_a_number_that_no_server_has_is_refused(number: str) -> None:
+    with pytest.raises(MalformedAnswerError):
+        decode_object(f'{{"a": [{number}]}}'.encode(), "subject")
+    assert decode_object(b'{"a": 18446744073709551615, "b": -9223372036854775808, "c": 1.5}', "subject")["c"] == 1.5
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "²", "9" * 5000, "1_0", " 1"])
+def test_a_header_that_is_no_number_is_none(text: str) -> None:
+    assert read_sequence(text) is None
+    assert Reply(data=b"", headers={"Status": text}).status is None
+    source = {"Nats-Stream-Source": f"foo {text} > >"}
+    assert parse_provenance(source) is None
+    message = DirectMessage(stream="r", seq=1, subject="a", stored_at="", headers=source, data=b"")
+    assert origin_of(message, ["foo"], "r") == ("", 0)
