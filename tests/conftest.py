@@ -43,13 +43,39 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups then
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what is not a unit where only units are wanted, and keep tests that share a lab on one worker."""
+    live = [item for item in items if any(item.get_closest_marker(mark) for mark in ("lab", "server", "spark"))]
     if config.getoption("--unit"):
-        live = [item for item in items if any(item.get_closest_marker(mark) for mark in ("lab", "server", "spark"))]
         config.hook.pytest_deselected(items=live)
         items[:] = [item for item in items if item not in live]
     for item in items:
         if item.get_closest_marker("xdist_group") is None and (group := shared_by(item)) is not None:
             item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(config, "workerinput") and not config.getoption("--unit"):
+        items[:] = spread(live, items)
+
+
+def spread(live: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Item]:
+    """
+    *items* for several workers: first those *live* ones that share a lab, for one worker has to run them all.
+
+    Tests without servers go between live ones, which mostly wait: half of them, and the others fill the end.
+    """
+    is_live = {item.nodeid for item in live}
+    units = [item for item in items if item.nodeid not in is_live]
+    together: dict[str, list[pytest.Item]] = {}
+    for item in live:
+        together.setdefault(group_of(item) or item.nodeid, []).append(item)
+    step = len(units) // (2 * max(1, len(together)))
+    mixed: list[pytest.Item] = []
+    for place, group in enumerate(sorted(together.values(), key=len, reverse=True)):
+        mixed += [*group, *units[place * step : (place + 1) * step]]
+    return mixed + units[len(together) * step :]
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Of tests that are run by one worker, one after the other."""
+    marker = item.get_closest_marker("xdist_group")
+    return None if marker is None else str(marker.args[0])
 
 
 def shared_by(item: pytest.Item) -> str | None:

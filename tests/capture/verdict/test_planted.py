@@ -23,7 +23,7 @@ from vstream.capture.verdict.check import check
 from vstream.capture.verdict.order import find_displaced
 from vstream.capture.verdict.verdict import Status, Verdict
 
-MANY = settings(max_examples=repetitions(20, night=500))
+MANY = settings(max_examples=repetitions(10, night=500))
 MODELS = ["virtual", "homed", "stretch", "ordered"]
 
 

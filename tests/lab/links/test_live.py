@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.support import connectivity
 from tests.support.lab_bundle import render, topology
-from tests.support.labs import eventually, ignore_progress, processes_in
+from tests.support.labs import end_all_in, eventually, ignore_progress, processes_in
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab import lab, ports
 from vstream.lab.links import control
@@ -19,7 +20,7 @@ from vstream.lab.links.control import Backend, Cut, LinkState, Pair
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.state import lab_directory
 
-pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
+pytestmark = pytest.mark.lab
 
 WEST, CENTRAL, EAST = "r0", "r1", "r2"
 LINK = {(WEST, EAST), (EAST, WEST)}
@@ -29,16 +30,31 @@ def cut(pairs: Collection[Pair], how: Cut) -> dict[Pair, LinkState]:
     return {pair: LinkState(cut=how) for pair in pairs}
 
 
-@pytest.fixture
-async def up(binary: Path, state: Path) -> AsyncIterator[None]:
-    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress)
-    yield
-    await lab.down("a")
-    assert processes_in(state) == []
+@pytest.fixture(scope="module")
+def lab_a(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    state = tmp_path_factory.mktemp("links") / "state"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(state))
+        asyncio.run(lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress))
+        try:
+            yield
+        finally:
+            asyncio.run(lab.down("a", purge=True))
+            left = end_all_in(state)
+    assert left == []
 
 
-async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else(binary: Path, state: Path) -> None:
+@pytest_asyncio.fixture
+async def up(lab_a: None, binary: Path) -> None:
+    """Lab `a` runs, and all its links are as they were, whatever the last test did to them."""
+    for fault in control.read("a").overlays:
+        await control.remove_overlay("a", fault)
     await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress)
+    await control.reset("a", control.read("a").pairs)
+
+
+@pytest.mark.usefixtures("up")
+async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else() -> None:
     every_link = control.read("a").pairs
     async with connectivity.ears("a") as ears:
         everybody = ears.everybody()
@@ -57,11 +73,9 @@ async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else(binary
             await control.remove_overlay("a", "one-way")
             await ears.require(everybody)
         assert connectivity.direct("a") == []
-    await lab.down("a")
-    assert processes_in(state) == []
 
 
-async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary: Path) -> None:
+async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary: Path, state: Path) -> None:
     await lab.up("a", topology(3, 3), render, binary=binary, on_progress=ignore_progress)
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
@@ -203,7 +217,7 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
     await lab.down("b")
 
 
-async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path) -> None:
+async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, state: Path) -> None:
     await asyncio.gather(
         lab.up("a", topology(2, 1), render, binary=binary, on_progress=ignore_progress),
         lab.up("b", topology(2, 1), render, binary=binary, on_progress=ignore_progress),
@@ -223,9 +237,9 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path) -> 
 
 
 async def test_a_process_that_is_no_server_of_the_lab_is_not_let_through(up: None) -> None:
-    front = lab.addresses("a")[0].gateway_front
+    front, before = lab.addresses("a")[0].gateway_front, (await control.traffic("a")).refused
     reader, writer = await asyncio.open_connection("127.0.0.1", front)
     with pytest.raises(ConnectionResetError):
         await reader.read(1)
     writer.close()
-    assert (await control.traffic("a")).refused == 1
+    assert (await control.traffic("a")).refused == before + 1

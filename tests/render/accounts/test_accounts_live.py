@@ -21,6 +21,7 @@ from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
+from tests.support.profile_checks import check_import_is_refused
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
@@ -68,11 +69,15 @@ async def ill(file: Path) -> str | None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.asyncio
-async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(file: Path, version: str) -> None:
+async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(
+    file: Path, tmp_path: Path, version: str
+) -> None:
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
+    check_import_is_refused("accounts", "accounts", tmp_path / "found.yaml")
     applied = vstream("apply", file, "--yes")
     assert applied.code == 0, applied.out + applied.err
+    check_import_is_refused("accounts", "accounts", tmp_path / "found.yaml")
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
     drift = vstream("drift", file)

@@ -17,6 +17,7 @@ from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
 from tests.support.labs import processes_in
 from tests.support.probe_lab import until
+from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
 
 pytestmark = pytest.mark.lab
 
@@ -55,11 +56,15 @@ client = partial(labs.client, "domains")
 
 
 @pytest.mark.asyncio
-async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is_alone(file: Path) -> None:
+async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is_alone(
+    file: Path, tmp_path: Path
+) -> None:
     up = vstream("lab", "up", file)
     assert up.code == 0, up.err
+    check_import_is_refused("domains", "domains", tmp_path / "found.yaml")
     applied = vstream("apply", file, "--yes")
     assert applied.code == 0, applied.out + applied.err
+    check_import_is_refused("domains", "domains", tmp_path / "found.yaml")
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
     probed = vstream("probe", file)
@@ -73,6 +78,7 @@ async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is
             js = connection.jetstream(timeout=PATIENCE)
             await until(partial(lacking, js, foo=3 * MESSAGES, one=3, KV_settings=3))
             await reads_everything(js, region)
+    await asyncio.to_thread(check_audit_reads_everything, "domains", file, tmp_path)
     await a_region_answers_for_itself_alone()
     await acknowledgements_stay_at_home()
     async with client("west") as west, client("central") as central, client("east") as east:

@@ -20,6 +20,7 @@ from tests.support.core_subscribers import everybody_hears_everything_once
 from tests.support.labs import processes_in
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
+from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
@@ -74,11 +75,13 @@ async def command(*arguments: str | Path) -> Ran:
 
 
 @pytest.mark.asyncio
-async def test_unmodified_clients_use_every_model_in_the_account_of_their_region(file: Path) -> None:
+async def test_unmodified_clients_use_every_model_in_the_account_of_their_region(file: Path, tmp_path: Path) -> None:
     says(file, MODELS)
     assert vstream("lab", "up", file).code == 0
+    check_import_is_refused("regional", "regional", tmp_path / "found.yaml")
     applied = vstream("apply", file, "--yes")
     assert applied.code == 0, applied.out + applied.err
+    check_import_is_refused("regional", "regional", tmp_path / "found.yaml")
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
     probed = vstream("probe", file)
@@ -94,6 +97,7 @@ async def test_unmodified_clients_use_every_model_in_the_account_of_their_region
             js = connection.jetstream(timeout=PATIENCE)
             await until(partial(lacking, js, 3 * (MESSAGES + BURST)), within=60)
             await reads_everything(js, region)
+    await asyncio.to_thread(check_audit_reads_everything, "regional", file, tmp_path)
     await a_user_stays_in_its_region()
     async with client("west") as west, client("central") as central, client("east") as east:
         for prefix in ("v.news", "told"):

@@ -1,0 +1,71 @@
+"""
+A lab that the tests of a module share: started once, and as new for each of them.
+
+To start one takes seconds of two cores, to empty one a few requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos_lab import succeeded
+from tests.support.command import vstream
+from tests.support.labs import end_all_in
+from tests.support.probe_lab import until
+from vstream.errors import VstreamError
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+from vstream.lab.mappings import LabMappings
+from vstream.lint.load_topology import load, render_bundle
+
+
+@contextmanager
+def shared_lab(directory: Path, text: str, *options: str) -> Iterator[Path]:
+    """The topology *text* in a file, while its lab runs in a state directory of its own, started with *options*."""
+    state, file = directory / "state", directory / "topology.yaml"
+    file.write_text(text)
+    name = load(text.encode(), file.name).require().name
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(state))
+        try:
+            succeeded(vstream("lab", "up", file, *options))
+            yield file
+        finally:
+            vstream("lab", "down", name, "--purge")
+            left = end_all_in(state)
+    assert left == []
+
+
+def renew(file: Path, text: str, *options: str) -> None:
+    """
+    Make the lab of `shared_lab` as it was when it had come up with *text* and *options*, which *file* says again.
+
+    Servers that a test has killed are started, its streams and the mappings are gone.
+    """
+    file.write_text(text)
+    topology = load(text.encode(), file.name).require()
+    succeeded(vstream("lab", "up", file, *options))
+    asyncio.run(_delete_streams(topology.name))
+    nothing = load(f"{text.partition('streams:')[0]}streams: {{}}\n".encode(), file.name).require()
+    asyncio.run(LabMappings(topology.name, render_bundle(nothing, addresses=lab.addresses(topology.name))).load())
+
+
+async def _delete_streams(name: str) -> None:
+    (region, endpoint), *_ = lab.endpoints(name).items()
+    async with connect(endpoint, region) as connection:
+
+        async def has_streams() -> str | None:
+            try:
+                names = (await connection.request_json("$JS.API.STREAM.NAMES"))["streams"] or ()
+                for stream in names:
+                    await connection.request_json(f"$JS.API.STREAM.DELETE.{stream}")
+            except (VstreamError, KeyError) as error:
+                return repr(error)  # a server that was started again is not part of JetStream at once
+            return f"streams are left: {names}" if names else None
+
+        await until(has_streams)
