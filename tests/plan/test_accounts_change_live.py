@@ -11,8 +11,8 @@ import pytest
 
 from tests.render.accounts.test_accounts_live import PATIENCE, client, fetch_all
 from tests.support.command import vstream
-from tests.support.labs import processes_in
 from tests.support.probe_lab import until
+from tests.support.shared_lab import own_lab
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 from vstream.lab.readiness import monitor_url
@@ -61,10 +61,8 @@ def loads(text: str | None = None) -> str:
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "accounts.yaml"
-    yield path
-    assert vstream("lab", "down", "accounts", "--purge").code == 0
-    assert processes_in(state) == []
+    with own_lab(state, tmp_path, "accounts") as path:
+        yield path
 
 
 def applied(file: Path, *options: str) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from tests.support.probe_lab import (
     LAB,
@@ -16,10 +14,8 @@ from tests.support.probe_lab import (
     World,
     bad,
     connected,
-    empty_world,
     of,
     physical,
-    running_lab,
     start,
     until,
 )
@@ -32,19 +28,6 @@ from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, binary: Path) -> Iterator[None]:
-    with running_lab(tmp_path_factory.mktemp("probe") / "state", binary):
-        yield
-
-
-@pytest_asyncio.fixture
-async def world(running: None) -> AsyncIterator[World]:
-    """The lab with the right mappings and no streams."""
-    async with empty_world() as found:
-        yield found
 
 
 async def test_a_cancelled_probe_cleans_up(world: World) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-import pytest_asyncio
 
-from tests.support.probe_lab import REGIONS, World, bad, empty_world, of, physical, running_lab, until
+from tests.support.probe_lab import REGIONS, World, bad, of, physical, until
 from vstream.errors import VstreamError
 from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
@@ -17,19 +15,6 @@ from vstream.topology.model import Role
 pytestmark = pytest.mark.lab
 
 API = "$JS.API"
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, binary: Path) -> Iterator[None]:
-    with running_lab(tmp_path_factory.mktemp("probe") / "state", binary):
-        yield
-
-
-@pytest_asyncio.fixture
-async def world(running: None) -> AsyncIterator[World]:
-    """The lab with the right mappings and no streams."""
-    async with empty_world() as found:
-        yield found
 
 
 def rule(source: str, change: Callable[[str], str]) -> Callable[[str], str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from tests.support import probe_lab
 from tests.support.chaos_lab import running_lab
 from tests.support.labs import end_all_in
 from vstream.lab import binaries
@@ -24,6 +26,19 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def binary() -> Path:
     return binaries.locate()
+
+
+@pytest.fixture(scope="module")
+def probed_lab(tmp_path_factory: pytest.TempPathFactory, binary: Path) -> Iterator[None]:
+    with probe_lab.running_lab(tmp_path_factory.mktemp("probe") / "state", binary):
+        yield
+
+
+@pytest_asyncio.fixture
+async def world(probed_lab: None) -> AsyncIterator[probe_lab.World]:
+    """The lab of the module, with the right mappings and no streams."""
+    async with probe_lab.empty_world() as world:
+        yield world
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """
-A lab that the tests of a module share: started once, and as new for each of them.
+A lab that the tests of a module share, as new for each of them; and one that a test has for itself.
 
-To start one takes seconds of two cores, to empty one a few requests.
+To start one takes seconds, to empty one a few requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.chaos_lab import succeeded
 from tests.support.command import vstream
-from tests.support.labs import end_all_in
+from tests.support.labs import end_all_in, processes_in
 from tests.support.probe_lab import until
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
@@ -39,6 +39,16 @@ def shared_lab(directory: Path, text: str, *options: str) -> Iterator[Path]:
             vstream("lab", "down", name, "--purge")
             left = end_all_in(state)
     assert left == []
+
+
+@contextmanager
+def own_lab(state: Path, directory: Path, name: str, text: str = "") -> Iterator[Path]:
+    """A topology file for lab *name* that a test starts itself, in *state*. It is taken down, and nothing of it is left."""
+    file = directory / f"{name}.yaml"
+    file.write_text(text)
+    yield file
+    assert vstream("lab", "down", name, "--purge").code == 0
+    assert processes_in(state) == []
 
 
 def renew(file: Path, text: str, *options: str) -> None:

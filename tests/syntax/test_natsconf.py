@@ -11,34 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.call_counts import count_calls
+from tests.support.natsconf import FILE, at, errors, only, said
 from tests.support.night import repetitions
-from vstream.diagnostics import Finding, Severity, Span
-from vstream.syntax.natsconf import ConfArray, ConfDocument, ConfMap, ConfNode, ConfScalar, ScalarKind, parse, to_python
+from vstream.diagnostics import Severity
+from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind, parse, to_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-FILE = "n.conf"
-
-
-def said(text: str, **env: str) -> object:
-    """The plain values of *text*, which has no errors."""
-    document = parse(text, FILE, env=env)
-    assert errors(document) == []
-    return to_python(document.root)
-
-
-def errors(document: ConfDocument) -> list[Finding]:
-    return [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
-
-
-def only(document: ConfDocument) -> Finding:
-    (diagnostic,) = document.diagnostics
-    return diagnostic
-
-
-def at(line: int, column: int, end_column: int, *, end_line: int | None = None, file: str = FILE) -> Span:
-    return Span(file, line, column, end_line or line, end_column)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from nats.aio.client import Client
 
 from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
-from tests.support.labs import processes_in
 from tests.support.probe_lab import until
+from tests.support.shared_lab import own_lab
 from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
@@ -60,11 +60,8 @@ LARGE = 300_000
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "buckets.yaml"
-    path.write_text(TOPOLOGY)
-    yield path
-    assert vstream("lab", "down", LAB, "--purge").code == 0
-    assert processes_in(state) == []
+    with own_lab(state, tmp_path, LAB, TOPOLOGY) as path:
+        yield path
 
 
 @asynccontextmanager

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.support import probe_lab
 from tests.support.chaos_lab import background, copied
 from tests.support.command import vstream
-from tests.support.probe_lab import LAB, REGIONS, World, empty_world, running_lab, topology, until
+from tests.support.probe_lab import LAB, REGIONS, World, topology, until
 from vstream.cli import configs
 from vstream.cli.servers import find_servers
 from vstream.diagnostics import Finding
@@ -33,18 +31,6 @@ KEPT = 40
 """Seconds that a write stream keeps messages which no other region can take."""
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, binary: Path) -> Iterator[None]:
-    with running_lab(tmp_path_factory.mktemp("doctor") / "state", binary):
-        yield
-
-
-@pytest_asyncio.fixture
-async def world(running: None) -> AsyncIterator[World]:
-    async with empty_world() as found:
-        yield found
 
 
 async def look(world: World) -> Diagnosis:

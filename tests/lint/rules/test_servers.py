@@ -1,4 +1,4 @@
-"""Each rule about servers: its manual page is true, and every branch says exactly what it should."""
+"""Rules about servers on what topologies render to, and on values of the wrong kind."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import workspaces
-from tests.support.golden import Golden
 from tests.support.paths import ROOT
 from vstream.diagnostics import Severity
 from vstream.lint.load_topology import load, render_bundle
-from vstream.lint.registry import Rule
-from vstream.lint.rules import servers as rules
-from vstream.lint.rules.servers import RULES
-from vstream.lint.workspace import Workspace
 
-CODES = [rule.code for rule in RULES]
-BAD, GOOD = workspaces.fixtures(CODES, ".conf")
 TOPOLOGIES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "tests" / "golden").glob("*.yaml")])
 TRUE_FINDINGS = {
     # The blog's recipe in the two regions of a test: the loss of either stops the API.
@@ -26,40 +19,6 @@ TRUE_FINDINGS = {
     "awkward": {"VS203", "VS410", "VS414"},
 }
 """What is right to report about what topologies of tests render to, notes aside."""
-
-
-def test_codes_are_listed_once_and_in_order() -> None:
-    assert sorted(set(CODES)) == CODES
-    assert all("VS403" <= code <= "VS499" for code in CODES)
-
-
-def test_every_rule_of_the_package_is_listed() -> None:
-    assert workspaces.defined(rules) == set(CODES)
-
-
-@pytest.mark.parametrize("rule", RULES, ids=CODES)
-def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
-    bad, good = workspaces.examples(rule)
-    assert workspaces.codes(bad) == {rule.code}
-    assert workspaces.concise(workspaces.findings(good)) == ""
-
-
-@pytest.mark.parametrize("path", BAD, ids=workspaces.fixture_name)
-def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
-    found = [one for one in workspaces.findings(workspaces.files_of(path)) if one.code in CODES]
-    golden.check(path.with_suffix(".out"), workspaces.concise(found))
-    assert {one.code for one in found} == {path.parent.name}
-    assert all(one.hint for one in found)
-
-
-@pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
-def test_what_is_right_is_not_reported(path: Path) -> None:
-    found = workspaces.findings(workspaces.files_of(path))
-    assert path.parent.name not in {one.code for one in found}, workspaces.concise(found)
-
-
-def test_every_rule_has_fixtures() -> None:
-    assert {path.parent.name for path in BAD} == {path.parent.name for path in GOOD} == set(CODES)
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["with-topology", "alone"])

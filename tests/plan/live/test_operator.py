@@ -20,9 +20,9 @@ from nats.js import JetStreamContext
 
 from tests.support import access_attempts
 from tests.support.command import Ran, vstream
-from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.probe_lab import until
+from tests.support.shared_lab import own_lab
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
@@ -65,11 +65,8 @@ BEYOND = {
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "signed.yaml"
-    path.write_text(TOPOLOGY)
-    yield path
-    assert vstream("lab", "down", "signed", "--purge").code == 0
-    assert processes_in(state) == []
+    with own_lab(state, tmp_path, "signed", TOPOLOGY) as path:
+        yield path
 
 
 @asynccontextmanager

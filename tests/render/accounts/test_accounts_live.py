@@ -17,11 +17,11 @@ from nats.js import JetStreamContext
 
 from tests.support import access_attempts, labs
 from tests.support.command import vstream
-from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
 from tests.support.profile_checks import check_import_is_refused
+from tests.support.shared_lab import own_lab
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
@@ -52,11 +52,8 @@ PATIENCE = 60.0
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "accounts.yaml"
-    path.write_text(TOPOLOGY)
-    yield path
-    assert vstream("lab", "down", "accounts", "--purge").code == 0
-    assert processes_in(state) == []
+    with own_lab(state, tmp_path, "accounts", TOPOLOGY) as path:
+        yield path
 
 
 client = partial(labs.client, "accounts")

@@ -15,9 +15,9 @@ from nats.js import JetStreamContext
 from tests.support import access_attempts, labs
 from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
-from tests.support.labs import processes_in
 from tests.support.probe_lab import until
 from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
+from tests.support.shared_lab import own_lab
 
 pytestmark = pytest.mark.lab
 
@@ -45,11 +45,8 @@ BACK = 120.0
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "domains.yaml"
-    path.write_text(TOPOLOGY)
-    yield path
-    assert vstream("lab", "down", "domains", "--purge").code == 0
-    assert processes_in(state) == []
+    with own_lab(state, tmp_path, "domains", TOPOLOGY) as path:
+        yield path
 
 
 client = partial(labs.client, "domains")

@@ -17,11 +17,11 @@ from nats.js import JetStreamContext
 from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
-from tests.support.labs import processes_in
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
 from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
 from tests.support.publish_load import Load, check_contents, under_load
+from tests.support.shared_lab import own_lab
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 
@@ -57,10 +57,8 @@ RATE = 100
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "regional.yaml"
-    yield path
-    assert vstream("lab", "down", "regional", "--purge").code == 0
-    assert processes_in(state) == []
+    with own_lab(state, tmp_path, "regional") as path:
+        yield path
 
 
 client = partial(labs.client, "regional")

@@ -1,0 +1,28 @@
+"""What tests of the NATS configuration language ask of a text."""
+
+from __future__ import annotations
+
+from vstream.diagnostics import Finding, Span
+from vstream.syntax.natsconf import ConfDocument, parse, to_python
+
+FILE = "n.conf"
+
+
+def said(text: str, **env: str) -> object:
+    """The plain values of *text*, which has no errors."""
+    document = parse(text, FILE, env=env)
+    assert errors(document) == []
+    return to_python(document.root)
+
+
+def errors(document: ConfDocument) -> list[Finding]:
+    return [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
+
+
+def only(document: ConfDocument) -> Finding:
+    (diagnostic,) = document.diagnostics
+    return diagnostic
+
+
+def at(line: int, column: int, end_column: int, *, end_line: int | None = None, file: str = FILE) -> Span:
+    return Span(file, line, column, end_line or line, end_column)
