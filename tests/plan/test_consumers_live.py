@@ -54,6 +54,14 @@ async def run(*arguments: str | Path) -> Ran:
     return await asyncio.to_thread(vstream, *arguments)
 
 
+async def run_json(*arguments: str | Path) -> dict[str, Any]:
+    """What a command that must succeed prints as JSON."""
+    ran = await run(*arguments, "--format", "json")
+    assert ran.code == 0, ran.err
+    document: dict[str, Any] = json.loads(ran.out)
+    return document
+
+
 async def fetched(region: str, durable: str, number: int) -> list[str]:
     """What an unmodified client gets that knows the virtual names only, and acknowledges."""
     async with client_in(region) as client:
@@ -162,6 +170,8 @@ async def rest(region: str, durable: str, number: int) -> list[str]:
 
 async def goes_on_elsewhere(file: Path, record: Path) -> None:
     """A consumer goes on in another region: nothing is skipped, and what is seen twice was said before."""
+    empty = await run_json("consumer", "failover", "foo", "reader", "-t", file, "--from", "west", "--to", "east")
+    assert (empty["start"], empty["ahead"], empty["done"]) == (1, 0, False)
     sent = Load(200)
     async with under_load(sent, lab.endpoints(NAME)):
         await sent.acknowledged(80)
@@ -169,18 +179,16 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     everything = len(sent.everything)
 
     first = await taken("west", "reader", 120, out_of_order=5)
-    failover = ("consumer", "failover", "foo", "reader", "-t", file, "--format", "json")
+    failover = ("consumer", "failover", "foo", "reader", "-t", file)
     there = ("--from", "west", "--to", "east")
-    dry = json.loads((await run(*failover, *there)).out)
+    dry = await run_json(*failover, *there)
     assert (dry["done"], dry["replaces"]) == (False, True)
     assert 5 <= dry["position"]["unacknowledged"] <= 5 + 50
     assert dry["position"]["beyond"] > 0
     async with client_in("east") as client:
         assert (await client.jetstream(timeout=60).consumer_info("foo-read-east", "reader")).delivered.stream_seq == 0
 
-    moved = await run(*failover, *there, "--yes")
-    assert moved.code == 0, moved.err
-    said = json.loads(moved.out)
+    said = await run_json(*failover, *there, "--yes")
     assert (said["start"], said["seen_twice"]) == (dry["start"], dry["seen_twice"])
     assert said["pending"] == said["ahead"] == everything - said["start"] + 1
     second = await rest("east", "reader", said["ahead"])
@@ -200,7 +208,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     assert (await run("chaos", "kill-region", "central", "-t", file)).code == 0
     dead = await run(*failover, "--from", "central", "--to", "west")
     assert (dead.code, "vstream consumer position" in dead.err) == (3, True)
-    said = json.loads((await run(*failover, "--position", record, "--to", "west", "--as", "other", "--yes")).out)
+    said = await run_json(*failover, "--position", record, "--to", "west", "--as", "other", "--yes")
     assert (said["position"]["beyond"], said["position"]["unacknowledged"], said["replaces"]) == (0, 0, False)
     third = await rest("west", "other", said["ahead"])
     assert sent.everything == before | set(third)

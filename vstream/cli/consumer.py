@@ -19,7 +19,7 @@ from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamE
 from vstream.files import save_output
 from vstream.health.live import consumer_position
 from vstream.jetstream import error_codes
-from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection
 from vstream.lint.load_topology import render_bundle
 from vstream.plan import consumer_failover
@@ -32,6 +32,7 @@ from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 app = typer.Typer(help="Durables of virtual streams: where they are, and going on elsewhere.", no_args_is_help=True)
 
+_RECORDED_ONLY = "how far its consumers were is known only from a file of `vstream consumer position`"
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
 Durable = Annotated[str, typer.Argument(help="The consumer.")]
 TopologyFile = Annotated[
@@ -180,17 +181,18 @@ def _load_position(file: Path, consumer: _Consumer) -> Position:
 async def _read_position(consumer: _Consumer, region: str, lab: str | None) -> Position:
     async with connect_all(consumer.topology, find_servers(consumer.topology, lab).endpoints) as connections:
         return await consumer_position.read_position(
-            _connection(connections, region), consumer.topology, consumer.stream, region, consumer.durable
+            _connection(connections, region, _RECORDED_ONLY),
+            consumer.topology,
+            consumer.stream,
+            region,
+            consumer.durable,
         )
 
 
-def _connection(connections: Mapping[str, Connection | VstreamError], region: str) -> Connection:
+def _connection(connections: Mapping[str, Connection | VstreamError], region: str, hint: str) -> Connection:
     connection = connections[region]
     if isinstance(connection, VstreamError):
-        raise VstreamError(
-            f"region `{region}` cannot be reached: {connection.message}",
-            hint="how far its consumers were is known only from a file of `vstream consumer position`",
-        )
+        raise VstreamError(connection.message, hint=hint)
     return connection
 
 
@@ -211,11 +213,11 @@ async def _failover(
     """
     topology, stream = consumer.topology, consumer.stream
     async with connect_all(topology, find_servers(topology, lab).endpoints) as connections:
-        target = _connection(connections, to)
+        target = _connection(connections, to, "name a region that answers with `--to`")
         admin = JetStreamAdmin(target)
         if position is None:
             position = await consumer_position.read_position(
-                _connection(connections, come_from), topology, stream, come_from, consumer.durable
+                _connection(connections, come_from, _RECORDED_ONLY), topology, stream, come_from, consumer.durable
             )
         existing = await _find_existing(admin, physical.read_stream_in(stream, to), name)
         base = _base_config(consumer, existing, physical.read_stream_in(stream, to), name, position)
@@ -232,13 +234,15 @@ async def _failover(
             )
         if existing is not None:
             await admin.delete_consumer(existing.config)
-        await admin.create_consumer(move.config)
-        return move, (await admin.consumer(base.stream, base.durable)).pending
+        # Where the region that died had the meta leader, another one has to be elected first.
+        await ask_until_available(lambda: admin.create_consumer(move.config))
+        created = await ask_until_available(lambda: admin.consumer(base.stream, base.durable))
+        return move, created.pending
 
 
 async def _find_existing(admin: JetStreamAdmin, stream: str, durable: str) -> ObservedConsumer | None:
     try:
-        return await admin.consumer(stream, durable)
+        return await ask_until_available(lambda: admin.consumer(stream, durable))
     except ServerError as error:
         if error.err_code != error_codes.CONSUMER_NOT_FOUND:
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
@@ -20,10 +20,11 @@ from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from vstream.jetstream.connection import Connection
 
+_Answer = TypeVar("_Answer")
 DEADLINE = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
 PAGES_IN_FLIGHT = 8
@@ -86,20 +87,7 @@ class JetStreamAdmin:
         return streams, sorted(missing - streams.keys())
 
     async def _list(self, subject: str, offset: int) -> dict[str, Any]:
-        # Right after the meta leader was lost, requests are refused or not answered until there is another.
-        until = time.monotonic() + 2 * DEADLINE
-        while True:
-            try:
-                return await self._ask(subject, {"offset": offset})
-            except ServerError as failure:
-                if failure.err_code not in error_codes.TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
-                    raise
-            except MalformedAnswerError:
-                raise
-            except NotReachableError:
-                if time.monotonic() > until:
-                    raise
-            await asyncio.sleep(_PAUSE)
+        return await ask_until_available(lambda: self._ask(subject, {"offset": offset}))
 
     async def create(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
@@ -225,6 +213,28 @@ class JetStreamAdmin:
         if (error := api_error(answer, full)) is not None:
             raise error
         return answer
+
+
+async def ask_until_available(request: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """
+    The answer of *request*, which must do no harm when it is made twice.
+
+    Right after the meta leader was lost, requests are refused or not answered until there is another one: they are
+    made again for `2 * DEADLINE` seconds. Raises as the last of them does.
+    """
+    until = time.monotonic() + 2 * DEADLINE
+    while True:
+        try:
+            return await request()
+        except ServerError as failure:
+            if failure.err_code not in error_codes.TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
+                raise
+        except MalformedAnswerError:
+            raise
+        except NotReachableError:
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(_PAUSE)
 
 
 def _list_subject(account: str | None) -> str:

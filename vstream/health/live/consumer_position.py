@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import ServerError, UnknownNameError
 from vstream.health.live.lag import get_message
 from vstream.jetstream import direct, error_codes
-from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.consumer_failover import BackwardScan, Landing, Position, StoredMessage, filters_of, takes
 from vstream.topology import naming, physical
@@ -84,20 +84,21 @@ async def resume_sequence(
 ) -> Landing:
     """The sequence that continues *at* in the stream that *region* reads from. Raises as requests do."""
     name = physical.read_stream_in(stream, region)
-    info = await JetStreamAdmin(connection).info(name)
+    info = await ask_until_available(lambda: JetStreamAdmin(connection).info(name))
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
+    before = max(0, first - 1)  # a stream that never had a message begins with 0
     positions = {
         source_name(source, name): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")
     }
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()
-        steps = [step async for step in _backwards(connection, name, last, max(floor, first - 1), (), _of_leader)]
+        steps = [step async for step in _backwards(connection, name, last, max(floor, before), (), _of_leader)]
         ahead = sum(takes(filters, step.subject) for step in steps)
         return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
     walk = BackwardScan(at.origins, positions, filters)
     if not walk.is_over:
-        async for step in _backwards(connection, name, last, first - 1, tuple(at.origins), _of_leader):
+        async for step in _backwards(connection, name, last, before, tuple(at.origins), _of_leader):
             walk.take(step)
             if walk.is_over:
                 break
@@ -117,7 +118,7 @@ async def _before(connection: Connection, name: str, floor: int, origins: tuple[
 
 
 async def _of_leader(connection: Connection, stream: str, seq: int, patience: float) -> direct.DirectMessage | None:
-    return await direct.leader_get_by_seq(connection, stream, seq, timeout=patience)
+    return await ask_until_available(lambda: direct.leader_get_by_seq(connection, stream, seq, timeout=patience))
 
 
 async def _backwards(
