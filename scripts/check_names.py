@@ -30,7 +30,7 @@ LIMITS = {
     "class name used twice": 21,
     "noqa": 116,
     "line": 76_700,
-    "file": 476,
+    "file": 480,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

@@ -296,8 +296,7 @@ class _SnapshotCollector:
         if not self._is_account_known:
             return None, "the account of `connect` is not known: no server has named it"
         try:
-            with reading(f"{url}/accountz"):
-                return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left()), None
+            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left()), None
         except ServerError:
             return {}, None  # no such account there: nothing has used it since the server started
         except VstreamError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import reading
 from vstream.jetstream.connection import Connection, connect
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import unsupported_routing
@@ -179,6 +180,8 @@ async def _server(
             monitoring.outbound_gateways(url, timeout),
         )
         told = await monitoring.varz(url, timeout)
+        with reading(url):
+            version = _version(told.version)
     except NotReachableError:
         return None
     except ServerError as error:
@@ -189,7 +192,7 @@ async def _server(
     server = DiscoveredServer(
         name=told.server_name,
         cluster=told.cluster,
-        version=_version(told.version),
+        version=version,
         tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
         monitor=url,
         beside=beside,

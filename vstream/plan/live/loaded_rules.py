@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
+from vstream.jetstream.answers import reading
 from vstream.plan.rules import Entries, account_entries, spell
 from vstream.render import jwt
 from vstream.render.claims import WITH_TOKEN, mark_of
@@ -79,8 +80,13 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
     lists as imported without listening there (`unserved_accounts`). Raises as `monitoring.get`, each request after
     *timeout* seconds.
     """
-    if PUBLIC_KEY.fullmatch(account):
-        return await _read_signed_rules(url, account, timeout)
+    with reading(f"{url}/accountz"):
+        if PUBLIC_KEY.fullmatch(account):
+            return await _read_signed_rules(url, account, timeout)
+        return await _read_rules(url, account, hidden, timeout)
+
+
+async def _read_rules(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
     names = [name for name in hidden if name != account]
     detail, *hidden_details = await asyncio.gather(
         monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, name, timeout) for name in names)

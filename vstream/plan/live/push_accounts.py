@@ -218,7 +218,8 @@ async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None
         token = (await monitoring.account_detail(url, account, timeout)).get("jwt")
     except ServerError:
         return None  # what it holds is signed by whom it does not trust
-    return jwt.decode(token) if token else None
+    with reading(url):
+        return jwt.decode(token) if token else None
 
 
 def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:

@@ -1,0 +1,130 @@
+"""Every client, and every certificate that it must not trust: on real servers with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.support.ports import free_port
+from vstream.audit.source.client import connect
+from vstream.audit.source.values import Access
+from vstream.errors import NotReachableError
+from vstream.jetstream import monitoring
+from vstream.jetstream.connection import open_connection
+from vstream.jetstream.reconnecting import open_reconnecting
+from vstream.lab.binaries import locate
+from vstream.topology.model import Endpoint
+
+pytestmark = [pytest.mark.server]
+
+SECRET = "s3cret"
+LONG_AGO = datetime.now(UTC) - timedelta(days=30)
+YESTERDAY = datetime.now(UTC) - timedelta(days=1)
+
+
+async def connect_command(port: int, ca: str) -> None:
+    connection = await open_connection(_endpoint(port, ca), "west", timeout=2)
+    await connection.close()
+
+
+async def connect_workload(port: int, ca: str) -> None:
+    connection = await open_reconnecting(_endpoint(port, ca), "west", name="it", knows=lambda *_: True, within=1)
+    await connection.close()
+
+
+def connect_audit(port: int, ca: str, secret: Path) -> None:
+    servers = (f"tls://127.0.0.1:{port}",)
+    with connect(Access(servers=servers, user="ops", password_file=str(secret), tls_ca=ca, timeout=2)):
+        pass
+
+
+def ask_monitoring(https: int, ca: str) -> None:
+    url = f"https://127.0.0.1:{https}"
+    monitoring.trust_ca([url], ca)
+    asyncio.run(monitoring.varz(url))
+
+
+def _endpoint(port: int, ca: str) -> Endpoint:
+    return Endpoint(urls=(f"tls://127.0.0.1:{port}",), user="ops", password=SECRET, tls_ca=ca)
+
+
+WRONG = ("expired", "for another host", "of another authority")
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("authority") / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return str(path)
+
+
+@contextmanager
+def serving(certificate: trustme.LeafCert, directory: Path) -> Iterator[tuple[int, int]]:
+    """A server that shows *certificate*: its ports for clients and for monitoring. Its log is in *directory*."""
+    pem, log, conf = directory / "server.pem", directory / "server.log", directory / "server.conf"
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
+    port, https = free_port(), free_port()
+    conf.write_text(
+        f'listen: "127.0.0.1:{port}"\nhttps: "127.0.0.1:{https}"\ntls {{ cert_file: "{pem}", key_file: "{pem}" }}\n'
+        f"authorization {{ user: ops, password: {SECRET} }}\n"
+    )
+    process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
+    try:
+        deadline = time.monotonic() + 30
+        while not (log.exists() and "Server is ready" in log.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield port, https
+    finally:
+        process.kill()
+        process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The password, for the client that takes it from a file."""
+    path = tmp_path_factory.mktemp("secret") / "password"
+    path.write_text(SECRET)
+    return path
+
+
+@pytest.mark.parametrize("certificate", ["right", *WRONG])
+def test_no_client_trusts_a_certificate_that_is_wrong(
+    certificate: str, authority: trustme.CA, ca: str, secret: Path, tmp_path: Path
+) -> None:
+    shown = {
+        "right": lambda: authority.issue_cert("127.0.0.1"),
+        "expired": lambda: authority.issue_cert("127.0.0.1", not_before=LONG_AGO, not_after=YESTERDAY),
+        "for another host": lambda: authority.issue_cert("west-1.example.net"),
+        "of another authority": lambda: trustme.CA().issue_cert("127.0.0.1"),
+    }[certificate]()
+    clients: dict[str, Callable[[int, int], None]] = {
+        "command": lambda port, _: asyncio.run(connect_command(port, ca)),
+        "workload": lambda port, _: asyncio.run(connect_workload(port, ca)),
+        "audit": lambda port, _: connect_audit(port, ca, secret),
+        "monitoring": lambda _, https: ask_monitoring(https, ca),
+    }
+    with serving(shown, tmp_path) as (port, https):
+        for name, client in clients.items():
+            if certificate == "right":
+                client(port, https)
+                continue
+            with pytest.raises(NotReachableError) as caught:
+                client(port, https)
+            assert name == "workload" or "certificate verify failed" in caught.value.message
+    log = (tmp_path / "server.log").read_text().lower()
+    assert "authentication error" not in log  # nobody has said who he is
+    assert (certificate == "right") == ("tls handshake error" not in log)
