@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.command import Ran, vstream
 from tests.support.lint_inputs import token
+from tests.support.paths import ROOT
 
 DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n}\n'
 OPEN = "listen: 0.0.0.0:4222\n"
@@ -217,15 +218,43 @@ def test_one_mistake_in_several_files_is_shown_once(here: Path) -> None:
     assert codes(".") == ["VS335"] * 3
 
 
-def test_validate_and_lint_say_the_same_of_a_topology(here: Path) -> None:
-    (here / "topology.yaml").write_text(
-        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 3}, east: {servers: 3}}\n'
-        "streams: {foo: {subjects: [foo.>], write: {max_age: 30s}}}\n"
-    )
-    validated, linted = (vstream(command, "topology.yaml", "--format", "json") for command in ("validate", "lint"))
+RENDERED = (
+    'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 3}, east: {servers: 3}}\n'
+    "streams: {foo: {subjects: [foo.>], write: {max_age: 30s}}}\n"
+)
+"""A warning about what it renders to."""
+ALIKE = {
+    **{path.name: path.read_text() for path in sorted((ROOT / "examples").glob("*.yaml"))},
+    "rendered": RENDERED,
+    "unknown-key": RENDERED.replace("max_age", "maxage"),
+    "wrong-value": RENDERED.replace("30s", "soon"),
+    "unknown-region": RENDERED.replace("[foo.>]", "[foo.>], regions: [wset]"),
+    "not-yaml": RENDERED + "  ]\n",
+    "twice": RENDERED + "name: acme\n",
+    "silenced": RENDERED.replace("streams:", "# vstream: ignore[VS226]\nstreams:"),
+    "scenario": "scenario: 1\nname: s\ntopology: none.yaml\nsteps:\n  - wait: 5s\n",
+    "latin-1": "regions: {}\nstreams: {}\n# \xe9\n",
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_validate_is_lint_of_one_topology(here: Path, name: str) -> None:
+    (here / "t.yaml").write_text(ALIKE[name], encoding="latin-1" if name == "latin-1" else "utf-8")
+    validated, linted = (vstream(command, "t.yaml", "--format", "json") for command in ("validate", "lint"))
     assert validated.out == linted.out
-    assert "VS226" in validated.out
-    assert (validated.code, linted.code) == (1, 1)
+    assert validated.code == linted.code
+    assert bool(validated.code) == (not name.endswith(".yaml"))
+
+
+def test_validate_takes_the_settings_of_lint(here: Path) -> None:
+    (here / "t.yaml").write_text(RENDERED)
+    (here / ".vstream.toml").write_text('[lint]\nfail-on = "error"\nextend-select = ["policy"]\nbaseline = "b.json"\n')
+    assert vstream("lint", "t.yaml", "--write-baseline").code == 0
+    assert vstream("validate", "t.yaml").out == ""
+    (here / "b.json").unlink()
+    (here / ".vstream.toml").write_text('[lint]\nfail-on = "error"\n[lint.severity]\nVS226 = "note"\n')
+    ran = vstream("validate", "t.yaml", "--format", "concise")
+    assert (ran.code, "note VS226" in ran.out) == (0, True)
 
 
 def test_names_cannot_begin_a_line_of_junit(here: Path) -> None:

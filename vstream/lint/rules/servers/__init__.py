@@ -17,6 +17,7 @@ from vstream.lint.rules.servers.identity import (
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
 from vstream.lint.rules.servers.meta_quorum import no_majority, region_holds_majority
 from vstream.lint.rules.servers.options import needs_newer_server, unknown_option
+from vstream.lint.rules.servers.sharing import flow_control_not_shared
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
@@ -42,5 +43,6 @@ RULES: tuple[Rule[Workspace], ...] = (
     needs_newer_server,
     unknown_option,
     server_name_missing,
+    flow_control_not_shared,
 )
 """In the order of their codes."""
