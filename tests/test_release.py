@@ -1,0 +1,47 @@
+"""What is released can be built again, and nothing that it runs with moves by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+USES = re.compile(r"^\s*(?:- )?uses: (\S+)", re.MULTILINE)
+
+
+def test_the_same_commit_gives_the_same_wheel(tmp_path: Path) -> None:
+    digests = set()
+    for umask in (0o022, 0o077):
+        directory = tmp_path / oct(umask)
+        subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)],
+            cwd=ROOT,
+            env={**os.environ, "SOURCE_DATE_EPOCH": "1800000000"},
+            umask=umask,
+            check=True,
+            capture_output=True,
+        )
+        (wheel,) = directory.glob("*.whl")
+        digests.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+def test_every_dependency_has_an_upper_bound() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"].values()
+    requirements = [*project["dependencies"], *(requirement for group in optional for requirement in group)]
+    assert [text for text in requirements if "<" not in text and not text.startswith("vstream[")] == []
+
+
+def test_actions_are_pinned_by_commit_and_install_pinned_versions() -> None:
+    files = [ROOT / "action.yml", ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob(".github/**/*.y*ml")]
+    used = {use for file in files for use in USES.findall(file.read_text()) if not use.startswith("./")}
+    assert used
+    assert [use for use in used if re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", use) is None] == []
+    assert "--constraint" in (ROOT / "action.yml").read_text()
