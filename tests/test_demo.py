@@ -66,7 +66,7 @@ def test_an_interrupted_demo_leaves_nothing(temporary: Path, seen: str, number: 
     if seen == "1/5":
         deadline = time.monotonic() + 60
         while not processes_in(temporary) and time.monotonic() < deadline and process.poll() is None:
-            pass  # until the first server has started: an interruption in the middle of `lab up`
+            time.sleep(0.02)  # until the first server has started: an interruption in the middle of `lab up`
     os.killpg(process.pid, number)  # as a terminal does: everybody in the foreground gets it
     process.communicate(timeout=120)
     assert process.returncode in {130, 143}

@@ -23,7 +23,7 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
         # In a thread of its own: `fill` has an event loop.
         await asyncio.to_thread(fill, server, "foo", [("foo.x", b"%d" % number, None) for number in range(100)])
         endpoint = Endpoint(urls=(server.url,))
-        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=20)
+        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
         try:
             found = [message.seq async for message in read_messages(connection, "foo", patience=20)]
         finally:

@@ -167,7 +167,7 @@ async def test_no_credentials_go_to_a_server_that_only_another_server_has_named(
     async with Server(auth_required=True).open() as gossiped:
         named = [gossiped.url]
         async with Server(connect_urls=named, auth_required=True).open() as server:
-            connection = await open_connection(login(f"nats://{server.url}"), "west", timeout=2)
+            connection = await open_connection(login(f"nats://{server.url}"), "west", timeout=60)
             assert connection.known_addresses == (gossiped.url,)
             pool = [known.uri.netloc for known in connection.client._server_pool]
             await connection.close()
@@ -177,7 +177,7 @@ async def test_no_credentials_go_to_a_server_that_only_another_server_has_named(
 
 async def test_servers_that_another_has_named_are_used_where_nothing_secret_is_sent() -> None:
     async with Server(connect_urls=["127.0.0.1:1"]).open() as server:
-        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=60)
         assert "127.0.0.1:1" in [known.uri.netloc for known in connection.client._server_pool]
         await connection.close()
 
@@ -259,7 +259,7 @@ def test_a_context_is_a_name_and_never_a_path(tmp_path: Path, monkeypatch: pytes
 )
 async def test_a_message_without_end_is_not_kept(endless: bytes) -> None:
     async with Server().open() as server:
-        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=60)
         server.endless = endless
         with pytest.raises(NotReachableError):
             await connection.request("x", timeout=1)
@@ -282,7 +282,7 @@ async def test_a_line_that_is_not_the_protocol_is_an_error_and_no_traceback(
     line: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Server().open() as server:
-        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=60)
         server.endless = line * 1000
         with pytest.raises(NotReachableError):
             await connection.request("x", timeout=0.5)

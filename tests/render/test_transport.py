@@ -106,7 +106,7 @@ class SuperCluster:
         text = (self.directory / "servers" / f"{name}.conf").read_text()
         where = text.split('https: "')[1].split('"')[0]
         context = ssl.create_default_context(cafile=self.ca_file)
-        with urllib.request.urlopen(f"https://{where}/{page}", context=context, timeout=5) as answer:
+        with urllib.request.urlopen(f"https://{where}/{page}", context=context, timeout=60) as answer:
             return dict(json.loads(answer.read()))
 
     def wait(self, is_true: Callable[[], bool], what: str) -> None:
@@ -205,7 +205,7 @@ def test_clients_and_monitoring_are_encrypted(tmp_path: Path) -> None:
 
         async def ask(context: ssl.SSLContext | None) -> int:
             client = await nats.connect(
-                f"tls://{address.host}:{address.client}", tls=context, allow_reconnect=False, connect_timeout=5
+                f"tls://{address.host}:{address.client}", tls=context, allow_reconnect=False, connect_timeout=60
             )
             await client.flush()
             await client.close()

@@ -57,12 +57,12 @@ class World:
     async def working(self, spec: WorkerSpec) -> AsyncIterator[Workers]:
         """A worker that has begun. Afterwards everything has an outcome, and it has ended."""
         workers = Workers((self.helper(spec),), lambda _name, _progress: None)
-        await workers.start(within=30)
+        await workers.start(within=60)
         await workers.go(self.now())
         try:
             yield workers
             await workers.stop(self.now, within=90)
-            await workers.finish(within=30)
+            await workers.finish(within=60)
         finally:
             await workers.end()
 
@@ -355,7 +355,7 @@ from vstream.runner.workers import WorkerProcess, Workers
 async def main():
     helper = WorkerProcess("worker", "vstream.runner.workload.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
     workers = Workers((helper,), lambda name, progress: None)
-    await workers.start(within=30)
+    await workers.start(within=60)
     await workers.go(0)
     print(helper._process.pid, flush=True)
     await asyncio.sleep(3600)
@@ -380,7 +380,7 @@ async def test_a_worker_ends_with_its_runner_and_what_it_recorded_can_be_read(wo
         worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
         await world.recorded(Outcome.OK)
         runner.kill()
-    assert (await asyncio.to_thread(psutil.wait_procs, [worker], 30))[1] == []
+    assert (await asyncio.to_thread(psutil.wait_procs, [worker], 60))[1] == []
     assert world.operations()
 
 
@@ -398,13 +398,13 @@ async def test_a_worker_that_waits_for_a_paused_server_ends_with_its_runner_too(
         world.server.pause()
         await asyncio.sleep(1)
         runner.kill()
-    assert (await asyncio.to_thread(psutil.wait_procs, [worker], 30))[1] == []
+    assert (await asyncio.to_thread(psutil.wait_procs, [worker], 60))[1] == []
 
 
 async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> None:
     helper = world.helper(world.spec)
     workers = Workers((helper,), lambda _name, _progress: None)
-    await workers.start(within=30)
+    await workers.start(within=60)
     await workers.go(0)
     await world.recorded(Outcome.OK)
     assert helper._process is not None
