@@ -73,6 +73,7 @@ def until_seen(file: Path, holds: Callable[[dict[str, Any]], bool], within: floa
         if holds(picture):
             return picture
         assert time.monotonic() < deadline, json.dumps(picture["problems"], indent=1)
+        time.sleep(0.5)
 
 
 def pairs(picture: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

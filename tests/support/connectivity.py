@@ -65,7 +65,7 @@ class Ears:
                 await client.publish(f"heard.{self._round}.{region}", b"")
             pause = time.monotonic() + _ROUND
             while not self._heard[self._round] >= set(expected) and time.monotonic() < pause:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.02)
             good = good + 1 if self._heard[self._round] >= set(expected) else 0
             for number in range(first, self._round + 1):
                 assert self._heard[number] <= allowed, sorted(self._heard[number] - allowed)

@@ -54,7 +54,7 @@ async def eventually(holds: Callable[[], bool], within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not holds():
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

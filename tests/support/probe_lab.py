@@ -190,16 +190,16 @@ async def empty_world() -> AsyncIterator[World]:
         yield found
 
 
-async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 60.0) -> None:
+async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 60.0, *, pause: float = 0.1) -> None:
     """
-    Return once *complaint* has none; fail with its last one.
+    Return once *complaint* has none; fail with its last one. To ask costs CPU that others need: *pause* in between.
 
     A new source is asked again after 10 s and later, if its first request met a server that was not yet ready.
     """
     deadline = time.monotonic() + within
     while (text := await complaint()) is not None:
         assert time.monotonic() < deadline, text
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(pause)
 
 
 def bad(report: ProbeReport) -> dict[tuple[str, str | None, str | None], Check]:

@@ -140,7 +140,7 @@ async def compared(
         missing = load.everything - held.keys()
         if not missing or time.monotonic() > deadline:
             break
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
     doubled = [identity for identity, count in held.items() if count > 1]
     return sorted(missing), doubled, sorted(held.keys() - load.everything - load.unknown)
 

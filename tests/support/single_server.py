@@ -111,4 +111,4 @@ async def eventually(holds: Any, within: float = DEADLINE) -> None:
     deadline = time.monotonic() + within
     while not await holds():
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)

@@ -89,7 +89,7 @@ async def until_found(
         if set(found) - perhaps == {*codes, *ALWAYS} - perhaps:
             return found
         assert time.monotonic() < deadline, found
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
 
 
 async def test_doctor_reports_two_server_versions(west: Connection) -> None:

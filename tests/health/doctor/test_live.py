@@ -52,7 +52,7 @@ async def until_found(
         if set(found) - perhaps == set(codes) - perhaps:
             return found
         assert time.monotonic() < deadline, found
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
 
 
 async def filled(world: World, number: int = 3) -> None:

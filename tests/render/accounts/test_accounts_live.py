@@ -104,7 +104,7 @@ async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(
 
     await access_attempts.the_rest_is_permitted("accounts", "west", access_attempts.in_accounts("west", REGIONS))
     # Streams that are at home elsewhere are reached by the name that they have there, too.
-    await until(partial(ill, file), within=90)
+    await until(partial(ill, file), within=90, pause=1)
     the_profile_stays(file)
     await goes_on_alone("accounts", file, "west", "foo.west.alone")
 
