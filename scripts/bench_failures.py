@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.records import Kind, Outcome
+from vstream.capture.records import OperationKind, OperationOutcome
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.verdict import About, Status
+from vstream.capture.verdict.verdict import About, CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.lint.load_scenario import load
@@ -29,7 +29,7 @@ from vstream.scenario.model import ClientOperation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from vstream.capture.records import Delivery, Fault, Operation, Window
+    from vstream.capture.records import Delivery, FaultRecord, OperationRecord, Window
     from vstream.capture.store import Capture
     from vstream.capture.verdict.verdict import Verdict
 
@@ -89,20 +89,25 @@ class Round:
     converged: list[float | None] = field(default_factory=list)
     """Seconds from the first step of the healing until a region had everything. None: never."""
 
-    def operated(self, operation: Operation) -> None:
+    def operated(self, operation: OperationRecord) -> None:
         """Take in one operation of a client."""
-        is_ok, is_here = operation.outcome is Outcome.OK, operation.region == self.region
-        if self.tried is not None and is_here and operation.kind is Kind.TRY and _within(self.tried, operation.sent):
+        is_ok, is_here = operation.outcome is OperationOutcome.OK, operation.region == self.region
+        if (
+            self.tried is not None
+            and is_here
+            and operation.kind is OperationKind.TRY
+            and _within(self.tried, operation.sent)
+        ):
             if operation.subject == ClientOperation.CREATE_CONSUMER.value:
                 self.created = is_ok and operation.count > 0
         elif not _within(self.window, operation.due):
             return
-        elif operation.kind is Kind.PUBLISH:
+        elif operation.kind is OperationKind.PUBLISH:
             self._published(operation, is_ok=is_ok, is_here=is_here)
-        elif operation.kind is Kind.FETCH and operation.region in self.watched:
+        elif operation.kind is OperationKind.FETCH and operation.region in self.watched:
             self.fetches = _sum((self.fetches, (is_ok, 1)))
 
-    def _published(self, operation: Operation, *, is_ok: bool, is_here: bool) -> None:
+    def _published(self, operation: OperationRecord, *, is_ok: bool, is_here: bool) -> None:
         if is_here:
             self.refused = _sum((self.refused, (not is_ok, 1)))
         else:
@@ -199,7 +204,7 @@ def rounds(capture: Capture, verdict: Verdict, fault: str) -> dict[tuple[str, st
     return found
 
 
-def _seconds(fault: Fault, took: int | None) -> float | None:
+def _seconds(fault: FaultRecord, took: int | None) -> float | None:
     """From the first step of the healing; *took* counts from when the servers were healthy."""
     if took is None or fault.healed is None or fault.healing is None:
         return None
@@ -249,7 +254,7 @@ def problems(verdict: Verdict) -> list[str]:
     """What must not be: something lost, doubled or out of order, or a fault, a step or a stream that nothing is known of."""
     asked = {About.SAFETY, About.FAULT, About.CAPTURE, About.SERVERS}
     return [
-        f"{one.name}: {one.detail}" for one in verdict.cases if one.about in asked and one.status is not Status.PASS
+        f"{one.name}: {one.detail}" for one in verdict.cases if one.about in asked and one.status is not CaseStatus.PASS
     ]
 
 

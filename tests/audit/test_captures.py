@@ -24,7 +24,7 @@ from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.audit.stages import AuditPipeline, AuditStage
 from vstream.audit.table_store import TableStore
-from vstream.capture.records import Outcome
+from vstream.capture.records import OperationOutcome
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 
@@ -62,7 +62,7 @@ def test_publishes_without_an_answer_are_neither_lost_nor_failed(spark: SparkSes
     assert report.verdict() is AuditVerdict.PASS
     indeterminate = [one for one in report.answers if one.outcome == "indeterminate"]
     publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
-    assert publishes == len(history.of(Outcome.INDETERMINATE))
+    assert publishes == len(history.of(OperationOutcome.INDETERMINATE))
     assert 0 < stored < publishes
     assert {one.outcome: one.stored for one in report.answers if one.outcome == "rejected"} == {"rejected": 0}
     assert {(one.window, one.region) for one in report.settled} == {
@@ -86,7 +86,7 @@ def test_what_only_the_journal_shows(spark: SparkSession, tmp_path: Path) -> Non
             for number, row in enumerate(rows, 1)
         ]
     # Refused, and stored all the same.
-    refused = history.of(Outcome.REJECTED)[0]
+    refused = history.of(OperationOutcome.REJECTED)[0]
     stored = next(row for row in east if row.msg_id is not None)
     history.operations.remove(refused)
     history.operations.append(replace(refused, digest=stored.digest))

@@ -122,7 +122,11 @@ def compare(spark: SparkSession, some: Mapping[str, History], place: Path | None
         for name in some
     }
     assert {name: reference.pairs(one) for name, one in expected.items()} == {
-        name: {(one.region, one.other): (one.neighbours, one.inverted) for one in report.orders if one.virtual == name}
+        name: {
+            (one.region, one.compared_with): (one.neighbours, one.inverted)
+            for one in report.orders
+            if one.virtual == name
+        }
         for name in some
     }
     assert {name: findings_of(one, Counter(told[name] + Counter(swapped[name]))) for name, one in expected.items()} == {
@@ -173,7 +177,7 @@ def by_virtual(
     some: Mapping[str, History], shelf: TableStore, table: str, value: Callable[[Any], Any]
 ) -> dict[str, Any]:
     found: dict[str, Counter[Any]] = {name: Counter() for name in some}
-    for row in shelf.held(table).collect():
+    for row in shelf.table(table).collect():
         found[row.virtual][value(row)] += 1
     return found
 

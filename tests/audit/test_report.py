@@ -81,7 +81,7 @@ CLEAN = Report(
         )
         for number, missing in ((1, 0), (2, 3))
     ),
-    orders=(OrderDifference(virtual="foo", region="east", other="west", neighbours=100_000, inverted=1),),
+    orders=(OrderDifference(virtual="foo", region="east", compared_with="west", neighbours=100_000, inverted=1),),
 )  # fmt: skip
 BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one, then other",))))
 

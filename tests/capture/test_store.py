@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vstream.capture.records import Kind, Manifest, Operation, Outcome, Sample
+from vstream.capture.records import Manifest, OperationKind, OperationOutcome, OperationRecord, Sample
 from vstream.capture.store import FORMAT, Capture, RecordWriter
 from vstream.errors import VstreamError
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def operation(number: int) -> Operation:
-    return Operation(
+def operation(number: int) -> OperationRecord:
+    return OperationRecord(
         client="west/publish-foo",
         region="west",
-        kind=Kind.PUBLISH,
+        kind=OperationKind.PUBLISH,
         stream="foo",
         due=number,
         sent=number + 1,
         done=None,
-        outcome=Outcome.INDETERMINATE,
+        outcome=OperationOutcome.INDETERMINATE,
         id=f"west-{number}",
     )
 
@@ -47,7 +47,7 @@ def manifest() -> Manifest:
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
     capture.write_manifest(manifest())
-    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
         for number in range(3):
             lines.write(operation(number))
     sample = Sample(at=1, region="west", control_plane=None, error="no", sourced={"a": {"b": 4}})
@@ -61,7 +61,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 def test_a_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
         lines.write(operation(0))
         lines.write(operation(1))
     whole = capture.operations_file("west").read_bytes()
@@ -71,7 +71,7 @@ def test_a_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
 
 def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
         lines.write(operation(0))
     with capture.operations_file("west").open("ab") as file:
         file.write(b'{"client": 3}\n')
@@ -81,7 +81,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
 
 def test_a_line_that_was_broken_in_two_is_no_record(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
         lines.write(operation(0))
         lines.write(operation(1))
     whole = capture.operations_file("west").read_bytes()
@@ -93,7 +93,7 @@ def test_a_line_that_was_broken_in_two_is_no_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("due", [b'"0"', b"true", b"0.5", b"9" * 30, b"-" + b"9" * 30])
 def test_a_number_that_is_none_of_the_recorders_is_named(tmp_path: Path, due: bytes) -> None:
     capture = Capture(tmp_path)
-    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
         lines.write(operation(0))
     whole = capture.operations_file("west").read_bytes()
     capture.operations_file("west").write_bytes(whole.replace(b'"due":0', b'"due":' + due))

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from vstream.cli.views.status import screen
 from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.prometheus import render_metrics
-from vstream.health.report import Share, Status, Verdict
+from vstream.health.report import Share, Status, StatusVerdict
 from vstream.health.snapshot import RegionSnapshot, ServerSnapshot, Snapshot
 from vstream.health.status import assess
 from vstream.lint import load_topology
@@ -44,7 +44,7 @@ def metric(status: Status, name: str) -> dict[str, float]:
 
 def test_a_healthy_snapshot_is_well() -> None:
     status = assess(TOPOLOGY, healthy(), BUNDLE)
-    assert (status.verdict, status.problems, status.unknown) == (Verdict.OK, (), ())
+    assert (status.verdict, status.problems, status.unknown) == (StatusVerdict.OK, (), ())
     assert all(region.publish == Share(works=1, of=1) for region in status.regions)
     assert set(metric(status, "vstream_server_mapping_ok").values()) == {1}
     assert "OK: all checks passed" in shown(status)
@@ -53,7 +53,7 @@ def test_a_healthy_snapshot_is_well() -> None:
 def test_a_server_that_lost_its_mapping_rules() -> None:
     status = assess(TOPOLOGY, with_server(healthy(), "west-1", rules={}), BUNDLE)
     west, central, east = status.regions
-    assert status.verdict is Verdict.DEGRADED
+    assert status.verdict is StatusVerdict.DEGRADED
     assert (west.publish, west.direct_get, west.consumers) == (Share(works=0, of=1),) * 3
     assert central.publish == east.publish == Share(works=1, of=1)
     (problem,) = status.problems
@@ -102,7 +102,7 @@ def test_one_rule_of_two_streams_is_lost() -> None:
 )
 def test_what_nobody_could_read_is_not_known(unseen: dict[str, object]) -> None:
     status = assess(TOPOLOGY, with_server(healthy(), "west-1", **unseen), BUNDLE)
-    assert status.verdict is Verdict.UNKNOWN
+    assert status.verdict is StatusVerdict.UNKNOWN
     assert status.regions[0].publish == Share(works=0, of=1, unknown=1)
     assert status.regions[1].publish == Share(works=1, of=1)
     (unknown,) = status.unknown
@@ -133,7 +133,7 @@ def test_a_server_that_is_down_has_no_clients() -> None:
 
 def test_keys_that_are_elsewhere() -> None:
     status = assess(TOPOLOGY, healthy(), "topology `acme` needs keys that are not here")
-    assert status.verdict is Verdict.UNKNOWN
+    assert status.verdict is StatusVerdict.UNKNOWN
     assert [problem.text for problem in status.unknown] == [
         "the loaded mapping rules are not known: topology `acme` needs keys that are not here"
     ]

@@ -10,7 +10,7 @@ import pytest
 from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, surroundings, token
 from vstream.diagnostics import Finding, Severity
 from vstream.lint import detect
-from vstream.lint.detect import Kind
+from vstream.lint.detect import FileKind
 from vstream.lint.engine import lint
 from vstream.lint.read import Gathered, Source, gather
 from vstream.lint.workspace import MappingForm, StreamRole
@@ -38,33 +38,33 @@ def found(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
 @pytest.mark.parametrize(
     ("name", "text", "kind"),
     [
-        ("mappings.cfg", BLOG, Kind.CONF),
-        ("-", BLOG, Kind.CONF),
-        ("setup.cfg", "[metadata]\nversion = 1\n", Kind.OTHER),
-        ("server.conf", SERVER, Kind.CONF),
-        ("account.jwt", token(CLAIMS), Kind.TOKEN),
-        ("-", f"-----BEGIN NATS ACCOUNT JWT-----\n{token(CLAIMS)}\n------END NATS ACCOUNT JWT------\n", Kind.TOKEN),
-        ("stream.json", STREAM, Kind.JSON),
-        ("-", STREAM, Kind.JSON),
-        ("topology.yaml", TOPOLOGY, Kind.TOPOLOGY),
-        ("-", TOPOLOGY, Kind.TOPOLOGY),
-        ("split.yaml", SCENARIO, Kind.SCENARIO),
-        ("-", SCENARIO, Kind.SCENARIO),
-        ("compose.yaml", "services: {}\n", Kind.OTHER),
+        ("mappings.cfg", BLOG, FileKind.CONF),
+        ("-", BLOG, FileKind.CONF),
+        ("setup.cfg", "[metadata]\nversion = 1\n", FileKind.OTHER),
+        ("server.conf", SERVER, FileKind.CONF),
+        ("account.jwt", token(CLAIMS), FileKind.TOKEN),
+        ("-", f"-----BEGIN NATS ACCOUNT JWT-----\n{token(CLAIMS)}\n------END NATS ACCOUNT JWT------\n", FileKind.TOKEN),
+        ("stream.json", STREAM, FileKind.JSON),
+        ("-", STREAM, FileKind.JSON),
+        ("topology.yaml", TOPOLOGY, FileKind.TOPOLOGY),
+        ("-", TOPOLOGY, FileKind.TOPOLOGY),
+        ("split.yaml", SCENARIO, FileKind.SCENARIO),
+        ("-", SCENARIO, FileKind.SCENARIO),
+        ("compose.yaml", "services: {}\n", FileKind.OTHER),
     ],
 )
-def test_files_are_known_by_their_content(name: str, text: str, kind: Kind) -> None:
+def test_files_are_known_by_their_content(name: str, text: str, kind: FileKind) -> None:
     assert detect.detect(text, name) is kind
 
 
 @pytest.mark.parametrize("name", ["a.cfg", "a"])
 def test_a_byte_order_mark_does_not_hide_what_a_file_is(name: str) -> None:
-    assert detect.detect("\ufeffmappings {a: b}\n", name) is Kind.CONF
+    assert detect.detect("\ufeffmappings {a: b}\n", name) is FileKind.CONF
 
 
 def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_named() -> None:
-    assert detect.detect("streams: {}\n", "a.yaml") is Kind.TOPOLOGY
-    assert detect.detect("streams: {}\n", "a.yaml", is_named=False) is Kind.OTHER
+    assert detect.detect("streams: {}\n", "a.yaml") is FileKind.TOPOLOGY
+    assert detect.detect("streams: {}\n", "a.yaml", is_named=False) is FileKind.OTHER
 
 
 def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:

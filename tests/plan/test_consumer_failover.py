@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from vstream.plan.consumer_failover import BackwardScan, StoredMessage
+from vstream.plan.consumer_failover import BackwardScan, SourcedMessage
 
 ORIGINS = ("w", "c", "e")
 
 
 def walked(
-    steps: list[StoredMessage], position: dict[str, int], taken: dict[str, int] | None = None, *filters: str
+    steps: list[SourcedMessage], position: dict[str, int], taken: dict[str, int] | None = None, *filters: str
 ) -> BackwardScan:
     walk = BackwardScan(position, taken or {}, filters)
     for step in reversed(steps):
@@ -20,10 +20,10 @@ def walked(
     return walk
 
 
-def stream(*messages: str) -> list[StoredMessage]:
+def stream(*messages: str) -> list[SourcedMessage]:
     """`w3` is the third message of origin w."""
     return [
-        StoredMessage(seq=seq, subject=f"foo.{one}", origin=one[0] if one[0] != "?" else None, origin_seq=int(one[1:]))
+        SourcedMessage(seq=seq, subject=f"foo.{one}", origin=one[0] if one[0] != "?" else None, origin_seq=int(one[1:]))
         for seq, one in enumerate(messages, 1)
     ]
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.scenario.test_generate import composed
-from vstream.capture.verdict.verdict import Status
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import LabError
 from vstream.lint.load_scenario import load
-from vstream.runner.explore import Bounds, Exploration, ExploredRun, RunOutcome, explore, outline, seeds
+from vstream.runner.explore import Exploration, ExploredRun, RunOutcome, SearchLimits, explore, outline, seeds
 from vstream.scenario import faults
 from vstream.scenario.model import Inject, Scenario
 
-PASS = RunOutcome(status=Status.PASS, acknowledged=100)
-FAIL = RunOutcome(status=Status.FAIL, failed=("lost",), measures=frozenset({"lost"}), acknowledged=100, lost=3)
-OTHER = RunOutcome(status=Status.FAIL, failed=("converged",), measures=frozenset({"converged"}))
+PASS = RunOutcome(status=CaseStatus.PASS, acknowledged=100)
+FAIL = RunOutcome(status=CaseStatus.FAIL, failed=("lost",), measures=frozenset({"lost"}), acknowledged=100, lost=3)
+OTHER = RunOutcome(status=CaseStatus.FAIL, failed=("converged",), measures=frozenset({"converged"}))
 FOREVER = 10_000.0
 
 
@@ -47,7 +47,7 @@ def write_capture(directory: Path) -> None:
 
 
 async def explored(
-    out: Path, judge: Callable[[Scenario], RunOutcome], *, seed: int = 7, bounds: Bounds, is_kept: bool = False
+    out: Path, judge: Callable[[Scenario], RunOutcome], *, seed: int = 7, bounds: SearchLimits, is_kept: bool = False
 ) -> Exploration:
     async def run(scenario: Scenario, capture: Path) -> RunOutcome:
         write_capture(capture)
@@ -69,25 +69,25 @@ def test_the_seeds_follow_from_one() -> None:
 
 
 async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_not_pass(tmp_path: Path) -> None:
-    outcomes = iter([PASS, RunOutcome(status=Status.UNKNOWN), PASS])
-    found = await explored(tmp_path, lambda _: next(outcomes), bounds=Bounds(seconds=FOREVER, runs=3))
+    outcomes = iter([PASS, RunOutcome(status=CaseStatus.UNKNOWN), PASS])
+    found = await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=3))
     assert [one.seed for one in found.runs] == seeds(7)[:3]
     for one in found.runs:
         assert read(one.directory / "scenario.yaml").seed == one.seed
-        assert (one.directory / "capture").exists() == (one.outcome.status is not Status.PASS)
-    assert (found.count(Status.PASS), found.count(Status.UNKNOWN), found.count(Status.FAIL)) == (2, 1, 0)
+        assert (one.directory / "capture").exists() == (one.outcome.status is not CaseStatus.PASS)
+    assert (found.count(CaseStatus.PASS), found.count(CaseStatus.UNKNOWN), found.count(CaseStatus.FAIL)) == (2, 1, 0)
     written = json.loads((tmp_path / "explored.json").read_text())
     assert written == json.loads(json.dumps(found.as_dict()))
     assert (written["runs"], written["pass"], written["acknowledged"]) == (3, 2, 200)
 
 
 async def test_captures_of_what_passed_are_kept_if_wanted(tmp_path: Path) -> None:
-    found = await explored(tmp_path, lambda _: PASS, bounds=Bounds(seconds=FOREVER, runs=1), is_kept=True)
+    found = await explored(tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=FOREVER, runs=1), is_kept=True)
     assert (found.runs[0].directory / "capture" / "manifest.json").is_file()
 
 
 async def test_no_run_begins_when_time_is_over(tmp_path: Path) -> None:
-    assert (await explored(tmp_path, lambda _: PASS, bounds=Bounds(seconds=0))).runs == []
+    assert (await explored(tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=0))).runs == []
 
 
 async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
             return FAIL
         return OTHER if faults.ISOLATE in kinds(scenario) else PASS
 
-    found = await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=12, shrinking_runs=200))
+    found = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=12, shrinking_runs=200))
     failed = [one for one in found.runs if one.outcome == FAIL]
     assert failed
     for one in failed:
@@ -114,7 +114,7 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
 
 async def test_what_does_not_fail_again_is_kept_as_it_is(tmp_path: Path) -> None:
     outcomes = iter([FAIL, PASS, PASS, PASS])
-    (one,) = (await explored(tmp_path, lambda _: next(outcomes), bounds=Bounds(seconds=FOREVER, runs=1))).runs
+    (one,) = (await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=1))).runs
     assert (one.short, one.note) == (None, "it did not fail again in 3 runs: the capture is what there is")
     assert (one.directory / "capture").is_dir()
 
@@ -127,13 +127,15 @@ async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> N
         count += 1
         return FAIL if count % 2 else PASS
 
-    (one,) = (await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=1, shrinking_runs=300))).runs
+    (one,) = (await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=300))).runs
     assert one.short is not None
     assert len(read(one.short).steps) == 1
 
 
 async def test_a_failing_scenario_is_not_shrunk_if_that_is_not_wanted(tmp_path: Path) -> None:
-    (one,) = (await explored(tmp_path, lambda _: FAIL, bounds=Bounds(seconds=FOREVER, runs=1, shrinking_runs=0))).runs
+    (one,) = (
+        await explored(tmp_path, lambda _: FAIL, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=0))
+    ).runs
     assert (one.short, one.note) == (None, None)
 
 
@@ -141,9 +143,9 @@ async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp
     def judge(_: Scenario) -> RunOutcome:
         raise LabError("no ports are free")
 
-    found = await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=2))
+    found = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=2))
     assert [(one.outcome.status, one.outcome.detail) for one in found.runs] == [
-        (Status.UNKNOWN, "no ports are free")
+        (CaseStatus.UNKNOWN, "no ports are free")
     ] * 2
 
 
@@ -155,7 +157,7 @@ async def test_stopped_in_between_it_has_what_had_ended(tmp_path: Path) -> None:
 
     found = Exploration(seed=7)
     with pytest.raises(asyncio.CancelledError):
-        await explore(found, composed, run, out=tmp_path, bounds=Bounds(seconds=FOREVER), watcher=Silent())
+        await explore(found, composed, run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent())
     assert len(found.runs) == 2
     assert json.loads((tmp_path / "explored.json").read_text())["runs"] == 2
 

@@ -28,7 +28,7 @@ from tests.support.scenario_runs import (
     scenario,
     stored,
 )
-from vstream.capture.records import FaultOutcome, Kind, Outcome
+from vstream.capture.records import FaultOutcome, OperationKind, OperationOutcome
 from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
 from vstream.errors import VstreamError
@@ -64,10 +64,12 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
     assert [one.name for one in manifest.servers] == ["west-1", "central-1", "east-1"]
     assert (capture.path / "topology.yaml").read_text() == TOPOLOGY
     assert {path.name for path in capture.logs.iterdir()} >= {"west-1.log", "central-1.log", "east-1.log"}
-    assert {(one.outcome, one.error) for one in capture.operations()} == {(Outcome.OK, None)}
+    assert {(one.outcome, one.error) for one in capture.operations()} == {(OperationOutcome.OK, None)}
 
     acked = acknowledged(capture)
-    tried = {one.id or "" for one in operations(capture, Kind.TRY) if one.subject == ClientOperation.PUBLISH.value}
+    tried = {
+        one.id or "" for one in operations(capture, OperationKind.TRY) if one.subject == ClientOperation.PUBLISH.value
+    }
     assert acked
     for found in stored(capture, "read").values():
         assert set(found) == acked | tried
@@ -88,11 +90,11 @@ async def test_every_client_operation_is_tried_once_in_each_region(state: Path, 
     wanted = scenario(("load", Wait(nanoseconds=NS)), ("matrix", Try(regions=("west", "east"))))
     capture, _ = await run_scenario(wanted, tmp_path / "capture")
     for region in ("west", "east"):
-        tried = [(one.subject, one.outcome, one.error) for one in operations(capture, Kind.TRY, region)]
-        assert tried == [(trial.value, Outcome.OK, None) for trial in ClientOperation]
-        counts = {one.subject: one.count for one in operations(capture, Kind.TRY, region)}
+        tried = [(one.subject, one.outcome, one.error) for one in operations(capture, OperationKind.TRY, region)]
+        assert tried == [(trial.value, OperationOutcome.OK, None) for trial in ClientOperation]
+        counts = {one.subject: one.count for one in operations(capture, OperationKind.TRY, region)}
         assert (counts[ClientOperation.FETCH.value], counts[ClientOperation.CREATE_CONSUMER.value]) == (1, 1)
-    assert operations(capture, Kind.TRY, "central") == []
+    assert operations(capture, OperationKind.TRY, "central") == []
 
 
 async def test_a_version_without_cursors_converges_too(state: Path, tmp_path: Path) -> None:
@@ -261,12 +263,12 @@ def broken_west(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         return asyncio.run(run_scenario(scenario(*BROKEN), tmp_path_factory.mktemp("broken") / "capture"))[0]
 
 
-def during(capture: Capture, window: str, region: str) -> Counter[tuple[Outcome, str | None]]:
+def during(capture: Capture, window: str, region: str) -> Counter[tuple[OperationOutcome, str | None]]:
     """How publishes of *region* ended that were due in *window*."""
     found = next(one for one in capture.windows() if one.name == window)
     return Counter(
         (one.outcome, one.error)
-        for one in operations(capture, Kind.PUBLISH, region)
+        for one in operations(capture, OperationKind.PUBLISH, region)
         if found.start <= one.due < found.end
     )
 
@@ -274,7 +276,9 @@ def during(capture: Capture, window: str, region: str) -> Counter[tuple[Outcome,
 def test_whatever_was_acknowledged_is_everywhere_once(broken_west: Capture) -> None:
     assert broken_west.manifest().is_complete
     acked = acknowledged(broken_west)
-    published = {one.id for one in operations(broken_west, Kind.PUBLISH) if one.outcome is not Outcome.REJECTED}
+    published = {
+        one.id for one in operations(broken_west, OperationKind.PUBLISH) if one.outcome is not OperationOutcome.REJECTED
+    }
     for found in stored(broken_west, "read").values():
         assert acked <= set(found) <= published
         assert set(found.values()) == {1}
@@ -282,9 +286,9 @@ def test_whatever_was_acknowledged_is_everywhere_once(broken_west: Capture) -> N
 
 def test_a_fault_is_felt_where_it_is_and_as_what_it_is(broken_west: Capture) -> None:
     for window in ("paused", "without west"):
-        assert {outcome for outcome, _ in during(broken_west, window, "east")} == {Outcome.OK}
-    assert (Outcome.INDETERMINATE, "no answer in time") in during(broken_west, "paused", "west")
-    assert set(during(broken_west, "without west", "west")) == {(Outcome.REJECTED, "not connected")}
+        assert {outcome for outcome, _ in during(broken_west, window, "east")} == {OperationOutcome.OK}
+    assert (OperationOutcome.INDETERMINATE, "no answer in time") in during(broken_west, "paused", "west")
+    assert set(during(broken_west, "without west", "west")) == {(OperationOutcome.REJECTED, "not connected")}
 
 
 def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None:
@@ -304,8 +308,8 @@ def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None
 
 async def test_retried_messages_are_all_acknowledged_and_stored_once(state: Path, tmp_path: Path) -> None:
     capture, _ = await run_scenario(scenario(*BROKEN, retry=Retry.SAME_ID), tmp_path / "capture")
-    publishes = operations(capture, Kind.PUBLISH)
-    assert {one.outcome for one in publishes} == {Outcome.OK}
+    publishes = operations(capture, OperationKind.PUBLISH)
+    assert {one.outcome for one in publishes} == {OperationOutcome.OK}
     assert max(one.attempts for one in publishes) > 1
     for found in (*stored(capture, "read").values(), *stored(capture, "write").values()):
         assert set(found.values()) == {1}
@@ -345,7 +349,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
         ("disk-full east", FaultOutcome.CONFIRMED),
         ("power-loss west --lose 2s", FaultOutcome.CONFIRMED),
     ]
-    assert not any(outcome is Outcome.OK for outcome, _ in during(capture, "no room", "east"))
+    assert not any(outcome is OperationOutcome.OK for outcome, _ in during(capture, "no room", "east"))
     elsewhere = {one for one in acknowledged(capture) if not one.startswith("west/")}
     assert {one.partition("/")[0] for one in elsewhere} == {"central", "east"}
     for name, found in stored(capture, "read").items():
@@ -395,8 +399,8 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
     )
     assert "central ↔ west, east ↔ west" in (fault.evidence or "")
     for region in REGIONS:
-        assert {outcome for outcome, _ in during(capture, "alone", region)} == {Outcome.OK}
-    works = {one.subject: one.outcome is Outcome.OK for one in operations(capture, Kind.TRY, "west")}
+        assert {outcome for outcome, _ in during(capture, "alone", region)} == {OperationOutcome.OK}
+    works = {one.subject: one.outcome is OperationOutcome.OK for one in operations(capture, OperationKind.TRY, "west")}
     assert [
         works[one.value]
         for one in (
@@ -410,7 +414,7 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
         works[one.value]
         for one in (ClientOperation.CREATE_STREAM, ClientOperation.CREATE_CONSUMER, ClientOperation.LIST_STREAMS)
     ] == [False] * 3
-    assert {one.outcome for one in operations(capture, Kind.TRY, "east")} == {Outcome.OK}
+    assert {one.outcome for one in operations(capture, OperationKind.TRY, "east")} == {OperationOutcome.OK}
     window = next(one for one in capture.windows() if one.name == "matrix")
     last = {one.region: one for one in capture.samples() if one.at <= window.start}
     assert last["west"].control_plane is None

@@ -15,12 +15,12 @@ from vstream.capture.records import (
     CapturedServer,
     CapturedStream,
     Delivery,
-    Fault,
     FaultOutcome,
-    Kind,
+    FaultRecord,
     Manifest,
-    Operation,
-    Outcome,
+    OperationKind,
+    OperationOutcome,
+    OperationRecord,
     Sample,
     Stored,
     Window,
@@ -38,12 +38,12 @@ class History:
     """A capture in memory, which tests change before it is written."""
 
     manifest: Manifest
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[OperationRecord] = field(default_factory=list)
     streams: dict[str, list[Stored]] = field(default_factory=dict)
     roles: dict[str, CapturedStream] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[FaultRecord] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
 
     def write(self, path: Path) -> Capture:
@@ -55,20 +55,24 @@ class History:
         )
         capture.write_manifest(replace(self.manifest, streams=streams))
         for region in {one.region for one in self.operations}:
-            _lines(capture.operations_file(region), Operation, [one for one in self.operations if one.region == region])
+            _lines(
+                capture.operations_file(region),
+                OperationRecord,
+                [one for one in self.operations if one.region == region],
+            )
         for region in {one.region for one in self.deliveries}:
             _lines(capture.deliveries_file(region), Delivery, [one for one in self.deliveries if one.region == region])
         for name, rows in self.streams.items():
             _lines(capture.stream_file(name), Stored, rows)
         _lines(path / "samples.jsonl", Sample, self.samples)
-        _lines(path / "faults.jsonl", Fault, self.faults)
+        _lines(path / "faults.jsonl", FaultRecord, self.faults)
         _lines(path / "windows.jsonl", Window, self.windows)
         capture.write_manifest(replace(capture.manifest(), lines=capture.lines()))
         return capture
 
-    def of(self, outcome: Outcome) -> list[Operation]:
+    def of(self, outcome: OperationOutcome) -> list[OperationRecord]:
         """The publishes that ended so."""
-        return [one for one in self.operations if one.kind is Kind.PUBLISH and one.outcome is outcome]
+        return [one for one in self.operations if one.kind is OperationKind.PUBLISH and one.outcome is outcome]
 
     def is_published_to(self, name: str) -> bool:
         """Whether the stream takes publishes."""
@@ -165,13 +169,15 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
         sent = moment + random_.randrange(MILLISECOND)
         done = sent + random_.randrange(MILLISECOND, 5 * MILLISECOND)
         draw = random_.random()
-        outcome, error = Outcome.OK, None
+        outcome, error = OperationOutcome.OK, None
         if draw < shape.rejected:
-            outcome, error = Outcome.REJECTED, "no responders"
+            outcome, error = OperationOutcome.REJECTED, "no responders"
         elif draw < shape.rejected + shape.indeterminate:
-            outcome, error = Outcome.INDETERMINATE, "timeout"
+            outcome, error = OperationOutcome.INDETERMINATE, "timeout"
         seq = None
-        if outcome is Outcome.OK or (outcome is Outcome.INDETERMINATE and random_.random() < shape.stored):
+        if outcome is OperationOutcome.OK or (
+            outcome is OperationOutcome.INDETERMINATE and random_.random() < shape.stored
+        ):
             rows = writes[name]
             seq = len(rows) + 1
             rows.append(
@@ -189,20 +195,20 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
                 )
             )
         history.operations.append(
-            Operation(
+            OperationRecord(
                 client=f"{region}/publish-foo",
                 region=region,
-                kind=Kind.PUBLISH,
+                kind=OperationKind.PUBLISH,
                 stream="foo",
                 due=moment,
                 sent=sent,
-                done=done if outcome is not Outcome.INDETERMINATE else None,
+                done=done if outcome is not OperationOutcome.INDETERMINATE else None,
                 outcome=outcome,
                 id=id_,
                 subject=subject,
                 digest=digest(payload.encode()) if shape.has_digests else None,
-                acked_by=name if outcome is Outcome.OK else None,
-                seq=seq if outcome is Outcome.OK else None,
+                acked_by=name if outcome is OperationOutcome.OK else None,
+                seq=seq if outcome is OperationOutcome.OK else None,
                 error=error,
             )
         )
@@ -265,15 +271,15 @@ def _deliver(history: History) -> None:
                 Delivery(client=client, region=region, stream="foo", id=row.id, seq=row.seq, at=at, deliveries=1)
             )
             history.operations.append(
-                Operation(
+                OperationRecord(
                     client=client,
                     region=region,
-                    kind=Kind.FETCH,
+                    kind=OperationKind.FETCH,
                     stream="foo",
                     due=at,
                     sent=at,
                     done=at,
-                    outcome=Outcome.OK,
+                    outcome=OperationOutcome.OK,
                     count=1,
                 )
             )
@@ -299,9 +305,9 @@ def fault(
     healed: int | None = 2 * SECOND,
     outcome: FaultOutcome = FaultOutcome.CONFIRMED,
     error: str | None = None,
-) -> Fault:
+) -> FaultRecord:
     kind, *targets = asked.split()
-    return Fault(
+    return FaultRecord(
         id=kind,
         asked=asked,
         kind=kind,

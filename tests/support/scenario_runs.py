@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from vstream.capture.records import Kind, Operation, Outcome
+from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.diagnostics import Span
 from vstream.runner.events import Event
@@ -93,18 +93,18 @@ async def run_scenario(wanted: Scenario, directory: Path) -> tuple[Capture, list
     return capture, seen
 
 
-def operations(capture: Capture, kind: Kind, region: str | None = None) -> list[Operation]:
+def operations(capture: Capture, kind: OperationKind, region: str | None = None) -> list[OperationRecord]:
     return [one for one in capture.operations() if one.kind is kind and region in {None, one.region}]
 
 
 def acknowledged(capture: Capture) -> set[str]:
-    return {one.id or "" for one in operations(capture, Kind.PUBLISH) if one.outcome is Outcome.OK}
+    return {one.id or "" for one in operations(capture, OperationKind.PUBLISH) if one.outcome is OperationOutcome.OK}
 
 
 def stored(capture: Capture, role: str) -> dict[str, Counter[str]]:
     """How often each identity is in each stream of *role*, by stream."""
     return {
-        stream.name: Counter(one.id or "" for one in capture.stored(stream.name))
+        stream.name: Counter(one.id or "" for one in capture.read_stored(stream.name))
         for stream in capture.manifest().streams
         if stream.role == role
     }

@@ -84,7 +84,7 @@ def find_faults(
 
 def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> DataFrame:
     """Each message of a suspect bucket: what its origin has, what each reader has, and what most readers have."""
-    own, theirs = F.col("is_origin"), ~F.col("is_origin")
+    is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
     cells = (
         classify_by_cut(copies, cut)
         .where(F.col("part") == "cut")
@@ -104,11 +104,11 @@ def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> 
     )
     cell = F.struct("stream", "region", "number", "seq", "time_ns", "digests", "keys", "subjects", "msg_id")
     return cells.groupBy(*MESSAGE).agg(
-        F.first(F.when(own, cell), ignorenulls=True).alias("own"),
-        F.collect_list(F.when(theirs, cell)).alias("copies"),
-        F.min(F.when(theirs, F.col("time_ns"))).alias("first_arrival"),
-        F.mode(F.when(theirs, F.col("digests")[0]), deterministic=True).alias("usual_digest"),
-        F.mode(F.when(theirs, F.col("keys")[0]), deterministic=True).alias("usual_key"),
+        F.first(F.when(is_own, cell), ignorenulls=True).alias("own"),
+        F.collect_list(F.when(is_copy, cell)).alias("copies"),
+        F.min(F.when(is_copy, F.col("time_ns"))).alias("first_arrival"),
+        F.mode(F.when(is_copy, F.col("digests")[0]), deterministic=True).alias("usual_digest"),
+        F.mode(F.when(is_copy, F.col("keys")[0]), deterministic=True).alias("usual_key"),
         F.max("msg_id").alias("msg_id"),
         F.min("ttl_ns").alias("ttl_ns"),
     )
@@ -116,15 +116,15 @@ def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> 
 
 def _present(grid: DataFrame) -> DataFrame:
     """What is wrong with copies that are there."""
-    own, copy = F.col("own"), F.col("copy")
-    digest = F.coalesce(own["digests"][0], F.col("usual_digest"))
+    original, copy = F.col("own"), F.col("copy")
+    digest = F.coalesce(original["digests"][0], F.col("usual_digest"))
     is_other = F.exists(copy["digests"], lambda item: item != digest)
     # What arrived before it was written is a copy of something else.
-    is_reused = F.coalesce(own["time_ns"] > copy["time_ns"], F.lit(False)) | F.coalesce(
-        own["msg_id"] != copy["msg_id"], F.lit(False)
+    is_reused = F.coalesce(original["time_ns"] > copy["time_ns"], F.lit(False)) | F.coalesce(
+        original["msg_id"] != copy["msg_id"], F.lit(False)
     )
     is_renamed = F.exists(copy["keys"], lambda item: item != F.col("usual_key")) | F.exists(
-        copy["subjects"], lambda item: F.coalesce(item != own["subjects"][0], F.lit(False))
+        copy["subjects"], lambda item: F.coalesce(item != original["subjects"][0], F.lit(False))
     )
     kinds = F.array(
         F.when(copy["number"] > 1, F.lit("duplicated")),
@@ -140,7 +140,7 @@ def _present(grid: DataFrame) -> DataFrame:
             F.explode(F.array_compact(kinds)).alias("kind"),
             copy["seq"].alias("seq"),
             copy["number"].alias("copies"),
-            F.coalesce(own["time_ns"], F.col("first_arrival")).alias("time_ns"),
+            F.coalesce(original["time_ns"], F.col("first_arrival")).alias("time_ns"),
             F.col("usual_key").alias("key"),
         )
         .withColumn("number", F.when(F.col("kind") == "duplicated", F.col("copies") - 1).otherwise(F.lit(1)))

@@ -11,7 +11,7 @@ from vstream.audit.classify import FAULTS
 from vstream.audit.cut import SKEW_NS
 from vstream.audit.local_frames import make_table
 from vstream.capture.digest import to_signed_int64
-from vstream.capture.records import Kind, Outcome
+from vstream.capture.records import OperationKind, OperationOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ JOURNAL = StructType(
     ]
 )
 """
-One row for each publish. *outcome* is a value of `capture.records.Outcome`, *origin* and
+One row for each publish. *outcome* is a value of `capture.records.OperationOutcome`, *origin* and
 *origin_seq* are what the acknowledgement named, *digest* is that of `messages`; *sent_ns*
 is since 1970.
 """
@@ -62,7 +62,7 @@ def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
             wall + operation.sent,
         )
         for operation in capture.operations()
-        if operation.kind is Kind.PUBLISH
+        if operation.kind is OperationKind.PUBLISH
     ]
     return make_table(spark, rows, JOURNAL)
 
@@ -88,7 +88,7 @@ def find_broken_promises(journal: DataFrame, copies: DataFrame, cut: CutTables) 
 
 def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
     message = ["virtual", "origin", "origin_seq"]
-    acked = journal.where((F.col("outcome") == Outcome.OK.value) & F.col("origin").isNotNull())
+    acked = journal.where((F.col("outcome") == OperationOutcome.OK.value) & F.col("origin").isNotNull())
     stored = (
         copies.where(F.col("former") == "")
         .join(acked.select(*message).distinct(), message, how="left_semi")
@@ -128,7 +128,7 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTab
 
 
 def _find_refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
-    refused = journal.where(F.col("outcome") == Outcome.REJECTED.value).select("virtual", "digest").distinct()
+    refused = journal.where(F.col("outcome") == OperationOutcome.REJECTED.value).select("virtual", "digest").distinct()
     return _as_faults(
         copies.where("is_origin")
         .join(refused, ["virtual", "digest"], how="left_semi")

@@ -164,8 +164,8 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
         expected += [(*origin, *_reader(row, origin[1], seen)) for origin in rows_value for row in readers]
         names = [None, *(origin[1] for origin in rows_value)]
         for row in rows_of_one:
-            own = [row.stream] if is_origin(row) else names
-            tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in own]
+            origin_names = [row.stream] if is_origin(row) else names
+            tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
     spark = streams.sparkSession
     return CutTables(
         rows=[row for row in rows if row.role != _CATALOG],

@@ -150,14 +150,14 @@ class Follower:
         }
         narrow = []
         for entry in cuts:
-            own = result.get(entry.stream_ref.stream)
+            counts = result.get(entry.stream_ref.stream)
             first = None
-            if own is not None:
-                first = own.first_since if is_origin(entry.stream_ref) else own.first_seq
+            if counts is not None:
+                first = counts.first_since if is_origin(entry.stream_ref) else counts.first_seq
             seen = replace(
                 entry,
                 first_seq=entry.last_seq + 1 if first is None else first,
-                messages=own.messages if own else 0,
+                messages=counts.messages if counts else 0,
             )
             narrow.append(stream_row(entry if entry.error is not None else without_limits(seen, entry)))
         return make_table(self.spark, narrow, STREAMS)

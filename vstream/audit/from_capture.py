@@ -44,7 +44,7 @@ def extract_capture(capture: Capture, given_up: Event | None = None) -> Extracte
     rows = []
     for stream in manifest.streams:
         requested = StreamRef(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
-        read = _batches(capture.stored(stream.name), requested, schema) if stream.error is None else iter(())
+        read = _batches(capture.read_stored(stream.name), requested, schema) if stream.error is None else iter(())
         result = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
         batches += result
         rows.append(stream_row(_cut(requested, stream, result, manifest, samples)))

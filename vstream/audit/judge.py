@@ -103,7 +103,7 @@ def judge(
         delays=_delays(delays),
         one_in=one_in,
         settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
-        orders=tuple(OrderDifference(**row.asDict()) for row in _sorted_rows(evidence.pairs)),
+        orders=tuple(_order_difference(row) for row in _sorted_rows(evidence.pairs)),
         answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
     )
 
@@ -304,6 +304,16 @@ def _clocks(delays: Iterable[Any]) -> list[MessageFinding]:
     ]
 
 
+def _order_difference(row: Any) -> OrderDifference:
+    return OrderDifference(
+        virtual=row.virtual,
+        region=row.region,
+        compared_with=row.other,
+        neighbours=row.neighbours,
+        inverted=row.inverted,
+    )
+
+
 def _routes(
     evidence: Evidence, places: Mapping[tuple[str, str], StreamState], found: Iterable[MessageFinding]
 ) -> tuple[ReaderRoute, ...]:
@@ -345,7 +355,7 @@ def _routes(
                     greatest=row.greatest if row else None,
                     missing=missing,
                     extra=extra,
-                    other=wrong,
+                    mismatched=wrong,
                 )
             )
     return tuple(routes)

@@ -70,7 +70,7 @@ def _sum(stages: list[Any]) -> SparkProgress | None:
 
 
 def _register_handler(spark: Any, on_progress: Callable[[SparkProgress], None]) -> Iterator[None]:
-    def heard(*, stages: Any, inflight_tasks: int, **_: Any) -> None:
+    def report(*, stages: Any, inflight_tasks: int, **_: Any) -> None:
         if stages:
             on_progress(
                 SparkProgress(
@@ -81,8 +81,8 @@ def _register_handler(spark: Any, on_progress: Callable[[SparkProgress], None]) 
                 )
             )
 
-    spark.registerProgressHandler(heard)
+    spark.registerProgressHandler(report)
     try:
         yield
     finally:
-        spark.removeProgressHandler(heard)
+        spark.removeProgressHandler(report)

@@ -69,5 +69,5 @@ def publish(shelf: TableStore, into: str, kind: str) -> None:
     """
     with explain_spark_errors():
         for name, schema in RESULTS.items():
-            rows = shelf.held(name) if shelf.has(name) else make_table(shelf.spark, [], schema)
+            rows = shelf.table(name) if shelf.has(name) else make_table(shelf.spark, [], schema)
             rows.write.format(kind).mode("overwrite").saveAsTable(f"{into}.{name}")

@@ -127,25 +127,27 @@ def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 def find_suspects(buckets: DataFrame, backsteps: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame:
     """The buckets to look into, as (virtual, origin, former, bucket): all that are not proven to hold the same everywhere."""
-    own, theirs = F.col("is_origin"), ~F.col("is_origin")
+    is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
 
     def alike(digest: str) -> Column:
-        return F.min(F.when(theirs, F.col(digest))) == F.max(F.when(theirs, F.col(digest)))
+        return F.min(F.when(is_copy, F.col(digest))) == F.max(F.when(is_copy, F.col(digest)))
 
     compared = (
         buckets.where(F.col("part") == "cut")
         .groupBy(*ORIGIN, "bucket")
         .agg(
-            F.count_if(theirs).alias("seen_by"),
+            F.count_if(is_copy).alias("seen_by"),
             F.coalesce(alike("copies") & alike("payloads") & alike("keys"), F.lit(False)).alias("is_alike"),
-            F.max(F.when(theirs, F.col("copies"))).alias("copies"),
-            F.max(F.when(theirs, F.col("payloads"))).alias("payloads"),
-            F.max(F.when(own, F.col("copies"))).alias("own_copies"),
-            F.max(F.when(own, F.col("payloads"))).alias("own_payloads"),
-            F.max(F.when(own, F.col("subjects"))).alias("own_subjects"),
-            F.every(own | (F.col("with_subject") == 0) | (F.col("with_subject") == F.col("copies"))).alias("is_whole"),
-            F.min(F.when(theirs & (F.col("with_subject") > 0), F.col("subjects"))).alias("least_subjects"),
-            F.max(F.when(theirs & (F.col("with_subject") > 0), F.col("subjects"))).alias("greatest_subjects"),
+            F.max(F.when(is_copy, F.col("copies"))).alias("copies"),
+            F.max(F.when(is_copy, F.col("payloads"))).alias("payloads"),
+            F.max(F.when(is_own, F.col("copies"))).alias("own_copies"),
+            F.max(F.when(is_own, F.col("payloads"))).alias("own_payloads"),
+            F.max(F.when(is_own, F.col("subjects"))).alias("own_subjects"),
+            F.every(is_own | (F.col("with_subject") == 0) | (F.col("with_subject") == F.col("copies"))).alias(
+                "is_whole"
+            ),
+            F.min(F.when(is_copy & (F.col("with_subject") > 0), F.col("subjects"))).alias("least_subjects"),
+            F.max(F.when(is_copy & (F.col("with_subject") > 0), F.col("subjects"))).alias("greatest_subjects"),
             F.max("greatest").alias("greatest"),
         )
         .join(F.broadcast(cut.origins), ["virtual", "origin"], how="left")

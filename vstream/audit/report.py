@@ -121,8 +121,8 @@ class ReaderRoute:
     """Lost, expired or late."""
     extra: int = 0
     """Copies too many."""
-    other: int = 0
-    """Everything else that is an error, such as a changed payload."""
+    mismatched: int = 0
+    """Everything else that is an error, such as a changed payload. `other` in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,8 @@ class OrderDifference:
 
     virtual: str
     region: str
-    other: str
+    compared_with: str
+    """The region whose order is compared; `other` in JSON and in the table `pairs`."""
     neighbours: int
     inverted: int
 
@@ -237,10 +238,10 @@ class Report:
         }
         figures: dict[str, Json] = {
             "streams": [asdict(stream) for stream in self.streams],
-            "routes": [asdict(route) for route in self.routes],
+            "routes": [_rename_key(asdict(route), "mismatched", "other") for route in self.routes],
             "delays": [asdict(delay) for delay in self.delays],
             "settled": [asdict(recovery) for recovery in self.settled],
-            "orders": [asdict(order) for order in self.orders],
+            "orders": [_rename_key(asdict(order), "compared_with", "other") for order in self.orders],
             "publishes": [asdict(answers) for answers in self.answers],
         }
         return {
@@ -255,3 +256,8 @@ class Report:
             "delays_of_one_in": self.one_in,
             "seconds": {stage: round(second, 3) for stage, second in self.seconds.items()},
         }
+
+
+def _rename_key(fields: dict[str, Json], old: str, new: str) -> dict[str, Json]:
+    """*fields* in the same order, with *new* for the key *old*."""
+    return {new if key == old else key: value for key, value in fields.items()}

@@ -220,13 +220,13 @@ def _kill_children_on_error() -> Iterator[None]:
 
     A Java that is left alone before it has told PySpark where it listens stays for ever.
     """
-    own = psutil.Process()
-    before = own.children()
+    this_process = psutil.Process()
+    before = this_process.children()
     try:
         yield
     except BaseException:
         with suppress(psutil.Error):
-            for item in own.children():
+            for item in this_process.children():
                 if item not in before:
                     _kill(item)
         raise

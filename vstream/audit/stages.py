@@ -281,7 +281,7 @@ class AuditPipeline:
         started = time.monotonic()
         keep, windows = self.store.keep, self.context.windows
         table_of = {name: look() for name, look in looks.items()}
-        contested, hops = self.store.held("contested"), self.store.held("hops")
+        contested, hops = self.store.table("contested"), self.store.table("hops")
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,

@@ -66,7 +66,7 @@ class TableStore:
         """Whether this audit has computed the table *name*."""
         return name in self._held
 
-    def held(self, name: str) -> DataFrame:
+    def table(self, name: str) -> DataFrame:
         """The table *name* of this audit. Raises KeyError if it was not computed."""
         return self._held[name]
 

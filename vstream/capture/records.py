@@ -28,7 +28,7 @@ def message_identity(payload: bytes) -> str | None:
     return head.decode("ascii", "replace") if separator and head.count(b"/") == 2 else None  # noqa: PLR2004
 
 
-class Outcome(Enum):
+class OperationOutcome(Enum):
     """What the client learned of an operation (Jepsen's ok, fail and info)."""
 
     OK = "ok"
@@ -39,7 +39,7 @@ class Outcome(Enum):
     """No answer in time: it may have happened, and may still happen."""
 
 
-class Kind(Enum):
+class OperationKind(Enum):
     """What a client did."""
 
     PUBLISH = "publish"
@@ -56,7 +56,7 @@ _MOMENT = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class OperationRecord:
     """
     One operation of a client: a line of `operations/REGION.jsonl`, in the order of completion.
 
@@ -67,13 +67,13 @@ class Operation:
     client: str
     """Such as `west/publish-foo`. Unique in a capture."""
     region: str
-    kind: Kind
+    kind: OperationKind
     stream: str
     """The virtual stream."""
     due: Int64
     sent: Int64
     done: Int64 | None
-    outcome: Outcome
+    outcome: OperationOutcome
     id: str | None = None
     """Of a publish: the message's identity, unique in a capture. Payloads begin with it and a space. Of a read: that of what was read."""
     subject: str | None = None
@@ -158,7 +158,7 @@ class FaultOutcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class FaultRecord:
     """One fault: a line of `faults.jsonl`, written when it is over."""
 
     id: str

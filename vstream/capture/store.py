@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from vstream.capture.records import Delivery, Fault, Manifest, Operation, Sample, Stored, Window
+from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, Stored, Window
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 _CHUNK = 256 * 1024
 """Bytes that are read and understood at once."""
 
-_Record = TypeVar("_Record", Operation, Delivery, Stored, Sample, Fault, Window, Manifest)
+_Record = TypeVar("_Record", OperationRecord, Delivery, Stored, Sample, FaultRecord, Window, Manifest)
 
 
 class RecordWriter(Generic[_Record]):
@@ -98,25 +98,25 @@ class Capture:
         """What regions said of themselves; of each region in order of time."""
         return _read(self.samples_file, Sample)
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[FaultRecord]:
         """The faults that are over, in the order in which they ended."""
-        return _read(self.faults_file, Fault)
+        return _read(self.faults_file, FaultRecord)
 
     def windows(self) -> Iterator[Window]:
         """The named steps that were taken."""
         return _read(self.windows_file, Window)
 
-    def operations(self) -> Iterator[Operation]:
+    def operations(self) -> Iterator[OperationRecord]:
         """Every operation, region by region."""
         for file in sorted((self.path / "operations").glob("*.jsonl")):
-            yield from _read(file, Operation)
+            yield from _read(file, OperationRecord)
 
     def deliveries(self) -> Iterator[Delivery]:
         """Every delivery, region by region."""
         for file in sorted((self.path / "deliveries").glob("*.jsonl")):
             yield from _read(file, Delivery)
 
-    def stored(self, stream: str) -> Iterator[Stored]:
+    def read_stored(self, stream: str) -> Iterator[Stored]:
         """The contents of the physical *stream*, by sequence."""
         return _read(self.stream_file(stream), Stored)
 

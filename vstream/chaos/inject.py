@@ -193,7 +193,7 @@ def require_allowed(
     losses: Sequence[str] = (),
 ) -> None:
     """Say what taking *servers* and *cuts* will do. Raises RefusedError if that is too much, unless it was forced."""
-    lost = request.site.lost() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
+    lost = request.site.unavailable() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
         request.topology, lost=lost, taken=servers, silent=request.site.cuts(), cut=cuts, losses=losses
     )

@@ -197,7 +197,7 @@ def new_meta_leader(site: TargetServers, old: str) -> Callable[[], Awaitable[str
     """What sees, after *old* was killed, that another server leads the meta group."""
 
     async def see() -> str:
-        serving = len(site.servers) - len(site.lost())
+        serving = len(site.servers) - len(site.unavailable())
         if serving <= len(site.servers) // 2:
             return "the meta group has no leader: the majority is missing"
         new, seconds = await leaders.wait_for_successor(

@@ -82,7 +82,7 @@ class TargetServers:
         """The server of the lab: it is looked up in the process table, by identity, at every signal."""
         return NatsServer(self.directory, server)
 
-    def lost(self) -> frozenset[str]:
+    def unavailable(self) -> frozenset[str]:
         """The servers of the lab that do not serve now: gone, or stopped by a signal."""
         return frozenset(server for server in self.servers if not self.serves(server))
 

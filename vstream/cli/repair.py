@@ -14,13 +14,13 @@ from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.repair import RepairView, render_end
-from vstream.health.repair.pipeline import Kind, RepairRequest, repair, select
+from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, select
 
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair. Without it, only show what would be done.")] = False,
-    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
+    kind: Annotated[list[RepairKind] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
     stream: Annotated[
         list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream; may be repeated.")
     ] = None,

@@ -21,7 +21,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.pipeline import read_status
-from vstream.health.report import Verdict
+from vstream.health.report import StatusVerdict
 
 if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
@@ -31,7 +31,7 @@ Deadline = Annotated[
     float,
     typer.Option(help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=60),
 ]
-_EXIT_CODES = {Verdict.OK: OK, Verdict.DEGRADED: NO, Verdict.UNKNOWN: FAILED}
+_EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: FAILED}
 
 
 def status(

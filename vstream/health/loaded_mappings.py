@@ -29,7 +29,7 @@ _SHARED = frozenset({"$JS.API.>", "$JS.ACK.>", "$JS.API.DIRECT.GET.>", "$JS.API.
 """Subjects of rules and entries that all streams share."""
 
 
-class Operation(Enum):
+class MappedOperation(Enum):
     """What a client does by a virtual name, through a mapping rule."""
 
     PUBLISH = "publish"
@@ -86,13 +86,13 @@ class BrokenEntries:
     """Those that may concern any stream."""
     lacks_account: bool = False
 
-    def break_for(self, stream: VirtualStream, operation: Operation) -> bool:
+    def break_for(self, stream: VirtualStream, operation: MappedOperation) -> bool:
         """Whether *operation* on *stream* fails where these are loaded."""
         used = _used_subjects(stream, operation)
         return (
             self.lacks_account
             or not self.subjects.isdisjoint(used)
-            or any(overlaps(subject, own) for subject in self.wide for own in used)
+            or any(overlaps(subject, used_subject) for subject in self.wide for used_subject in used)
         )
 
 
@@ -198,21 +198,21 @@ def _foreign_token(change: RuleChange) -> ForeignToken:
 
 def serving(topology: Topology, region: str, servers: Iterable[ServerSnapshot]) -> tuple[ServerSnapshot, ...]:
     """Those of *servers* that clients of *region* connect to: neither members of the stretch cluster nor hubs."""
-    own = {
+    names = {
         seat.server.name for seat in topology.seats if seat.region == region and not (seat.is_stretch or seat.is_hub)
     }
-    return tuple(server for server in servers if server.name in own)
+    return tuple(server for server in servers if server.name in names)
 
 
-def _used_subjects(stream: VirtualStream, operation: Operation) -> tuple[str, ...]:
+def _used_subjects(stream: VirtualStream, operation: MappedOperation) -> tuple[str, ...]:
     """Where a client that means the virtual stream sends its requests."""
     name = stream.name
     match operation:
-        case Operation.PUBLISH:
+        case MappedOperation.PUBLISH:
             return stream.subjects
-        case Operation.DIRECT_GET:
+        case MappedOperation.DIRECT_GET:
             return (f"$JS.API.DIRECT.GET.{name}", f"$JS.API.DIRECT.GET.{name}.>")
-        case Operation.CONSUME:
+        case MappedOperation.CONSUME:
             return (f"$JS.API.CONSUMER.MSG.NEXT.{name}.*", f"$JS.API.CONSUMER.*.{name}.>")
 
 

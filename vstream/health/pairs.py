@@ -57,7 +57,7 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
     source = _source_of(reader, pair.origin.name)
     lag = snapshot.lags.get((pair.origin.name, pair.reader.name))
     cursor, last = _positions(origin, source, lag)
-    retention = _kept(pair, origin, lag, snapshot.at)
+    retention = _retention(pair, origin, lag, snapshot.at)
     pending: int | None = None
     age: float | None = None
     if lag is not None and cursor is not None:
@@ -107,7 +107,7 @@ def _positions(
     return (0 if cursor is None and last == 0 else cursor), last
 
 
-def _kept(pair: ReplicationPair, origin: StreamSnapshot | None, lag: Lag | None, at: float) -> float | None:
+def _retention(pair: ReplicationPair, origin: StreamSnapshot | None, lag: Lag | None, at: float) -> float | None:
     """For how many seconds the origin keeps messages: its `max_age`, or less if it is full; None for ever."""
     limits = pair.origin.limits
     max_age = limits.get("max_age")
@@ -135,7 +135,7 @@ def _state(
     if source is None:
         return PairState.UNKNOWN, f"`{reader}` does not take from `{origin}`"
     if origin not in snapshot.streams:
-        return PairState.UNKNOWN, f"`{origin}` {_absence(snapshot, origin)}: {_heard(source)}"
+        return PairState.UNKNOWN, f"`{origin}` {_absence(snapshot, origin)}: {_describe_last_heard(source)}"
     return (None if lag is None else _permanent_state(pair, lag)) or _passing_state(pair, snapshot, source, lag, age)
 
 
@@ -146,7 +146,7 @@ def _passing_state(
     origin, reader = pair.origin.name, pair.reader.name
     is_silent = source.heard is None or source.heard > SILENT_AFTER
     if is_silent and not _counts_messages_only(snapshot, snapshot.streams[reader].cluster):
-        return PairState.SILENT, f"`{reader}` takes nothing from `{origin}`: {_heard(source)}"
+        return PairState.SILENT, f"`{reader}` takes nothing from `{origin}`: {_describe_last_heard(source)}"
     if source.seq is None and snapshot.streams[origin].last_seq and (lag is None or lag.cursor is None):
         how = "was not" if lag is None else "cannot be"
         return PairState.UNKNOWN, f"how far `{reader}` is in `{origin}` {how} found out"
@@ -161,7 +161,7 @@ def _counts_messages_only(snapshot: Snapshot, cluster: str | None) -> bool:
     return any((parse_version(text) or _SAYS_ALIVE) < _SAYS_ALIVE for text in texts)
 
 
-def _heard(source: SourceSnapshot) -> str:
+def _describe_last_heard(source: SourceSnapshot) -> str:
     return "it was never heard" if source.heard is None else f"it was last heard {format_duration(source.heard)} ago"
 
 

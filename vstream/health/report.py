@@ -87,7 +87,7 @@ class PairStatus:
         }
 
 
-class Verdict(Enum):
+class StatusVerdict(Enum):
     """What a status comes to."""
 
     OK = "ok"
@@ -264,11 +264,11 @@ class Status:
         return min(apart, key=lambda pair: pair.margin or 0.0, default=None)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> StatusVerdict:
         """Problems come before what is not known."""
         if self.problems:
-            return Verdict.DEGRADED
-        return Verdict.UNKNOWN if self.unknown else Verdict.OK
+            return StatusVerdict.DEGRADED
+        return StatusVerdict.UNKNOWN if self.unknown else StatusVerdict.OK
 
     def worst(self, virtual: str | None = None) -> dict[tuple[str, str], PairStatus]:
         """The worst pair from each place to each place, of one virtual stream or of all."""
@@ -286,7 +286,7 @@ class Status:
             "at": round(self.at, 3),
             "took_s": round(self.took, 3),
             "verdict": self.verdict.value,
-            "is_well": self.verdict is Verdict.OK,
+            "is_well": self.verdict is StatusVerdict.OK,
             "meta_leader": self.meta_leader,
             "margin": None if (thin := self.thinnest) is None else thin.as_dict(),
             "problems": [problem.as_dict() for problem in self.problems],

@@ -164,7 +164,7 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
         taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
         is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
         stored = load.size + RECORD + SUBJECT + (ORIGIN_HEADER if is_sourced and stream.write else 0)
-        retention = _kept(part, taken_rate, stored)
+        retention = _retention(part, taken_rate, stored)
         parts.append(
             PartSize(
                 stream=physical.physical_name(stream, part.role, part.place),
@@ -186,7 +186,7 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
     )
 
 
-def _kept(part: PhysicalPart, rate: float, stored: int) -> float:
+def _retention(part: PhysicalPart, rate: float, stored: int) -> float:
     """Seconds until the first of a stream's limits removes a message."""
     limits = [math.inf]
     if age := _limit(part, "max_age"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from vstream.health.loaded_mappings import Operation, compare_mappings, serving
+from vstream.health.loaded_mappings import MappedOperation, compare_mappings, serving
 from vstream.health.pairs import assess_pairs
 from vstream.health.problems import find_problems, find_unknown
 from vstream.health.report import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
@@ -124,13 +124,13 @@ def _assess_region(
     def serves_consumers(stream: VirtualStream) -> bool:
         return has_leader(physical.read_stream_in(stream, region.name))
 
-    own = serving(topology, region.name, snapshot.servers)
-    broken = loaded.broken_on(server.name for server in own)
+    serving_servers = serving(topology, region.name, snapshot.servers)
+    broken = loaded.broken_on(server.name for server in serving_servers)
     # A server that does not answer has no clients. One that nobody asked, or that did not say it, may have any rules.
-    is_seen = any(loaded.is_ok(server.name) is not None for server in own)
-    is_seen = is_seen and not any(server.may_serve and loaded.is_ok(server.name) is None for server in own)
+    is_seen = any(loaded.is_ok(server.name) is not None for server in serving_servers)
+    is_seen = is_seen and not any(server.may_serve and loaded.is_ok(server.name) is None for server in serving_servers)
 
-    def count(operation: Operation, is_served: Callable[[VirtualStream], bool]) -> Share:
+    def count(operation: MappedOperation, is_served: Callable[[VirtualStream], bool]) -> Share:
         served = [stream for stream in streams if is_served(stream) and not broken.break_for(stream, operation)]
         works = len(served) if is_seen else 0
         return Share(works=works, of=len(streams), unknown=len(served) - works)
@@ -140,9 +140,9 @@ def _assess_region(
         servers=len(servers),
         reached=sum(server.is_reached for server in servers),
         problem=region.problem,
-        publish=count(Operation.PUBLISH, takes_publishes),
-        direct_get=count(Operation.DIRECT_GET, serves_direct_get),
-        consumers=count(Operation.CONSUME, serves_consumers),
+        publish=count(MappedOperation.PUBLISH, takes_publishes),
+        direct_get=count(MappedOperation.DIRECT_GET, serves_direct_get),
+        consumers=count(MappedOperation.CONSUME, serves_consumers),
         led=sum(map(takes_publishes, streams)),
         control=region.problem is None and region.control is None,
     )

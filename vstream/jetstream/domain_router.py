@@ -33,7 +33,7 @@ class DomainRoutingConnection(Connection):
         named = _DOMAIN.match(subject)
         if named is None:
             return await super().request(subject, payload, headers=headers, timeout=timeout)
-        own = self._connections.get(named[1])
-        if isinstance(own, Connection):
-            return await own.request(subject, payload, headers=headers, timeout=timeout)
-        raise NotReachableError(f"region `{named[1]}` cannot be reached" if own is None else own.message)
+        connection = self._connections.get(named[1])
+        if isinstance(connection, Connection):
+            return await connection.request(subject, payload, headers=headers, timeout=timeout)
+        raise NotReachableError(f"region `{named[1]}` cannot be reached" if connection is None else connection.message)

@@ -40,15 +40,15 @@ def mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> M
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)
     addresses = lab.addresses(name)
-    there = [address for address in addresses if address.region not in lost and not address.is_hub]
-    regions = dict.fromkeys(address.region for address in there)
+    reachable = [address for address in addresses if address.region not in lost and not address.is_hub]
+    regions = dict.fromkeys(address.region for address in reachable)
     return account_admin(
         bundle.claims,
         keys.keyring(name),
         system={region: system_endpoint(name, region) for region in regions},
-        servers=[(address.region, address.server.name) for address in there],
+        servers=[(address.region, address.server.name) for address in reachable],
         monitors={
-            region: [monitor_url(address) for address in there if address.region == region] for region in regions
+            region: [monitor_url(address) for address in reachable if address.region == region] for region in regions
         },
         in_domains=any(address.is_hub for address in addresses),
     )

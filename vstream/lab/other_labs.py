@@ -29,12 +29,12 @@ def labs_running_elsewhere(known: Path) -> Iterator[LabRecord]:
 
     *known* is a directory that all of them share. From now on it names this state directory, too.
     """
-    here = labs_directory()
+    own_directory = labs_directory()
     with suppress(OSError):  # then the others do not hear of us
-        _remember(known, here)
+        _remember(known, own_directory)
     for entry in sorted(known.glob("[!.]*")):
         labs = _labs_in(entry)
-        if labs is None or labs == here:
+        if labs is None or labs == own_directory:
             continue
         directories = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
         if not directories:

@@ -55,7 +55,10 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     if not (ACCOUNTS_PATH in texts or hubs):
         # Such a lab asks nobody who they are, but for the system account.
         names_system = any(f'include "../{SYSTEM_PASSWORD_PATH}"' in artifact.text for artifact in bundle.artifacts)
-        return (*bundle.artifacts, *([_kept(conf, SYSTEM_PASSWORD_PATH, SYSTEM_PASSWORDS)] if names_system else []))
+        return (
+            *bundle.artifacts,
+            *([_preserve_passwords(conf, SYSTEM_PASSWORD_PATH, SYSTEM_PASSWORDS)] if names_system else []),
+        )
     variable = f"${password_variable(SYSTEM_USER)}"
     has_passwords = variable in texts.get(ACCOUNTS_PATH, "")
     regional = [account.name for account in bundle.accounts if account.name.startswith(REGION_ACCOUNT_PREFIX)]
@@ -67,7 +70,7 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
             SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS,
             **{passwords_path(region): REGIONAL_PASSWORDS for region in regions},
         }
-        return (*bundle.artifacts, *(_kept(conf, path, variables) for path, variables in files.items()))
+        return (*bundle.artifacts, *(_preserve_passwords(conf, path, variables) for path, variables in files.items()))
     existing = _read_passwords(conf)
     passwords = {name: existing.get(name) or secrets.token_urlsafe(_BYTES) for name in (*PASSWORDS, *HUB_PASSWORDS)}
     secret = [*_certificate(conf, bundle)]
@@ -93,7 +96,7 @@ def _certificate(conf: Path, bundle: Bundle) -> Iterator[Artifact]:
         )
 
 
-def _kept(conf: Path, path: str, variables: Iterable[str]) -> Artifact:
+def _preserve_passwords(conf: Path, path: str, variables: Iterable[str]) -> Artifact:
     """The file at *path* with a password for each of *variables*: those that *conf* has, and new ones for the rest."""
     existing = _read(conf / path)
     return _secret(path, {name: existing.get(name) or secrets.token_urlsafe(_BYTES) for name in variables})
@@ -111,9 +114,9 @@ def password(conf: Path, user: str) -> str | None:
 
 def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
     """What *user* is called in *region*, and the password; None if the lab has no users."""
-    own = _read(conf / passwords_path(region)).get(password_variable(user))
-    if own is not None:
-        return regional_user(user, region), own
+    regional_password = _read(conf / passwords_path(region)).get(password_variable(user))
+    if regional_password is not None:
+        return regional_user(user, region), regional_password
     common = password(conf, user)
     return None if common is None else (user, common)
 

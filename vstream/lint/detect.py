@@ -37,7 +37,7 @@ _TOP_OPTIONS: Final = ("mappings", "accounts", "authorization", "jetstream", "le
 _ALIKE: Final = 0.8
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """What to read a text as."""
 
     CONF = "NATS configuration"
@@ -79,7 +79,7 @@ def count_values(text: str) -> int:
     return sum(map(text.count, _MARKS))
 
 
-def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
+def detect(text: str, file: str, *, is_named: bool = True) -> FileKind:
     """
     What *text* is. OTHER only where nothing speaks for anything that can be checked.
 
@@ -89,17 +89,17 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     text = text.lstrip(_BLANKS)
     start = text[:1]
     if _DECORATION.search(text) or (start == "e" and find_token(text.rstrip(_BLANKS)) is not None):
-        return Kind.TOKEN
+        return FileKind.TOKEN
     if start not in {"{", "["} and len({match[1] for match in _SCENARIO.finditer(text)}) > 1:
-        return Kind.SCENARIO
+        return FileKind.SCENARIO
     if name.endswith((".yaml", ".yml")):
         spoken = {match[1] for match in _TOPOLOGY.finditer(text)}
-        return Kind.TOPOLOGY if len(spoken) > (not is_named) else Kind.OTHER
+        return FileKind.TOPOLOGY if len(spoken) > (not is_named) else FileKind.OTHER
     if name.endswith((".conf", ".cfg")) and (start != "{" or _OPTIONS.search(text)):
-        return Kind.CONF if _OPTIONS.search(text) else Kind.OTHER
+        return FileKind.CONF if _OPTIONS.search(text) else FileKind.OTHER
     if name.endswith(".json") or start in {"{", "["}:
-        return Kind.JSON
-    return Kind.TOPOLOGY if _TOPOLOGY.search(text) and _VERSION.search(text) else Kind.CONF
+        return FileKind.JSON
+    return FileKind.TOPOLOGY if _TOPOLOGY.search(text) and _VERSION.search(text) else FileKind.CONF
 
 
 def may_be_conf(text: str, file: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.lint import detect
-from vstream.lint.detect import Kind, nearest_option
+from vstream.lint.detect import FileKind, nearest_option
 from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
 from vstream.lint.reading.nodes import table
@@ -51,7 +51,7 @@ class Source:
     content: bytes = b""
     problem: Finding | None = None
     is_named: bool = True
-    kind: Kind | None = None
+    kind: FileKind | None = None
     """What it is, where whoever gives it knows."""
 
 
@@ -125,15 +125,15 @@ class _Gatherer:
         kind = source.kind or detect.detect(text, source.name, is_named=source.is_named)
         self.gathered.texts[source.name] = text
         match kind:
-            case Kind.TOPOLOGY:
+            case FileKind.TOPOLOGY:
                 self.gathered.topologies.append(source)
-            case Kind.SCENARIO:
+            case FileKind.SCENARIO:
                 self.gathered.scenarios.append(source)
-            case Kind.TOKEN:
+            case FileKind.TOKEN:
                 self._token(text, source)
-            case Kind.JSON:
+            case FileKind.JSON:
                 self._json(text, source)
-            case Kind.CONF:
+            case FileKind.CONF:
                 self._conf(text, source)
             case _ if detect.may_be_conf(text, source.name):
                 self._unknown_conf(text, source)

@@ -34,7 +34,7 @@ class Simulation:
     block: MappingsBlock
     subject: str
     cluster: str | None
-    here: Resolution | None
+    at_cluster: Resolution | None
     """None if no cluster was asked for: then they are all in *elsewhere*."""
     elsewhere: tuple[Resolution, ...]
     refusals: tuple[Refusal, ...]
@@ -75,7 +75,7 @@ def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: 
         block=block,
         subject=subject,
         cluster=cluster,
-        here=resolve(subject, cluster) if cluster is not None else None,
+        at_cluster=resolve(subject, cluster) if cluster is not None else None,
         elsewhere=(*(resolve(subject, other_cluster) for other_cluster in other_clusters), resolve(subject, None)),
         refusals=tuple(_refusals(block)),
     )

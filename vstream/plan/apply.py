@@ -173,13 +173,13 @@ class _Run:
         deadline = time.monotonic() + self._patience
         gates = [gate for gate in plan.gates if gate.before is phase]
         try:
-            timeouts = await asyncio.gather(*(self._held(gate, deadline) for gate in gates))
+            timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
         except VstreamError as failure:
             self.failure = failure
         else:
             self.gate_timeouts = tuple(timeout for timeout in timeouts if timeout is not None)
 
-    async def _held(self, gate: Gate, deadline: float) -> GateTimeout | None:
+    async def _wait_for_gate(self, gate: Gate, deadline: float) -> GateTimeout | None:
         while (missing := await self._gauges.missing(gate)) is not None:
             self._on_wait(gate, missing)
             if time.monotonic() > deadline:

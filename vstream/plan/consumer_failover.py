@@ -64,7 +64,7 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredMessage:
+class SourcedMessage:
     """One stored message of a read stream. *origin* is None where it does not say where it came from."""
 
     seq: int
@@ -86,14 +86,14 @@ class BackwardScan:
         self._open = {origin for origin, seq in position.items() if taken.get(origin) is None or taken[origin] > seq}
         self._filters = filters
         self._newer: int | None = None
-        self._steps: list[StoredMessage] = []
+        self._steps: list[SourcedMessage] = []
 
     @property
     def is_over(self) -> bool:
         """Whether nothing further back can be newer than the position."""
         return not self._open
 
-    def take(self, step: StoredMessage) -> None:
+    def take(self, step: SourcedMessage) -> None:
         """The next message, going backwards."""
         self._steps.append(step)
         if self._was_acknowledged(step):
@@ -109,7 +109,7 @@ class BackwardScan:
         again = sum(map(self._was_acknowledged, ahead))
         return Landing(stream=stream, start=start, again=again, ahead=len(ahead))
 
-    def _was_acknowledged(self, step: StoredMessage) -> bool:
+    def _was_acknowledged(self, step: SourcedMessage) -> bool:
         return step.origin is not None and step.origin_seq <= self._position.get(step.origin, 0)
 
 

@@ -133,8 +133,8 @@ class CanaryFlight:
                 tasks.create_task(self._watch(reader, reader.target.deadline, _SLOW_PAUSE))
             for canary in self.canaries.values():
                 until = min(self.readers[canary.origin].target.deadline, canary.acked_at + _OWN_PATIENCE)
-                for own in canary.own_reads:
-                    tasks.create_task(own.watch(until, _SLOW_PAUSE))
+                for own_read in canary.own_reads:
+                    tasks.create_task(own_read.watch(until, _SLOW_PAUSE))
 
     def checks(self) -> list[Check]:
         """What came of it: for each origin its publish, and its arrival in each region."""
@@ -146,7 +146,7 @@ class CanaryFlight:
             checks.append(publish)
             checks += [_check_arrival(canary, reader) for reader in self.readers.values()]
             if canary.own_reads:
-                checks += [own.check() for own in canary.own_reads]
+                checks += [own_read.check() for own_read in canary.own_reads]
             else:
                 checks += [skip(Hop.OWN_READ, detail="there is no canary to read", form=method) for method in METHODS]
         return checks
@@ -211,8 +211,8 @@ class CanaryFlight:
             )
             canary.own_reads = tuple(own_read(method=method) for method in METHODS)
             async with asyncio.TaskGroup() as tasks:
-                for own in canary.own_reads:
-                    tasks.create_task(own.watch(until, _LAST_PAUSE))
+                for started_read in canary.own_reads:
+                    tasks.create_task(started_read.watch(until, _LAST_PAUSE))
 
     async def _watch(self, reader: Reader, until: float, longest_pause: float) -> None:
         """Look for what has not arrived yet, until *until*, at intervals that grow to *longest_pause* seconds."""

@@ -127,7 +127,7 @@ class _Probe:
         copies = sum(part.role in {Role.READ, Role.ORDER} for part in stream.physical)
         return checks + len(regions) ** 2 + (2 + len(METHODS)) * len(reached) + (copies if reached else 0)
 
-    def _done(self, checks: Iterable[Check]) -> None:
+    def _report(self, checks: Iterable[Check]) -> None:
         for check in checks:
             self._checks.append(check)
             self._on_progress(Progress(check=check, done=len(self._checks), total=self._total))
@@ -146,14 +146,14 @@ class _Probe:
                 detail=detail,
                 hint=hint,
             )
-            self._done([check])
+            self._report([check])
             return
         async with self._slots[region]:
             for pattern in stream.subjects:
-                self._done([await hops.probe_mapping(target, pattern)])
+                self._report([await hops.probe_mapping(target, pattern)])
             check, facts = await hops.probe_stream_info(target)
-            self._done([check])
-            self._done([await hops.probe_direct_get(target, facts)])
+            self._report([check])
+            self._report([await hops.probe_direct_get(target, facts)])
 
     async def _canaries(self, stream: VirtualStream) -> None:
         reason = _subject_without_wildcards(stream)
@@ -162,14 +162,14 @@ class _Probe:
             check = Check(
                 stream=stream.name, region=None, hop=Hop.CANARY, status=CheckStatus.SKIPPED, detail=detail, hint=hint
             )
-            self._done([check])
+            self._report([check])
             if self._all_forms:
                 await self._ask_all(self._targets(stream), None)
             return
         regions = self._of(stream)
         targets = self._targets(stream)
         if not targets:
-            self._done(_skip_unpaired(stream, regions, targets))
+            self._report(_skip_unpaired(stream, regions, targets))
             return
         flight = CanaryFlight(targets, self._run_id)
         cleanup = Cleanup(self._topology, stream, flight, self._reached)
@@ -179,10 +179,10 @@ class _Probe:
                 await self._ask_all(targets, flight)
         except BaseException:
             cleaned, _ = await _run_shielded(cleanup.run(self._cleanup_slots))
-            self._done(cleaned)
+            self._report(cleaned)
             raise
         cleaned, interruption = await _run_shielded(cleanup.run(self._cleanup_slots))
-        self._done([*flight.checks(), *_skip_unpaired(stream, regions, targets), *cleaned])
+        self._report([*flight.checks(), *_skip_unpaired(stream, regions, targets), *cleaned])
         if interruption is not None:
             raise interruption
 
@@ -197,12 +197,14 @@ class _Probe:
         async with self._slots[target.region]:
             reader = flight.readers[target.region] if flight else None
             facts = reader.facts if reader else None
-            own = flight.canaries[target.region] if reader and flight and target.region in reader.seen else None
+            canary = flight.canaries[target.region] if reader and flight and target.region in reader.seen else None
             budget = Budget()
-            self._done(await direct_get.probe_direct_get_forms(target, facts, own.subject if own else None, budget))
+            self._report(
+                await direct_get.probe_direct_get_forms(target, facts, canary.subject if canary else None, budget)
+            )
             subject, from_seq = target.stream.canary or direct_get.NOWHERE, facts.last_seq + 1 if facts else 1
             arrived = len(reader.seen) if reader else 0
-            self._done(
+            self._report(
                 await pull_requests.probe_pull_requests(target, subject, from_seq, arrived, self._run_id, budget)
             )
 

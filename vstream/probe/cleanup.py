@@ -204,9 +204,9 @@ class Cleanup:
 
     def _way(self, region: str) -> tuple[Connection, float]:
         """The connection to use for streams of *region*, and the seconds that one request may take."""
-        own = self._connections.get(region)
+        regional = self._connections.get(region)
         connected = (connection for connection in self._connections.values() if connection.is_connected)
-        connection = own if own is not None and own.is_connected else next(connected, None)
+        connection = regional if regional is not None and regional.is_connected else next(connected, None)
         if connection is None:
             raise VstreamError("lost the connection to every region")
         return connection, max(0.1, min(_REQUEST, self._deadline - time.monotonic()))

@@ -104,7 +104,7 @@ async def probe_pull_requests(
         ]
     checks = [created, *(await pulling.messages(arrived))]
     checks += [await pulling.status(status) for status in _STATUSES]
-    return [*checks, await pulling.gone(), await pulling.no_consumer()]
+    return [*checks, await pulling.delete_while_waiting(), await pulling.no_consumer()]
 
 
 class _Pulling:
@@ -180,7 +180,7 @@ class _Pulling:
         check, _ = await self._pull(wanted.name, wanted.body, judge)
         return check
 
-    async def gone(self) -> Check:
+    async def delete_while_waiting(self) -> Check:
         """Delete the consumer while a pull waits, which is the last use of it."""
         target = self._target
         pulling = asyncio.create_task(self._pull(GONE, {"batch": 1, "expires": _LONGEST * _NS}, _is_gone))

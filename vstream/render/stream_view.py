@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class StreamForm:
     """How a physical stream is written: its template, and the field that says what it takes."""
 
     template: str
     takes: Literal["subjects", "sources", "mirror"]
 
 
-def kind(stream: VirtualStream, role: Role) -> Kind:
+def kind(stream: VirtualStream, role: Role) -> StreamForm:
     """How the physical streams of *role* are written."""
     match role:
         case Role.WRITE | Role.ORIGIN:
-            return Kind(f"streams/{role.value}.json.j2", "subjects")
+            return StreamForm(f"streams/{role.value}.json.j2", "subjects")
         case Role.CATALOG:
-            return Kind("streams/write.json.j2", "subjects")
+            return StreamForm("streams/write.json.j2", "subjects")
         case Role.ORDER:
-            return Kind("streams/order.json.j2", "sources")
+            return StreamForm("streams/order.json.j2", "sources")
         case Role.READ if stream.consistency.has_mirrors:
-            return Kind("streams/mirror.json.j2", "mirror")
+            return StreamForm("streams/mirror.json.j2", "mirror")
         case Role.READ:
-            return Kind("streams/read.json.j2", "sources")
+            return StreamForm("streams/read.json.j2", "sources")
         case _:
             assert_never(role)
 
@@ -139,9 +139,9 @@ def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | No
 
 def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
-    own = part.settings.fields["metadata"]
+    settings = part.settings.fields["metadata"]
     return {
-        **(own if isinstance(own, dict) else {}),
+        **(settings if isinstance(settings, dict) else {}),
         TOPOLOGY_KEY: topology.name,
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
@@ -152,12 +152,12 @@ def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> d
 
 def consumer_view(topology: Topology, stream: VirtualStream, region: str, consumer: Consumer) -> dict[str, Any]:
     """What the durable *consumer* in *region* is rendered from."""
-    own = consumer.fields["metadata"]
+    written = consumer.fields["metadata"]
     ownership = {TOPOLOGY_KEY: topology.name, STREAM_KEY: stream.name, REGION_KEY: region}
     return {
         "name": consumer.name,
         "settings": sorted((field, value) for field, value in consumer.fields.items() if field != "metadata"),
-        "metadata": dict(sorted({**(own if isinstance(own, dict) else {}), **ownership}.items())),
+        "metadata": dict(sorted({**(written if isinstance(written, dict) else {}), **ownership}.items())),
     }
 
 
@@ -178,7 +178,9 @@ _WANTED = {
 }
 
 
-def stream_problem(fields: Mapping[str, Json], name: str, kind: Kind, ownership: Mapping[str, Json]) -> str | None:
+def stream_problem(
+    fields: Mapping[str, Json], name: str, kind: StreamForm, ownership: Mapping[str, Json]
+) -> str | None:
     """What of a rendered stream is not what the rest of vstream relies on."""
     if fields.get("name") != name:
         return f"the stream `{name}` comes out with the name `{fields.get('name')}`"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.digest import digest
-from vstream.capture.records import Kind, Operation, Outcome, message_identity
+from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord, message_identity
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error
@@ -81,7 +81,7 @@ class OperationChecks:
         request = {"stream_name": read, "config": config}
         await make_consumer(self._connection, subject, request, within=_PREPARE)
 
-    async def run(self) -> list[Operation]:
+    async def run(self) -> list[OperationRecord]:
         """One operation for each Trial, in their order."""
         target = self._target
         works: dict[ClientOperation, Callable[[], Awaitable[_Result]]] = {
@@ -100,20 +100,20 @@ class OperationChecks:
         done[ClientOperation.ACKNOWLEDGE] = await self._one(ClientOperation.ACKNOWLEDGE, self._acknowledge)
         return [done[trial] for trial in ClientOperation]
 
-    async def _one(self, trial: ClientOperation, work: Callable[[], Awaitable[_Result]]) -> Operation:
-        sent, result, error, outcome = self._now(), _Result(), None, Outcome.OK
+    async def _one(self, trial: ClientOperation, work: Callable[[], Awaitable[_Result]]) -> OperationRecord:
+        sent, result, error, outcome = self._now(), _Result(), None, OperationOutcome.OK
         try:
             result = await work()
         except VstreamError as problem:
             outcome, error = failure_of(problem)
-        return Operation(
+        return OperationRecord(
             client=f"{self._target.region}/try-{self._target.stream}",
             region=self._target.region,
-            kind=Kind.TRY,
+            kind=OperationKind.TRY,
             stream=self._target.stream,
             due=sent,
             sent=sent,
-            done=None if outcome is Outcome.INDETERMINATE else self._now(),
+            done=None if outcome is OperationOutcome.INDETERMINATE else self._now(),
             outcome=outcome,
             # A publish without an answer may be stored all the same.
             id=self._identity() if trial is ClientOperation.PUBLISH else result.id,

@@ -53,14 +53,14 @@ class _Reader:
     looked_to: int = 0
 
 
-class Convergence:
+class ConvergenceWait:
     """Asks *streams* over *connections*, by region: each where it lives, else anywhere."""
 
     def __init__(self, streams: Sequence[RenderedStream], connections: Mapping[str, ReconnectingConnection]) -> None:
         self._connections = connections
         self._places = {stream.config.name: stream.region for stream in streams}
         self._readers = [
-            _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _taken(stream)
+            _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _sources_of(stream)
         ]
 
     async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
@@ -170,14 +170,14 @@ class Convergence:
 
     def _connection(self, stream: str) -> ReconnectingConnection:
         """The connection to where *stream* lives, else any that stands. Raises NotReachableError if there is none."""
-        here = self._connections.get(self._places[stream]) if stream in self._places else None
-        for connection in (here, *self._connections.values()):
+        preferred = self._connections.get(self._places[stream]) if stream in self._places else None
+        for connection in (preferred, *self._connections.values()):
             if connection is not None and connection.is_connected:
                 return connection
         raise NotReachableError("no region can be reached")
 
 
-def _taken(stream: RenderedStream) -> Iterator[tuple[Sequence[str], bool]]:
+def _sources_of(stream: RenderedStream) -> Iterator[tuple[Sequence[str], bool]]:
     """What *stream* takes from, if it does, and whether as a mirror."""
     mirror = stream.config.fields.get("mirror")
     if isinstance(mirror, dict):

@@ -48,7 +48,7 @@ class Environment:
     logs: Path
     """Where its servers log."""
 
-    def written(self, virtual: str, region: str) -> str:
+    def write_stream(self, virtual: str, region: str) -> str:
         """The physical stream that takes what is published on *virtual* in *region*."""
         return physical.write_stream_in(
             next(stream for stream in self.topology.streams if stream.name == virtual), region

@@ -11,7 +11,7 @@ from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
     from vstream.capture.records import Sample
-    from vstream.runner.workload.spec import Progress
+    from vstream.runner.workload.spec import WorkloadProgress
     from vstream.scenario.model import Action
 
 
@@ -20,7 +20,7 @@ class Activity:
     """Something that takes a while, before or after the load."""
 
     at: int
-    what: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class StepBegan:
     number: int
     total: int
     name: str | None
-    what: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class WorkerProgress:
     """What the clients of *region* have done so far."""
 
     region: str
-    progress: Progress
+    progress: WorkloadProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

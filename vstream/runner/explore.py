@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from vstream.capture.verdict.verdict import Status
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.lint.load_scenario import load
@@ -41,7 +41,7 @@ _CONFIRMATIONS = 3
 class RunOutcome:
     """What one run showed."""
 
-    status: Status
+    status: CaseStatus
     failed: tuple[str, ...] = ()
     """What did not hold, or is not known: the names of cases."""
     measures: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ class Exploration:
     seed: int
     runs: list[ExploredRun] = field(default_factory=list)
 
-    def count(self, status: Status) -> int:
+    def count(self, status: CaseStatus) -> int:
         """How many runs ended so."""
         return sum(run.outcome.status is status for run in self.runs)
 
@@ -86,7 +86,7 @@ class Exploration:
         return {
             "seed": self.seed,
             "runs": len(self.runs),
-            **{status.value: self.count(status) for status in Status},
+            **{status.value: self.count(status) for status in CaseStatus},
             "acknowledged": sum(run.outcome.acknowledged for run in self.runs),
             "lost": sum(run.outcome.lost for run in self.runs),
             "duplicated": sum(run.outcome.duplicated for run in self.runs),
@@ -112,8 +112,8 @@ Run = Callable[["Scenario", "Path"], Awaitable[RunOutcome]]
 
 def outcome(verdict: Verdict) -> RunOutcome:
     """What *verdict* says, in short."""
-    wrong = [case for case in verdict.cases if case.status is not Status.PASS]
-    proven = [case for case in wrong if case.status is Status.FAIL]
+    wrong = [case for case in verdict.cases if case.status is not CaseStatus.PASS]
+    proven = [case for case in wrong if case.status is CaseStatus.FAIL]
     return RunOutcome(
         status=verdict.status,
         failed=tuple(f"{case.status.value} {case.name}: {case.detail}" for case in wrong),
@@ -139,7 +139,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SearchLimits:
     """Where to stop."""
 
     seconds: float
@@ -172,7 +172,7 @@ async def explore(
     run: Run,
     *,
     out: Path,
-    bounds: Bounds,
+    bounds: SearchLimits,
     watcher: Watcher,
     is_kept: bool = False,
 ) -> None:
@@ -213,10 +213,10 @@ class _One:
         began = time.monotonic()
         outcome = await self._outcome(self._data, self._directory / "capture", "scenario.yaml")
         seconds = time.monotonic() - began
-        if outcome.status is Status.PASS and not is_kept:
+        if outcome.status is CaseStatus.PASS and not is_kept:
             shutil.rmtree(self._directory / "capture", ignore_errors=True)
         short, note = None, None
-        if outcome.status is Status.FAIL and shrinking_runs > 0:
+        if outcome.status is CaseStatus.FAIL and shrinking_runs > 0:
             short, note = await self._shorten(outcome, shrinking_runs)
         return ExploredRun(
             number=self._number,
@@ -235,7 +235,7 @@ class _One:
         try:
             return await self._run(scenario, capture)
         except VstreamError as error:
-            return RunOutcome(status=Status.UNKNOWN, detail=error.message)
+            return RunOutcome(status=CaseStatus.UNKNOWN, detail=error.message)
 
     async def _shorten(self, outcome: RunOutcome, most: int) -> tuple[Path | None, str]:
         """The file of a short scenario that fails in the same way, and what it took; no file if it does not fail again."""
@@ -267,7 +267,7 @@ class _One:
         capture = self._directory / "shrinking"
         shutil.rmtree(capture, ignore_errors=True)
         result = await self._outcome(data, capture, "short.yaml")
-        if result.status is Status.FAIL and result.measures & outcome.measures:
+        if result.status is CaseStatus.FAIL and result.measures & outcome.measures:
             # The capture beside the short scenario is that of the last run which failed.
             shutil.rmtree(self._directory / "short", ignore_errors=True)
             capture.rename(self._directory / "short")

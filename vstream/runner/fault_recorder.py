@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vstream.capture.records import Fault, FaultOutcome
+from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import RecordWriter
 from vstream.chaos import faults, rolling_restart
 from vstream.chaos import inject as drill
@@ -45,7 +45,7 @@ class StepResult:
 class _Open:
     """A fault that is to be healed: its record so far, and its name in the lab's journal."""
 
-    record: Fault
+    record: FaultRecord
     entry: str
 
 
@@ -56,7 +56,7 @@ class FaultRecorder:
         self, staged: Environment, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
     ) -> None:
         self._staged = staged
-        self._lines = RecordWriter(capture.faults_file, Fault)
+        self._lines = RecordWriter(capture.faults_file, FaultRecord)
         self._now = now
         self._on_event = on_event
         self._open: dict[str, _Open] = {}
@@ -71,7 +71,7 @@ class FaultRecorder:
 
         The window is from the first signal to the end of the step, or to the beginning of the healing.
         """
-        begun = Fault(
+        begun = FaultRecord(
             id=step.id,
             asked=step.fault.command,
             kind=step.fault.type.name,
@@ -95,7 +95,7 @@ class FaultRecorder:
             self._over(replace(begun, error=error.message), FaultState.FAILED)
             return StepResult(problem=error.message)
 
-    async def _inject(self, step: Inject, begun: Fault, pause: Pause) -> StepResult:
+    async def _inject(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
         site = self._site
         injection = await faults.resolve(step.fault, site, self._staged.topology, is_forced=False)
         signals: list[int] = []
@@ -143,7 +143,9 @@ class FaultRecorder:
                 self._over(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 
-    def _confirm(self, begun: Fault, regions: tuple[str, ...], signals: Sequence[int], evidence: str) -> Fault:
+    def _confirm(
+        self, begun: FaultRecord, regions: tuple[str, ...], signals: Sequence[int], evidence: str
+    ) -> FaultRecord:
         record = replace(
             begun,
             regions=regions,
@@ -201,12 +203,12 @@ class FaultRecorder:
                 self._over(left.record, FaultState.FAILED)
         self._lines.close()
 
-    def _over(self, record: Fault, state: FaultState) -> None:
+    def _over(self, record: FaultRecord, state: FaultState) -> None:
         self._lines.write(record)
         self._lines.flush()
         self._tell(record, state, record.error)
 
-    def _tell(self, record: Fault, state: FaultState, detail: str | None) -> None:
+    def _tell(self, record: FaultRecord, state: FaultState, detail: str | None) -> None:
         self._on_event(
             FaultSeen(
                 at=self._now(),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from pydantic import ValidationError
 
-from vstream.capture.records import Operation, Sample, Window
+from vstream.capture.records import OperationRecord, Sample, Window
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
@@ -27,7 +27,7 @@ from vstream.lab.identity import OwnServers
 from vstream.lab.start import run_to_completion
 from vstream.runner import environment, manifest, worker_specs
 from vstream.runner.client_checks import OperationChecks
-from vstream.runner.convergence import Convergence
+from vstream.runner.convergence import ConvergenceWait
 from vstream.runner.events import Activity, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.read_back import read_back
@@ -124,7 +124,7 @@ class _Run:
         self._sampler: WorkerProcess | None = None
         self._faults: FaultRecorder | None = None
         self._connections: dict[str, ReconnectingConnection] = {}
-        self._tried: dict[str, RecordWriter[Operation]] = {}
+        self._tried: dict[str, RecordWriter[OperationRecord]] = {}
         self._load = 0
         self._said = ""
 
@@ -134,7 +134,7 @@ class _Run:
     def _say(self, what: str) -> None:
         if what != self._said:
             self._said = what
-            self._on_event(Activity(at=self._now(), what=what))
+            self._on_event(Activity(at=self._now(), description=what))
 
     async def run(self) -> Capture:
         self._manifest.write()
@@ -202,7 +202,7 @@ class _Run:
             await self._pause(_BREATH)
         description, began = describe(step.action), self._now()
         total = len(self._scenario.steps)
-        self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, what=description))
+        self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, description=description))
         try:
             taking = await self._act(step.action, number, staged)
         except VstreamError as error:
@@ -244,8 +244,8 @@ class _Run:
                 assert_never(action)
         return StepResult()
 
-    def _convergence(self, staged: Environment) -> Convergence:
-        return Convergence(staged.bundle.streams, self._connections)
+    def _convergence(self, staged: Environment) -> ConvergenceWait:
+        return ConvergenceWait(staged.bundle.streams, self._connections)
 
     async def _try(self, action: Try, number: int, staged: Environment) -> None:
         targets = worker_specs.targets(self._scenario, staged, number, action.regions)
@@ -253,7 +253,7 @@ class _Run:
         for target, operations in zip(targets, await asyncio.gather(*(checks.run() for checks in trials)), strict=True):
             if target.region not in self._tried:
                 file = self._capture.operations_file(f"{target.region}.try")
-                self._tried[target.region] = RecordWriter(file, Operation)
+                self._tried[target.region] = RecordWriter(file, OperationRecord)
             for operation in operations:
                 self._tried[target.region].write(operation)
             self._tried[target.region].flush()
@@ -332,6 +332,6 @@ class _Run:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     @staticmethod
-    def _close(*files: RecordWriter[Window] | RecordWriter[Operation] | RecordWriter[Sample]) -> None:
+    def _close(*files: RecordWriter[Window] | RecordWriter[OperationRecord] | RecordWriter[Sample]) -> None:
         for file in files:
             file.close()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 from vstream.runner.client_checks import Target
 from vstream.runner.workload.spec import (
     ConsumerSpec,
-    Login,
     PublisherSpec,
     ReaderSpec,
     SampledRegion,
     SamplerSpec,
+    WorkerLogin,
     WorkerSpec,
 )
 from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Try
@@ -86,7 +86,7 @@ def targets(scenario: Scenario, stage: Environment, number: int, regions: tuple[
             bound=naming.local_name(stage.read_stream(stream.name, region))
             if stream.consistency.has_origin
             else stream.name,
-            written=stage.written(stream.name, region),
+            written=stage.write_stream(stream.name, region),
             subject=_a_subject(scenario, stream.name, region) or naming.probe_subject(stream.subjects[0]),
             number=number,
         )
@@ -110,9 +110,9 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
     return None
 
 
-def _login(endpoint: Endpoint) -> Login | None:
-    values = {field.name: getattr(endpoint, field.name) for field in fields(Login)}
-    return Login(**values) if any(values.values()) else None
+def _login(endpoint: Endpoint) -> WorkerLogin | None:
+    values = {field.name: getattr(endpoint, field.name) for field in fields(WorkerLogin)}
+    return WorkerLogin(**values) if any(values.values()) else None
 
 
 def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator[PublisherSpec]:
@@ -121,7 +121,7 @@ def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator
             client=f"{region}/publish-{publishers.stream}{number}",
             prefix=f"{region}/{publishers.stream}{number}/",
             stream=publishers.stream,
-            written=stage.written(publishers.stream, region),
+            written=stage.write_stream(publishers.stream, region),
             subject=publishers.subject.replace("{region}", region),
             rate=publishers.rate,
             size=publishers.size,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from vstream.errors import VstreamError
-from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, Progress
+from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WorkloadProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ class WorkerProcess:
 
     def __init__(self, name: str, module: str, spec: bytes, errors: Path) -> None:
         self.name = name
-        self.latest = Progress(at=0)
+        self.latest = WorkloadProgress(at=0)
         self._module = module
         self._spec = spec
         self._errors = errors
@@ -124,16 +124,18 @@ class WorkerProcess:
 class Workers:
     """All workers of a run."""
 
-    def __init__(self, helpers: tuple[WorkerProcess, ...], on_progress: Callable[[str, Progress], None]) -> None:
+    def __init__(
+        self, helpers: tuple[WorkerProcess, ...], on_progress: Callable[[str, WorkloadProgress], None]
+    ) -> None:
         self._helpers = helpers
         self._on_progress = on_progress
 
     async def start(self, *, within: float) -> None:
         """Return once every client is connected and every consumer made. Raises VstreamError if that fails."""
-        await asyncio.gather(*(helper.start(self._said) for helper in self._helpers))
+        await asyncio.gather(*(helper.start(self._take_progress) for helper in self._helpers))
         await self.until(lambda progress: progress.is_ready, within=within, what="connected")
 
-    def _said(self, helper: WorkerProcess, line: bytes) -> None:
+    def _take_progress(self, helper: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             helper.latest = PROGRESS.validate_json(line)
             self._on_progress(helper.name, helper.latest)
@@ -168,7 +170,7 @@ class Workers:
         for helper in self._helpers:
             helper.check()
 
-    async def until(self, holds: Callable[[Progress], bool], *, within: float, what: str) -> None:
+    async def until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, what: str) -> None:
         """Return once *holds* of each. Raises VstreamError after *within* seconds, or if one has ended."""
         deadline = asyncio.get_running_loop().time() + within
         while missing := [helper.name for helper in self._helpers if not holds(helper.latest)]:

@@ -89,7 +89,7 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
     place: Path = ("workload",)
     streams = {stream.name: stream for stream in topology.streams}
 
-    def chosen(name: str | None) -> list[VirtualStream]:
+    def streams_named(name: str | None) -> list[VirtualStream]:
         if name is None:
             return list(topology.streams)
         return [streams[name]] if name in streams else []
@@ -101,7 +101,7 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
         publishers = [
             _publishers(workload, written, stream, topology, source.value((*place, "publishers", index)))
             for index, written in enumerate(workload.publishers)
-            for stream in chosen(written.stream)
+            for stream in streams_named(written.stream)
         ]
     if workload.readers is None:
         both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
@@ -111,7 +111,7 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
         readers = [
             _readers(written, stream, topology, source.value((*place, "readers", index)))
             for index, written in enumerate(workload.readers)
-            for stream in chosen(written.stream)
+            for stream in streams_named(written.stream)
         ]
     return Workload(publishers=tuple(publishers), readers=tuple(readers))
 

@@ -227,7 +227,9 @@ Bounds = tuple[tuple[str | None, Bound | None], ...]
 """By region, None for each by itself. No bound: anything is fine."""
 
 
-def _bound(value: object, unit: Callable[[str], float], *, is_exact: Callable[[float], bool], example: str) -> Bound:
+def _parse_bound(
+    value: object, unit: Callable[[str], float], *, is_exact: Callable[[float], bool], example: str
+) -> Bound:
     text = str(value) if is_number(value) else value
     match = _BOUND.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -265,17 +267,17 @@ def _time_amount(text: str) -> float:
 
 
 def _share_bound(value: object) -> Bound:
-    return _bound(value, _share_amount, is_exact=lambda share: share in (0, 1), example='">= 99.9%"')
+    return _parse_bound(value, _share_amount, is_exact=lambda share: share in (0, 1), example='">= 99.9%"')
 
 
 def _count_bound(value: object) -> Bound | None:
     if value == ANY:
         return None
-    return _bound(value, _count_amount, is_exact=lambda _: True, example='">= 1"')
+    return _parse_bound(value, _count_amount, is_exact=lambda _: True, example='">= 1"')
 
 
 def _time_bound(value: object) -> Bound:
-    return _bound(value, _time_amount, is_exact=lambda _: False, example='"<= 60s"')
+    return _parse_bound(value, _time_amount, is_exact=lambda _: False, example='"<= 60s"')
 
 
 def _by_name(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:

@@ -134,21 +134,21 @@ class _Composer:
 
     # What each fault needs
 
-    def _taken(self, region: str) -> frozenset[str]:
+    def _servers_down(self, region: str) -> frozenset[str]:
         return frozenset(server for fault in self._open for server in fault.servers.get(region, ()))
 
     def _intact_regions(self) -> list[str]:
         """Regions of which no open fault takes a server."""
-        return [region for region in self._regions if not self._taken(region)]
+        return [region for region in self._regions if not self._servers_down(region)]
 
     def _running_servers(self) -> list[str]:
         """Servers of which it is known that they run."""
         return [
             server
             for region, members in self._servers.items()
-            if _UNKNOWN not in self._taken(region)
+            if _UNKNOWN not in self._servers_down(region)
             for server in members
-            if server not in self._taken(region)
+            if server not in self._servers_down(region)
         ]
 
     def _inject(
@@ -187,7 +187,7 @@ class _Composer:
         server = self._chance.choice(running)
         return self._inject({"pause": server}, {self._region_of(server): frozenset({server})})
 
-    def _led(self) -> list[tuple[str, str]]:
+    def _streams_with_leader(self) -> list[tuple[str, str]]:
         """Physical streams that certainly have a leader, and would have another: their places and names."""
         regions = set(self._intact_regions())
         # Where the members of the stretch cluster stand, any open fault may have taken one.
@@ -200,7 +200,7 @@ class _Composer:
         ]
 
     def _kill_leader(self) -> bool:
-        led = self._led()
+        led = self._streams_with_leader()
         if not led:
             return False
         place, name = self._chance.choice(led)
@@ -208,7 +208,7 @@ class _Composer:
         return self._inject({"kill-leader": name}, {region: frozenset({_UNKNOWN}) for region in regions})
 
     def _step_down(self) -> bool:
-        led = self._led()
+        led = self._streams_with_leader()
         if led:
             self._steps.append({"step-down": self._chance.choice(led)[1]})
         return bool(led)
@@ -247,7 +247,7 @@ class _Composer:
         """Whether all links carry messages: what is done to one is seen by those."""
         return (
             self._has_links
-            and not any(len(self._taken(region)) >= len(members) for region, members in self._servers.items())
+            and not any(len(self._servers_down(region)) >= len(members) for region, members in self._servers.items())
             and not any(fault.is_cut for fault in self._open)
         )
 

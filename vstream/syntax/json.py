@@ -87,19 +87,19 @@ class _Reader:
                 self.values[path] = self._span(start, pos + 1)
                 pos = self._after(pos + 1, stack)
                 continue
-            here, pos = self._place(container, path, pos) if container is not root else ((), pos)
+            value_path, pos = self._place(container, path, pos) if container is not root else ((), pos)
             value, end = self._value(pos)
             if len(self.values) >= MAX_VALUES:
                 raise self._stop(pos, f"more than {MAX_VALUES:,} values", "is this the right file?", code="VS003")
-            self.values[here] = self._span(pos, end)
+            self.values[value_path] = self._span(pos, end)
             if isinstance(container, dict):
-                container[str(here[-1])] = value
+                container[str(value_path[-1])] = value
             else:
                 container.append(value)
             if isinstance(value, (dict, list)):
                 if len(stack) > MAX_DEPTH:
                     raise self._stop(pos, f"nested more than {MAX_DEPTH} levels deep", "flatten it", code="VS003")
-                stack.append((value, here, pos))
+                stack.append((value, value_path, pos))
                 pos = self._skip(end)
             else:
                 pos = self._after(end, stack)
@@ -114,17 +114,19 @@ class _Reader:
                 pos, f"a key in double quotes is expected, not {self._text_at(pos)}", _hint(self._text, pos)
             )
         key = _unquote(match[0])
-        here = (*path, key)
+        key_path = (*path, key)
         span = self._span(pos, match.end())
-        if here in self.keys:
-            message = f"{quote_value(key)} is written twice, first on line {self.keys[here].line}; the last one counts"
+        if key_path in self.keys:
+            message = (
+                f"{quote_value(key)} is written twice, first on line {self.keys[key_path].line}; the last one counts"
+            )
             hint = "remove one of the two"
             self.diagnostics.append(self._diagnostic("VS002", message, span, hint))
-        self.keys[here] = span
+        self.keys[key_path] = span
         pos = self._skip(match.end())
         if not self._text.startswith(":", pos):
             raise self._stop(pos, f"`:` is expected after the key, not {self._text_at(pos)}", 'write `"key": value`')
-        return here, self._skip(pos + 1)
+        return key_path, self._skip(pos + 1)
 
     def _value(self, pos: int) -> tuple[Json, int]:
         """The value at *pos* and where it ends; of an array or object only the bracket."""

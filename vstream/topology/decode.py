@@ -156,19 +156,19 @@ def _stretch(document: TopologyDocument) -> Stretch | None:
 def _links(document: TopologyDocument) -> Iterator[Link]:
     """The links between regions: what is said of each, over what is said of all."""
     default = document.links.get(naming.DEFAULT_LINK, LinkDocument())
-    own = {
+    by_pair = {
         frozenset(pairs[0]): link
         for key, link in document.links.items()
         if len(pairs := naming.link_ends(key, document.regions)) == 1
     }
     for between in combinations(document.regions, 2):
-        link = own.get(frozenset(between), LinkDocument())
-        values = {**_said(default), **_said(link)}
+        link = by_pair.get(frozenset(between), LinkDocument())
+        values = {**_link_values(default), **_link_values(link)}
         if values:
             yield Link(between=between, **values)
 
 
-def _said(link: LinkDocument) -> dict[str, Any]:
+def _link_values(link: LinkDocument) -> dict[str, Any]:
     return link.model_dump(exclude_none=True)
 
 

@@ -388,7 +388,7 @@ class Topology:
     @property
     def seats(self) -> tuple[Seat, ...]:
         """Every server that stores: those of the regions' own clusters, then the members of the stretch cluster."""
-        own = [
+        regional = [
             Seat(
                 server=server,
                 region=region.name,
@@ -415,7 +415,7 @@ class Topology:
             if stretch
             else []
         )
-        return (*own, *members)
+        return (*regional, *members)
 
     @property
     def processes(self) -> tuple[Seat, ...]:

@@ -76,15 +76,15 @@ def all_physical_streams(topology: Topology) -> tuple[PhysicalStream, ...]:
 
 def replication_pairs(stream: VirtualStream) -> Iterator[ReplicationPair]:
     """Every pair of physical streams of which one takes from the other."""
-    own = physical_streams(stream)
-    by_name = {part.name: part for part in own}
+    streams = physical_streams(stream)
+    by_name = {part.name: part for part in streams}
     mirrored = physical.mirrored_stream(stream)
-    for reader in own:
+    for reader in streams:
         if reader.role in {Role.WRITE, Role.ORIGIN}:
             continue
         if reader.role is Role.READ and mirrored is not None:
             origins = [by_name[mirrored]]
         else:
-            origins = [part for part in own if part.role is Role.WRITE]
+            origins = [part for part in streams if part.role is Role.WRITE]
         for origin in origins:
             yield ReplicationPair(virtual=stream.name, origin=origin, reader=reader)

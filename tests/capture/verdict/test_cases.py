@@ -15,15 +15,15 @@ from tests.support.captures import MILLISECOND, REGIONS, SECOND, History, Shape,
 from vstream.capture.records import (
     CapturedStream,
     FaultOutcome,
-    Kind,
     Manifest,
-    Operation,
-    Outcome,
+    OperationKind,
+    OperationOutcome,
+    OperationRecord,
     Window,
 )
 from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.verdict import About, Case, Status, Verdict
+from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.diagnostics import Span
 from vstream.errors import VstreamError
 from vstream.scenario.model import Compare, Expectation, Measure
@@ -68,9 +68,9 @@ def history() -> History:
     ]
     gone = set()
     for place, one in enumerate(history.operations):
-        if one.kind is Kind.PUBLISH and one.region == "west" and SECOND <= one.due < 2 * SECOND:
+        if one.kind is OperationKind.PUBLISH and one.region == "west" and SECOND <= one.due < 2 * SECOND:
             is_odd = (one.due - SECOND) // (SECOND // 10) % 2
-            outcome = Outcome.REJECTED if is_odd else Outcome.INDETERMINATE
+            outcome = OperationOutcome.REJECTED if is_odd else OperationOutcome.INDETERMINATE
             history.operations[place] = replace(one, outcome=outcome, done=None, acked_by=None, seq=None)
             gone.add(one.id)
     for name, rows in history.streams.items():
@@ -88,9 +88,9 @@ def asked(history: History, path: Path, expectation: Expectation) -> dict[str | 
 def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path) -> None:
     cases = asked(history, tmp_path, expect(Measure.PUBLISHED, 1, window="down"))
     assert {region: (one.measured, one.status) for region, one in cases.items()} == {
-        "west": (0, Status.FAIL),
-        "central": (1, Status.PASS),
-        "east": (1, Status.PASS),
+        "west": (0, CaseStatus.FAIL),
+        "central": (1, CaseStatus.PASS),
+        "east": (1, CaseStatus.PASS),
     }
     assert cases["west"].detail == "0 of 10 acknowledged, 5 rejected, 5 without an answer, none for 1 s at the longest"
     assert cases["west"].name == "foo: published in west during down == 100 %"
@@ -101,7 +101,7 @@ def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path)
 )
 def test_a_window_without_anything_is_unknown(history: History, tmp_path: Path, measure: Measure) -> None:
     (found,) = asked(history, tmp_path, expect(measure, 0, window="nothing", region="west")).values()
-    assert found.status is Status.UNKNOWN
+    assert found.status is CaseStatus.UNKNOWN
     assert found.measured is None
 
 
@@ -114,7 +114,7 @@ def test_a_region_that_is_not_there_is_unknown(history: History, tmp_path: Path,
             continue
         found = asked(history, tmp_path / str(region), expect(measure, 0, compare, region=region, window=window))
         converged_anyway = measure is Measure.CONVERGED and region
-        assert converged_anyway or {one.status for one in found.values()} == {Status.UNKNOWN}
+        assert converged_anyway or {one.status for one in found.values()} == {CaseStatus.UNKNOWN}
 
 
 def test_an_outage_is_timed_from_the_fault_on(history: History, tmp_path: Path) -> None:
@@ -157,7 +157,9 @@ def test_convergence_is_the_last_arrival_of_what_was_written_before_the_healing(
 def test_visible_counts_what_was_there_in_time(history: History, tmp_path: Path) -> None:
     window = history.windows[0]
     wall = history.manifest.wall
-    acked = {one.id for one in history.of(Outcome.OK) if one.region == "west" and one.done and one.done < window.end}
+    acked = {
+        one.id for one in history.of(OperationOutcome.OK) if one.region == "west" and one.done and one.done < window.end
+    }
     there = sum(row.id in acked and row.time - wall < window.end for row in history.streams["foo-read-east"])
     assert there > 0
     found = asked(history, tmp_path, expect(Measure.VISIBLE, there, origin="west", region="east", window="before"))
@@ -196,7 +198,7 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
     assert max(lag["east"]) > max(lag["central"])
 
     history.samples.clear()
-    assert {one.status for one in asked(history, tmp_path / "unseen", visible).values()} == {Status.UNKNOWN}
+    assert {one.status for one in asked(history, tmp_path / "unseen", visible).values()} == {CaseStatus.UNKNOWN}
     assert {one.region for one in check(Capture(tmp_path / "unseen")).faults[0].convergences}.isdisjoint(took)
 
 
@@ -215,7 +217,7 @@ def test_deliveries_and_propagation(history: History, tmp_path: Path) -> None:
 
 def test_times_are_medians_of_what_succeeded(history: History, tmp_path: Path) -> None:
     took = sorted(
-        one.done - one.sent for one in history.of(Outcome.OK) if one.region == "west" and one.done is not None
+        one.done - one.sent for one in history.of(OperationOutcome.OK) if one.region == "west" and one.done is not None
     )
     cases = asked(history, tmp_path, expect(Measure.PUBLISH_TIME, SECOND, Compare.AT_MOST))
     assert cases["west"].measured == took[(len(took) + 1) // 2 - 1]
@@ -224,26 +226,26 @@ def test_times_are_medians_of_what_succeeded(history: History, tmp_path: Path) -
 def test_a_publish_gap_is_from_the_first_that_failed_to_the_next_that_did_not(history: History, tmp_path: Path) -> None:
     cases = asked(history, tmp_path, expect(Measure.PUBLISH_GAP, SECOND // 2, Compare.AT_MOST))
     assert {region: one.status for region, one in cases.items()} == {
-        "west": Status.FAIL,
-        "central": Status.PASS,
-        "east": Status.PASS,
+        "west": CaseStatus.FAIL,
+        "central": CaseStatus.PASS,
+        "east": CaseStatus.PASS,
     }
     assert (cases["west"].measured, cases["central"].measured) == (SECOND, 0)
 
 
 def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
-    read = Operation(
+    read = OperationRecord(
         client="west/read-foo",
         region="west",
-        kind=Kind.READ,
+        kind=OperationKind.READ,
         stream="foo",
         due=SECOND,
         sent=SECOND,
         done=SECOND + 7,
-        outcome=Outcome.OK,
+        outcome=OperationOutcome.OK,
         id="east-1",
     )
-    history.operations += [read, replace(read, outcome=Outcome.INDETERMINATE, done=None, id=None)]
+    history.operations += [read, replace(read, outcome=OperationOutcome.INDETERMINATE, done=None, id=None)]
     for place, sample in enumerate(history.samples):
         if sample.region == "west" and SECOND <= sample.at < 2 * SECOND:
             history.samples[place] = replace(sample, control_plane=None, error="timeout")
@@ -257,7 +259,7 @@ def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
             expect(Measure.CONTROL_PLANE, 1, window="down", region="east"),
         ],
     )
-    assert [one.status for one in judged.cases if one.expectation] == [Status.PASS] * 4
+    assert [one.status for one in judged.cases if one.expectation] == [CaseStatus.PASS] * 4
     assert judged.timeline.control_plane["west"][:5] == (
         3 * MILLISECOND,
         -1,
@@ -269,28 +271,30 @@ def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
 
 def test_a_read_of_what_nobody_published_fails(history: History, tmp_path: Path) -> None:
     history.operations.append(
-        Operation(
+        OperationRecord(
             client="west/read-foo",
             region="west",
-            kind=Kind.READ,
+            kind=OperationKind.READ,
             stream="foo",
             due=1,
             sent=1,
             done=2,
-            outcome=Outcome.OK,
+            outcome=OperationOutcome.OK,
             id="ghost",
             acked_by="foo-read-west",
             seq=4,
         )
     )
     judged = check(history.write(tmp_path))
-    assert case(judged, "foo: unexpected == 0").status is Status.FAIL
+    assert case(judged, "foo: unexpected == 0").status is CaseStatus.FAIL
     assert judged.streams[0].unexpected_reads["west"].examples[0].id == "ghost"
 
 
-@pytest.mark.parametrize(("is_ok", "measured", "status"), [(True, SECOND, Status.PASS), (False, inf, Status.FAIL)])
+@pytest.mark.parametrize(
+    ("is_ok", "measured", "status"), [(True, SECOND, CaseStatus.PASS), (False, inf, CaseStatus.FAIL)]
+)
 def test_converged_is_how_long_the_step_took(
-    history: History, tmp_path: Path, is_ok: bool, measured: float, status: Status
+    history: History, tmp_path: Path, is_ok: bool, measured: float, status: CaseStatus
 ) -> None:
     history.windows[2] = replace(history.windows[2], is_ok=is_ok)
     (found,) = asked(history, tmp_path, expect(Measure.CONVERGED, 2 * SECOND, Compare.AT_MOST, window="after")).values()
@@ -298,9 +302,9 @@ def test_converged_is_how_long_the_step_took(
 
 
 @pytest.mark.parametrize(
-    ("window", "status"), [("after", Status.FAIL), ("down", Status.UNKNOWN)], ids=["converge", "another"]
+    ("window", "status"), [("after", CaseStatus.FAIL), ("down", CaseStatus.UNKNOWN)], ids=["converge", "another"]
 )
-def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: str, status: Status) -> None:
+def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: str, status: CaseStatus) -> None:
     history.windows = [replace(one, is_ok=one.name != window, detail="why") for one in history.windows]
     judged = check(history.write(tmp_path))
     (found,) = [one for one in judged.cases if one.about is About.STEP]
@@ -309,32 +313,32 @@ def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: st
 
 
 def test_what_was_tried_works_or_not(history: History, tmp_path: Path) -> None:
-    tried = Operation(
+    tried = OperationRecord(
         client="west/try",
         region="west",
-        kind=Kind.TRY,
+        kind=OperationKind.TRY,
         stream="foo",
         due=SECOND + 1,
         sent=SECOND + 1,
         done=None,
-        outcome=Outcome.INDETERMINATE,
+        outcome=OperationOutcome.INDETERMINATE,
         subject="stream-info",
         error="10008",
     )
-    history.operations += [tried, replace(tried, region="east", outcome=Outcome.OK)]
+    history.operations += [tried, replace(tried, region="east", outcome=OperationOutcome.OK)]
     cases = asked(history, tmp_path, expect(Measure.WORKS, 1, window="down", operation="stream-info"))
     assert {region: (one.status, one.detail) for region, one in cases.items()} == {
-        "west": (Status.FAIL, "10008"),
-        "east": (Status.PASS, "it worked"),
+        "west": (CaseStatus.FAIL, "10008"),
+        "east": (CaseStatus.PASS, "it worked"),
     }
     cases = asked(history, tmp_path / "2", expect(Measure.WORKS, 1, window="before", operation="stream-info"))
-    assert {one.status for one in cases.values()} == {Status.UNKNOWN}
+    assert {one.status for one in cases.values()} == {CaseStatus.UNKNOWN}
 
 
 def test_the_same_order_everywhere_is_recognised(tmp_path: Path) -> None:
     for model, wanted in [("virtual", 0), ("ordered", 1), ("stretch", 1), ("homed", 1)]:
         (found,) = asked(clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, wanted)).values()
-        assert found.status is Status.PASS, model
+        assert found.status is CaseStatus.PASS, model
 
 
 @pytest.mark.parametrize("model", ["homed", "stretch"])
@@ -345,7 +349,7 @@ def test_a_stream_that_is_there_to_be_found_is_no_place_for_messages(tmp_path: P
         history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role="catalog", messages=0)
         history.streams[name] = []
     judged = check(history.write(tmp_path))
-    assert {one.status for one in judged.cases} == {Status.PASS}, judged.cases
+    assert {one.status for one in judged.cases} == {CaseStatus.PASS}, judged.cases
 
 
 # What is not known.
@@ -359,7 +363,7 @@ def emptied(history: History) -> None:
 
 def unacknowledged(history: History) -> None:
     history.operations = [
-        replace(one, outcome=Outcome.INDETERMINATE, done=None, acked_by=None) for one in history.operations
+        replace(one, outcome=OperationOutcome.INDETERMINATE, done=None, acked_by=None) for one in history.operations
     ]
     history.streams = {name: [] for name in history.streams}
 
@@ -403,7 +407,7 @@ DOUBTS: list[Callable[[History], None]] = [
 @pytest.mark.parametrize("change", DOUBTS)
 def test_what_is_not_known_is_no_pass(history: History, tmp_path: Path, change: Callable[[History], None]) -> None:
     change(history)
-    assert check(history.write(tmp_path)).status is Status.UNKNOWN
+    assert check(history.write(tmp_path)).status is CaseStatus.UNKNOWN
 
 
 @pytest.mark.parametrize("change", [stopped, unread, unsupported, unconfirmed])
@@ -414,28 +418,28 @@ def test_what_is_proven_fails_in_spite_of_what_is_not_known(
     rows = history.streams["foo-read-east"]
     rows.append(replace(rows[0], seq=rows[-1].seq + 1))
     judged = check(history.write(tmp_path))
-    assert judged.status is Status.FAIL
-    assert [one.name for one in judged.cases if one.status is Status.FAIL] == ["foo: duplicated == 0"]
+    assert judged.status is CaseStatus.FAIL
+    assert [one.name for one in judged.cases if one.status is CaseStatus.FAIL] == ["foo: duplicated == 0"]
 
 
 def test_what_a_stopped_run_has_not_stored_yet_is_not_proven_to_be_lost(history: History, tmp_path: Path) -> None:
     stopped(history)
     history.streams["foo-read-east"].pop()
-    assert check(history.write(tmp_path)).status is Status.UNKNOWN
+    assert check(history.write(tmp_path)).status is CaseStatus.UNKNOWN
 
 
 def test_an_empty_history_beside_stored_messages_fails(history: History, tmp_path: Path) -> None:
     history.operations = []
-    assert check(history.write(tmp_path)).status is Status.FAIL
+    assert check(history.write(tmp_path)).status is CaseStatus.FAIL
 
 
 def test_an_unsupported_fault_takes_its_windows_with_it(history: History, tmp_path: Path) -> None:
     unsupported(history)
     before = asked(history, tmp_path, expect(Measure.PUBLISHED, 1, window="before", region="west"))
-    assert before["west"].status is Status.PASS
+    assert before["west"].status is CaseStatus.PASS
     for compare in Compare:
         down = asked(history, tmp_path / compare.name, expect(Measure.PUBLISHED, 0, compare, window="down"))
-        assert {one.status for one in down.values()} == {Status.UNKNOWN}
+        assert {one.status for one in down.values()} == {CaseStatus.UNKNOWN}
         assert all("unsupported" in one.detail for one in down.values())
 
 
@@ -444,7 +448,7 @@ def test_a_file_with_fewer_rows_than_were_read_is_damaged(history: History, tmp_
     file = capture.stream_file("foo-read-west")
     file.write_bytes(b"\n".join(file.read_bytes().splitlines()[:-1]) + b"\n")
     judged = check(capture)
-    assert judged.status is Status.UNKNOWN
+    assert judged.status is CaseStatus.UNKNOWN
     assert "holds 79 of its 80" in case(judged, "the capture is complete").detail
 
 
@@ -453,7 +457,7 @@ def test_a_stream_file_with_a_broken_line_is_damaged(history: History, tmp_path:
     with capture.stream_file("foo-write-east").open("ab") as file:
         file.write(b"{}\n")
     judged = check(capture)
-    assert judged.status is Status.UNKNOWN
+    assert judged.status is CaseStatus.UNKNOWN
     assert "foo-write-east.jsonl:31" in case(judged, "the capture is complete").detail
 
 
@@ -466,11 +470,11 @@ def test_a_file_that_lost_a_line_or_is_gone_is_damaged(history: History, tmp_pat
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]))
     judged = check(capture)
-    assert judged.status is not Status.PASS
+    assert judged.status is not CaseStatus.PASS
     assert f"{name} holds {len(lines) - 1} of its {len(lines)} lines" in case(judged, "the capture is complete").detail
     file.unlink()
     judged = check(capture)
-    assert judged.status is not Status.PASS
+    assert judged.status is not CaseStatus.PASS
     assert f"{name} is gone" in case(judged, "the capture is complete").detail
 
 
@@ -480,14 +484,14 @@ def test_a_stream_file_whose_sequences_do_not_ascend_is_damaged(history: History
     file = capture.stream_file("foo-read-west")
     file.write_bytes(file.read_bytes().replace(b'"seq":4,', b'"seq":%d,' % seq))
     judged = check(capture)
-    assert judged.status is Status.UNKNOWN
+    assert judged.status is CaseStatus.UNKNOWN
     assert f"its sequence {seq} stands behind 3" in case(judged, "the capture is complete").detail
 
 
 @pytest.mark.parametrize("text", ["", "zz", "ff0123456789abcdef", "0123456789ABCDE_"])
 def test_what_is_no_digest_is_an_error_of_its_line(history: History, tmp_path: Path, text: str) -> None:
     capture = history.write(tmp_path)
-    stored, operations = partial(capture.stored, "foo-read-west"), capture.operations
+    stored, operations = partial(capture.read_stored, "foo-read-west"), capture.operations
     for file, read in ((capture.stream_file("foo-read-west"), stored), (capture.operations_file("east"), operations)):
         first, second, *others = file.read_text().splitlines(keepends=True)
         file.write_text("".join([first, re.sub('"digest":"[^"]*"', f'"digest":"{text}"', second), *others]))
@@ -504,14 +508,14 @@ def test_a_history_with_a_broken_line_cannot_be_judged(history: History, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("line", "status"), [("panic: runtime error", Status.FAIL), ("[FTL] address already in use", Status.PASS)]
+    ("line", "status"), [("panic: runtime error", CaseStatus.FAIL), ("[FTL] address already in use", CaseStatus.PASS)]
 )
-def test_a_server_that_panicked_fails_the_run(history: History, tmp_path: Path, line: str, status: Status) -> None:
+def test_a_server_that_panicked_fails_the_run(history: History, tmp_path: Path, line: str, status: CaseStatus) -> None:
     first, *others = history.manifest.servers
     history.manifest = replace(history.manifest, servers=(replace(first, panics=(line,)), *others))
     judged = check(history.write(tmp_path))
     assert judged.status is status
-    assert (line in " ".join(judged.warnings)) is (status is Status.PASS)
+    assert (line in " ".join(judged.warnings)) is (status is CaseStatus.PASS)
 
 
 def test_losses_that_are_allowed_are_found_and_counted(tmp_path: Path) -> None:
@@ -526,14 +530,14 @@ def test_losses_that_are_allowed_are_found_and_counted(tmp_path: Path) -> None:
     west = history.streams["foo-read-west"]
     history.streams["foo-read-west"] = [row for row in west if row.id not in {one.id for one in back}]
     judged = check(history.write(tmp_path), [expect(Measure.LOST, 5, Compare.AT_MOST)])
-    assert judged.status is Status.PASS, [one for one in judged.cases if one.status is not Status.PASS]
+    assert judged.status is CaseStatus.PASS, [one for one in judged.cases if one.status is not CaseStatus.PASS]
     lost = judged.streams[0].served[0].lost
     assert lost.count == 5
     assert "foo-write-west was set back, and has given its sequence" in lost.examples[0].detail
     assert lost.examples[0].acked_seq == back[0].seq
-    assert check(history.write(tmp_path / "2")).status is Status.FAIL
+    assert check(history.write(tmp_path / "2")).status is CaseStatus.FAIL
     anything = check(history.write(tmp_path / "3"), [expect(Measure.LOST, 0, Compare.AT_LEAST)])
-    assert anything.status is Status.PASS, "`any` expects nothing"
+    assert anything.status is CaseStatus.PASS, "`any` expects nothing"
 
 
 def test_examples_say_what_was_broken(history: History, tmp_path: Path) -> None:
@@ -554,7 +558,7 @@ def test_consumers_are_reported_and_not_judged(history: History, tmp_path: Path)
     history.deliveries.remove(behind)
     history.deliveries += [west[0], replace(west[1], deliveries=2), replace(west[2], id="ghost")]
     judged = check(history.write(tmp_path))
-    assert judged.status is Status.PASS
+    assert judged.status is CaseStatus.PASS
     (found,) = [one for one in judged.streams[0].consumers if one.region == "west"]
     assert (found.skipped, found.behind, found.repeated, found.redelivered, found.unknown) == (1, 1, 1, 1, 1)
     assert found.delivered == len(west) - 2
@@ -607,4 +611,4 @@ def test_a_capture_without_anything(tmp_path: Path) -> None:
     manifest: Manifest = clean(Shape(messages=1)).manifest
     Capture(tmp_path).write_manifest(replace(manifest, models={}, streams=(), servers=(), load=None))
     judged = check(Capture(tmp_path))
-    assert judged.status is Status.UNKNOWN
+    assert judged.status is CaseStatus.UNKNOWN

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from tests.support.captures import History, Shape, clean, renumbered
 from tests.support.night import repetitions
-from vstream.capture.records import Outcome, Stored
+from vstream.capture.records import OperationOutcome, Stored
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.order import find_displaced
-from vstream.capture.verdict.verdict import Status, Verdict
+from vstream.capture.verdict.verdict import CaseStatus, Verdict
 
 MANY = settings(max_examples=repetitions(10, night=500))
 MODELS = ["virtual", "homed", "stretch", "ordered"]
@@ -66,10 +66,10 @@ def shapes(*models: str) -> st.SearchStrategy[Shape]:
 @MANY
 def test_a_clean_history_passes(shape: Shape) -> None:
     history = clean(shape)
-    assume(history.of(Outcome.OK))
+    assume(history.of(OperationOutcome.OK))
     judged = verdict(history)
     assert found(judged) == {}
-    assert judged.status is Status.PASS, [case for case in judged.cases if case.status is not Status.PASS]
+    assert judged.status is CaseStatus.PASS, [case for case in judged.cases if case.status is not CaseStatus.PASS]
 
 
 @st.composite
@@ -78,13 +78,13 @@ def planted(draw: st.DrawFn, *models: str) -> tuple[History, str, int, st.DrawFn
     shape = draw(shapes(*(models or ("virtual",))))
     history = clean(shape)
     name = draw(st.sampled_from(sorted(history.streams)))
-    assume(history.of(Outcome.OK) and history.streams[name])
+    assume(history.of(OperationOutcome.OK) and history.streams[name])
     place = draw(st.integers(0, len(history.streams[name]) - 1))
     return history, name, place, draw
 
 
 def is_acked(history: History, row: Stored) -> bool:
-    return row.id in {one.id for one in history.of(Outcome.OK)}
+    return row.id in {one.id for one in history.of(OperationOutcome.OK)}
 
 
 def regions_of(history: History, name: str) -> list[str]:
@@ -100,7 +100,7 @@ def test_one_deleted_row_is_found(case: tuple[History, str, int, st.DrawFn]) -> 
     rows = history.streams[name]
     row = rows.pop(place)
     judged = verdict(history)
-    assert judged.status is not Status.PASS or not (is_acked(history, row) or history.reads())
+    assert judged.status is not CaseStatus.PASS or not (is_acked(history, row) or history.reads())
     readers = regions_of(history, name)
     others = any(one.id == row.id for rows in history.streams.values() for one in rows)
     wanted: dict[tuple[str, str], int] = {}
@@ -126,7 +126,7 @@ def test_a_message_that_is_nowhere_is_lost_everywhere(case: tuple[History, str, 
         assert example.id == row.id
         assert "no stream holds it" in example.detail
     else:
-        assert judged.status is Status.PASS
+        assert judged.status is CaseStatus.PASS
 
 
 @MANY
@@ -139,7 +139,7 @@ def test_one_row_twice_is_found(case: tuple[History, str, int, st.DrawFn]) -> No
         rows.append(rows.pop(rows.index(rows[place], place + 1)))  # no row behind it gets another sequence
     history.streams[name] = renumbered(rows)
     judged = verdict(history)
-    assert judged.status is Status.FAIL
+    assert judged.status is CaseStatus.FAIL
     assert found(judged) == {("duplicated", name): 1}
 
 
@@ -175,7 +175,7 @@ def test_two_swapped_rows_of_one_origin_are_found(case: tuple[History, str, int,
         replace(rows[place], seq=rows[other].seq, time=rows[other].time),
     )
     judged = verdict(history)
-    assert judged.status is Status.FAIL
+    assert judged.status is CaseStatus.FAIL
     wrong = found(judged)
     assert {kind for kind, _ in wrong} == {"reordered"}
     if not history.is_published_to(name):
@@ -197,7 +197,7 @@ def test_any_two_swapped_rows_are_found_where_all_regions_promise_one_order(
         replace(rows[place], seq=rows[other].seq, time=rows[other].time),
     )
     judged = verdict(history)
-    assert judged.status is Status.FAIL
+    assert judged.status is CaseStatus.FAIL
     assert judged.streams[0].same_order is False
     assert judged.streams[0].displaced in {1, 2}
 
@@ -212,7 +212,7 @@ def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], wha
     rows[place] = changed
     judged = verdict(history)
     if what == "subject" or has_digests or not history.is_published_to(name):
-        assert judged.status is Status.FAIL
+        assert judged.status is CaseStatus.FAIL
         assert found(judged) == {("unexpected", name): 1}
     elif history.reads():
         # Without a digest in the history, the first copy is the measure of the others.
@@ -229,7 +229,7 @@ def test_one_row_that_nobody_published_is_found(case: tuple[History, str, int, s
     if not history.is_published_to(name):
         history.streams[name] = renumbered(rows)
     judged = verdict(history)
-    assert judged.status is Status.FAIL
+    assert judged.status is CaseStatus.FAIL
     assert found(judged) == {("unexpected", name): 1}
 
 
@@ -258,12 +258,12 @@ def test_headers_that_contradict_the_order_are_seen() -> None:
 
 def test_rejected_and_stored_is_recovered_and_said() -> None:
     history = clean()
-    victim = history.of(Outcome.OK)[3]
+    victim = history.of(OperationOutcome.OK)[3]
     history.operations[history.operations.index(victim)] = replace(
-        victim, outcome=Outcome.REJECTED, acked_by=None, seq=None, error="no responders"
+        victim, outcome=OperationOutcome.REJECTED, acked_by=None, seq=None, error="no responders"
     )
     judged = verdict(history)
-    assert judged.status is Status.PASS
+    assert judged.status is CaseStatus.PASS
     assert [served.recovered_rejected for served in judged.streams[0].served] == [1, 1, 1]
     assert any("rejected" in warning for warning in judged.warnings)
 
@@ -272,8 +272,8 @@ def test_rejected_and_stored_is_recovered_and_said() -> None:
 def test_indeterminate_is_right_either_way(is_stored: bool) -> None:
     history = clean(Shape(indeterminate=0.5, stored=float(is_stored)))
     judged = verdict(history)
-    assert judged.status is Status.PASS
-    count = len(history.of(Outcome.INDETERMINATE)) if is_stored else 0
+    assert judged.status is CaseStatus.PASS
+    count = len(history.of(OperationOutcome.INDETERMINATE)) if is_stored else 0
     assert [served.recovered.count for served in judged.streams[0].served] == [count] * 3
 
 

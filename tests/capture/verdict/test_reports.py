@@ -16,7 +16,7 @@ from vstream.capture.records import FaultOutcome, Window
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.export import as_dict, to_junit
 from vstream.capture.verdict.units import duration, share
-from vstream.capture.verdict.verdict import Status, Verdict
+from vstream.capture.verdict.verdict import CaseStatus, Verdict
 from vstream.cli.views import verdict as view
 from vstream.diagnostics import Span
 from vstream.scenario.model import Compare, Expectation, Measure
@@ -57,12 +57,12 @@ def test_text_begins_with_the_verdict_and_why(verdict: Verdict) -> None:
     lines = text(verdict).splitlines()
     counts = verdict.counts
     assert lines[0] == (
-        f"✗ FAIL synthetic, seed 1: {counts[Status.FAIL]} failed, {counts[Status.UNKNOWN]} unknown, "
-        f"{counts[Status.PASS]} passed"
+        f"✗ FAIL synthetic, seed 1: {counts[CaseStatus.FAIL]} failed, {counts[CaseStatus.UNKNOWN]} unknown, "
+        f"{counts[CaseStatus.PASS]} passed"
     )
     for case in verdict.cases:
         shown = any(case.name in line and case.detail in line for line in lines)
-        assert shown is (case.status is not Status.PASS)
+        assert shown is (case.status is not CaseStatus.PASS)
     assert any("s.yaml:7:3" in line for line in lines)
     assert any("1 lost in west" in line for line in lines)
     assert any("unsupported" in line for line in lines)
@@ -87,18 +87,18 @@ def test_junit_counts_what_is_not_known_as_an_error(verdict: Verdict) -> None:
     root = ET.fromstring(to_junit(verdict))
     counts = verdict.counts
     assert root.get("tests") == str(len(verdict.cases))
-    assert root.get("failures") == str(counts[Status.FAIL])
-    assert root.get("errors") == str(counts[Status.UNKNOWN])
+    assert root.get("failures") == str(counts[CaseStatus.FAIL])
+    assert root.get("errors") == str(counts[CaseStatus.UNKNOWN])
     names = {case.get("name"): case for case in root.iter("testcase")}
     assert len(names) == len(verdict.cases)
     assert names["fault disk-full east"].find("error") is not None
     assert names["foo: lost == 0"].find("failure") is not None
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_nothing_judged_is_no_success(verdict: Verdict, status: Status) -> None:
+@pytest.mark.parametrize("status", list(CaseStatus))
+def test_nothing_judged_is_no_success(verdict: Verdict, status: CaseStatus) -> None:
     nothing = replace(verdict, cases=())
-    assert nothing.status is Status.UNKNOWN
+    assert nothing.status is CaseStatus.UNKNOWN
     assert ET.fromstring(to_junit(nothing)).get("errors") == "1"
     assert "UNKNOWN" in text(nothing).splitlines()[0]
     only = replace(verdict, cases=tuple(case for case in verdict.cases if case.status is status))

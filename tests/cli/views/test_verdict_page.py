@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean, fault
-from vstream.capture.records import CapturedServer, FaultOutcome, Kind, Operation, Outcome, Window
+from vstream.capture.records import (
+    CapturedServer,
+    FaultOutcome,
+    OperationKind,
+    OperationOutcome,
+    OperationRecord,
+    Window,
+)
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import Verdict
 from vstream.cli.views import charts
@@ -77,16 +84,16 @@ def eventful(regions: tuple[str, ...] = ("west", "central", "east")) -> History:
         Window(name="back", start=2 * SECOND, end=5 * SECOND, action="converge", is_ok=False, detail="gave up"),
     ]
     for number in range(20):
-        outcome = Outcome.OK if number % 3 else Outcome.INDETERMINATE
+        outcome = OperationOutcome.OK if number % 3 else OperationOutcome.INDETERMINATE
         history.operations.append(
-            Operation(
+            OperationRecord(
                 client="reader",
                 region=regions[0],
-                kind=Kind.READ,
+                kind=OperationKind.READ,
                 stream="foo",
                 due=number * SECOND // 5,
                 sent=number * SECOND // 5,
-                done=number * SECOND // 5 + 1_000 if outcome is Outcome.OK else None,
+                done=number * SECOND // 5 + 1_000 if outcome is OperationOutcome.OK else None,
                 outcome=outcome,
             )
         )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vstream.cli.views import repair as view
 from vstream.errors import VstreamError
 from vstream.health.repair.live.duplicates import _difference
-from vstream.health.repair.pipeline import ContentRepairs, Kind, select
+from vstream.health.repair.pipeline import ContentRepairs, RepairKind, select
 from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, missing_sequences
 from vstream.health.repair.refill import find_standstills
 from vstream.health.repair.sequence_set import SequenceSet
@@ -213,7 +213,7 @@ MAPPED = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {serve
 STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 
 
-def refused(routing: str, *kinds: Kind, streams: tuple[str, ...] = ()) -> str:
+def refused(routing: str, *kinds: RepairKind, streams: tuple[str, ...] = ()) -> str:
     topology = load_topology.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
         select(topology, kinds, streams)
@@ -222,7 +222,7 @@ def refused(routing: str, *kinds: Kind, streams: tuple[str, ...] = ()) -> str:
 
 def test_what_was_never_tried_is_refused() -> None:
     assert (
-        refused("accounts", Kind.REPLAY)
+        refused("accounts", RepairKind.REPLAY)
         == "`acme` has `routing: accounts`, for which `--kind replay` has not been tested yet"
     )
     assert "`routing: domains`" in refused("domains")
@@ -231,4 +231,4 @@ def test_what_was_never_tried_is_refused() -> None:
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
     topology = load_topology.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
-    assert select(topology, [], []) == (frozenset({Kind.RESUME, Kind.REFILL}), frozenset({"foo"}))
+    assert select(topology, [], []) == (frozenset({RepairKind.RESUME, RepairKind.REFILL}), frozenset({"foo"}))

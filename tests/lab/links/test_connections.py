@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from vstream.lab.links.proxy.connections import Connection
-from vstream.lab.links.proxy.lanes import Link
+from vstream.lab.links.proxy.connections import ProxiedConnection
+from vstream.lab.links.proxy.lanes import OneWayLink
 from vstream.lab.links.state import Front
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class EagerProtocol(asyncio.Protocol):
 async def front_of(server: asyncio.Server, *, is_eager: bool) -> AsyncIterator[int]:
     """The port of a front of *server*. If *is_eager*, a connection goes through once all that its dialer says was read."""
     target = server.sockets[0].getsockname()[1]
-    link = Link()
+    link = OneWayLink()
     is_known = asyncio.Event()
     if not is_eager:
         is_known.set()
@@ -73,7 +73,7 @@ async def front_of(server: asyncio.Server, *, is_eager: bool) -> AsyncIterator[i
         return dialed
 
     def accept() -> asyncio.Protocol:
-        connection = Connection(
+        connection = ProxiedConnection(
             Front(port=0, target=target, region="east"),
             region_of=region_of,
             link_of=lambda _: link,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vstream.lab.links.proxy.lanes import RTO, Lane, Link, next_try
+from vstream.lab.links.proxy.lanes import RTO, Lane, OneWayLink, next_try
 from vstream.lab.links.state import (
     Answer,
     Backend,
@@ -24,8 +24,8 @@ from vstream.lab.links.state import (
 )
 
 
-def link(**state: float | Cut | None) -> Link:
-    made = Link()
+def link(**state: float | Cut | None) -> OneWayLink:
+    made = OneWayLink()
     made.state = LinkState(**state)  # type: ignore[arg-type]
     return made
 
@@ -83,7 +83,7 @@ def test_all_bytes_arrive_once_and_in_order_whatever_the_link_does(steps: list[t
             else:
                 arrived.append(data)
 
-        one = Link()
+        one = OneWayLink()
         one.rto = 0.001
         lane = Lane(one, write, lambda: None)
         for number, (state, pieces) in enumerate(steps):

@@ -22,7 +22,7 @@ import pytest_asyncio
 from tests.support.scenarios import scenario
 from tests.support.single_server import SingleServer, eventually, running
 from vstream.capture.digest import digest
-from vstream.capture.records import Kind, Operation, Outcome
+from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.jetstream.connection import connect
 from vstream.runner.workers import WorkerProcess, Workers
@@ -74,10 +74,10 @@ class World:
     def now(self) -> int:
         return time.monotonic_ns() - self.spec.start
 
-    def operations(self, kind: Kind = Kind.PUBLISH) -> list[Operation]:
+    def operations(self, kind: OperationKind = OperationKind.PUBLISH) -> list[OperationRecord]:
         return [one for one in self.capture.operations() if one.kind is kind]
 
-    async def recorded(self, outcome: Outcome, error: str | None = None) -> None:
+    async def recorded(self, outcome: OperationOutcome, error: str | None = None) -> None:
         """Wait until so ended an operation has."""
 
         async def holds() -> bool:
@@ -112,10 +112,10 @@ async def state(world: World) -> dict[str, int]:
 
 async def test_every_acknowledgement_is_recorded_with_its_sequence(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
 
     operations = world.operations()
-    assert {(one.outcome, one.acked_by, one.attempts) for one in operations} == {(Outcome.OK, "foo", 1)}
+    assert {(one.outcome, one.acked_by, one.attempts) for one in operations} == {(OperationOutcome.OK, "foo", 1)}
     assert sorted(one.seq or 0 for one in operations) == list(range(1, (await state(world))["messages"] + 1))
     assert len({one.id for one in operations}) == len(operations)
     assert all(one.due <= one.sent <= (one.done or 0) for one in operations)
@@ -123,7 +123,7 @@ async def test_every_acknowledgement_is_recorded_with_its_sequence(world: World)
 
 async def test_what_is_stored_is_what_the_record_says(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
 
     first = next(one for one in world.operations() if one.seq == 1)
     stored = (await world.server.api("STREAM.MSG.GET.foo", {"seq": 1}))["message"]
@@ -135,10 +135,10 @@ async def test_what_is_stored_is_what_the_record_says(world: World) -> None:
 
 async def test_the_same_seed_publishes_the_same(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
     again = replace(world.spec, capture=world.capture.path.parent / "again")
     async with World(world.server, again, Capture(again.capture)).working(again):
-        await World(world.server, again, Capture(again.capture)).recorded(Outcome.OK)
+        await World(world.server, again, Capture(again.capture)).recorded(OperationOutcome.OK)
 
     def published(capture: Capture) -> dict[str | None, tuple[str | None, str | None]]:
         return {one.id: (one.subject, one.digest) for one in capture.operations()}
@@ -152,40 +152,40 @@ async def test_the_same_seed_publishes_the_same(world: World) -> None:
 
 async def test_a_paused_server_makes_operations_indeterminate_and_a_dead_one_rejects_them(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         world.server.pause()
-        await world.recorded(Outcome.INDETERMINATE, "no answer in time")
+        await world.recorded(OperationOutcome.INDETERMINATE, "no answer in time")
         world.server.resume()
         world.server.kill()
-        await world.recorded(Outcome.REJECTED, "not connected")
-        acked = sum(one.outcome is Outcome.OK for one in world.operations())
+        await world.recorded(OperationOutcome.REJECTED, "not connected")
+        acked = sum(one.outcome is OperationOutcome.OK for one in world.operations())
         await world.server.start()
 
         async def acknowledged_again() -> bool:
-            return sum(one.outcome is Outcome.OK for one in world.operations()) > acked
+            return sum(one.outcome is OperationOutcome.OK for one in world.operations()) > acked
 
         await eventually(acknowledged_again)
 
     operations = world.operations()
-    assert all((one.done is None) == (one.outcome is Outcome.INDETERMINATE) for one in operations)
-    assert sum(one.outcome is Outcome.OK for one in operations) <= (await state(world))["messages"]
-    rejected = sum(one.outcome is Outcome.REJECTED for one in operations)
+    assert all((one.done is None) == (one.outcome is OperationOutcome.INDETERMINATE) for one in operations)
+    assert sum(one.outcome is OperationOutcome.OK for one in operations) <= (await state(world))["messages"]
+    rejected = sum(one.outcome is OperationOutcome.REJECTED for one in operations)
     assert (await state(world))["messages"] <= len(operations) - rejected
 
 
 async def test_what_is_due_without_a_connection_is_never_sent_later(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         world.server.kill()
-        await world.recorded(Outcome.REJECTED, "not connected")
+        await world.recorded(OperationOutcome.REJECTED, "not connected")
         await world.server.start()
 
     late = {one.id for one in world.operations() if one.error == "not connected"}
-    stored = {one.seq for one in world.operations() if one.outcome is Outcome.OK}
+    stored = {one.seq for one in world.operations() if one.outcome is OperationOutcome.OK}
     assert late
-    assert len(stored) + len(late) + sum(one.outcome is Outcome.INDETERMINATE for one in world.operations()) == len(
-        world.operations()
-    )
+    assert len(stored) + len(late) + sum(
+        one.outcome is OperationOutcome.INDETERMINATE for one in world.operations()
+    ) == len(world.operations())
 
 
 async def connections(server: SingleServer) -> int:
@@ -198,7 +198,7 @@ async def test_nothing_is_sent_to_a_stranger_that_has_got_the_port(world: World,
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     async with world.working(world.spec):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         world.server.kill()
         async with running(elsewhere, port=world.server.port) as stranger:
             await stranger.api("STREAM.CREATE.foo", {"name": "foo", "subjects": ["foo.>"]})
@@ -213,14 +213,14 @@ async def test_nothing_is_sent_to_a_stranger_that_has_got_the_port(world: World,
 
         async def acknowledged_again() -> bool:
             latest = max(world.operations(), key=lambda one: one.due)
-            return latest.outcome is Outcome.OK
+            return latest.outcome is OperationOutcome.OK
 
         await eventually(acknowledged_again)
 
 
 async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(world: World) -> None:
     async with world.working(replace(world.spec, publishers=(RETRYING,))):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         world.server.pause()
         paused = world.now()
 
@@ -239,7 +239,7 @@ async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(worl
         await world.server.start()
 
     operations = world.operations()
-    assert {one.outcome for one in operations} == {Outcome.OK}
+    assert {one.outcome for one in operations} == {OperationOutcome.OK}
     assert max(one.attempts for one in operations) > 1
     assert (await state(world))["messages"] == len(operations) == len({one.seq for one in operations})
 
@@ -247,11 +247,11 @@ async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(worl
 async def test_a_message_is_given_up_in_the_end(world: World) -> None:
     publisher = replace(RETRYING, give_up=NS)
     async with world.working(replace(world.spec, publishers=(publisher,))):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         world.server.kill()
-        await world.recorded(Outcome.REJECTED, "not connected")
+        await world.recorded(OperationOutcome.REJECTED, "not connected")
 
-    given_up = [one for one in world.operations() if one.outcome is Outcome.REJECTED]
+    given_up = [one for one in world.operations() if one.outcome is OperationOutcome.REJECTED]
     assert max(one.attempts for one in given_up) > 1
 
 
@@ -260,15 +260,15 @@ async def test_the_largest_message_that_a_scenario_can_have_is_acknowledged(worl
         one.size for one in scenario("workload: {size: 1020KiB}\nsteps:\n  - wait: 1s\n").workload.publishers
     )
     async with world.working(replace(world.spec, publishers=(replace(RETRYING, rate=2, size=largest),))):
-        await world.recorded(Outcome.OK)
-    assert {(one.outcome, one.error) for one in world.operations()} == {(Outcome.OK, None)}
+        await world.recorded(OperationOutcome.OK)
+    assert {(one.outcome, one.error) for one in world.operations()} == {(OperationOutcome.OK, None)}
 
 
 async def test_a_subject_that_no_stream_listens_on_is_rejected(world: World) -> None:
     publisher = replace(PUBLISHER, subject="nobody.{n}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
-        await world.recorded(Outcome.REJECTED, "no responders")
-    assert {one.outcome for one in world.operations()} == {Outcome.REJECTED}
+        await world.recorded(OperationOutcome.REJECTED, "no responders")
+    assert {one.outcome for one in world.operations()} == {OperationOutcome.REJECTED}
 
 
 async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None:
@@ -277,10 +277,10 @@ async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None
     )
     publisher = replace(PUBLISHER, subject="full.{key}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
-        await world.recorded(Outcome.REJECTED, "maximum messages exceeded (503/10077)")
+        await world.recorded(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")
     first, *others = [(one.outcome, one.error) for one in sorted(world.operations(), key=lambda one: one.due)]
-    assert first == (Outcome.OK, None)
-    assert set(others) == {(Outcome.REJECTED, "maximum messages exceeded (503/10077)")}
+    assert first == (OperationOutcome.OK, None)
+    assert set(others) == {(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")}
 
 
 async def test_readers_say_who_answered_and_what_they_read(world: World) -> None:
@@ -299,13 +299,13 @@ async def test_readers_say_who_answered_and_what_they_read(world: World) -> None
     async with world.working(replace(world.spec, readers=readers)):
 
         async def has_read() -> bool:
-            read = [one for one in world.operations(Kind.READ) if one.id is not None]
+            read = [one for one in world.operations(OperationKind.READ) if one.id is not None]
             return {one.client for one in read} == {reader.client for reader in readers}
 
         await eventually(has_read)
 
     published = {one.seq: one.id for one in world.operations()}
-    reads = [one for one in world.operations(Kind.READ) if one.id is not None]
+    reads = [one for one in world.operations(OperationKind.READ) if one.id is not None]
     assert {one.acked_by for one in reads} == {"foo"}
     assert all(published[one.seq] == one.id for one in reads)
     sequence = [one.seq for one in reads if one.client == "west/replay-foo"]
@@ -326,17 +326,19 @@ async def test_a_consumer_receives_every_message_also_after_an_outage(world: Wor
 
     deliveries = list(world.capture.deliveries())
     assert {one.seq for one in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
-    assert {one.id for one in deliveries} >= {one.id for one in world.operations() if one.outcome is Outcome.OK}
-    fetched = world.operations(Kind.FETCH)
+    assert {one.id for one in deliveries} >= {
+        one.id for one in world.operations() if one.outcome is OperationOutcome.OK
+    }
+    fetched = world.operations(OperationKind.FETCH)
     assert sum(one.count for one in fetched) == len(deliveries)
-    assert {one.outcome for one in fetched} >= {Outcome.OK, Outcome.REJECTED}
+    assert {one.outcome for one in fetched} >= {OperationOutcome.OK, OperationOutcome.REJECTED}
 
 
 async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) -> None:
     consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
     other = await nats.connect(world.server.endpoint.urls[0], connect_timeout=30)
     async with world.working(replace(world.spec, consumers=(consumer,))):
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         # As a delivery that was under way when its server was killed: somebody else fetches it, and says nothing.
         fetching = await other.jetstream(timeout=60).pull_subscribe_bind(consumer="reader", stream="foo")
         assert await fetching.fetch(1, timeout=30)
@@ -378,7 +380,7 @@ async def test_a_worker_ends_with_its_runner_and_what_it_recorded_can_be_read(wo
         runner.stdin.write(WORKER.dump_json(world.spec) + b"\n")
         runner.stdin.flush()
         worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         runner.kill()
     assert (await asyncio.to_thread(psutil.wait_procs, [worker], 60))[1] == []
     assert world.operations()
@@ -394,7 +396,7 @@ async def test_a_worker_that_waits_for_a_paused_server_ends_with_its_runner_too(
         runner.stdin.write(WORKER.dump_json(replace(world.spec, publishers=(greedy,))) + b"\n")
         runner.stdin.flush()
         worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
-        await world.recorded(Outcome.OK)
+        await world.recorded(OperationOutcome.OK)
         world.server.pause()
         await asyncio.sleep(1)
         runner.kill()
@@ -406,8 +408,8 @@ async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> Non
     workers = Workers((helper,), lambda _name, _progress: None)
     await workers.start(within=60)
     await workers.go(0)
-    await world.recorded(Outcome.OK)
+    await world.recorded(OperationOutcome.OK)
     assert helper._process is not None
     os.kill(helper._process.pid, signal.SIGKILL)
     await workers.end()
-    assert {one.outcome for one in world.operations()} == {Outcome.OK}
+    assert {one.outcome for one in world.operations()} == {OperationOutcome.OK}

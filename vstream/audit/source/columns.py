@@ -69,13 +69,13 @@ class MessageColumns:
 
     def add(self, block: Block) -> None:
         """Append a block of the same fields."""
-        self.blocks = [*self._done(), block]
+        self.blocks = [*self._flush(), block]
         for name in ("subjects", "seqs", "times", "msg_ids", "sources", "ttls", "headers", "payloads"):
             setattr(self, name, [])
 
     def block(self) -> Block:
         """All of it as a block."""
-        blocks = self._done()
+        blocks = self._flush()
         if len(blocks) == 1:
             return blocks[0]
         table = pa.Table.from_batches(blocks, self._schema).combine_chunks()
@@ -86,7 +86,7 @@ class MessageColumns:
         wants = {"digest": self.wants_digest, "headers": self.wants_headers, "payload": self.wants_payload}
         return pa.schema([item for name, item in RAW.items() if wants.get(name, True)])
 
-    def _done(self) -> list[Block]:
+    def _flush(self) -> list[Block]:
         """All of it as blocks."""
         if not self.seqs:
             return self.blocks

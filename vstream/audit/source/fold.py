@@ -206,9 +206,9 @@ class _Rows:
         begins = _run_starts(buckets)
         if len(begins) * _MIXED_UP > len(buckets) and (np.diff(buckets) < 0).any():
             return self.select_rows(np.argsort(buckets, kind="stable")).digests(track, size)
-        return self._told(track, buckets, begins)
+        return self._digest_table(track, buckets, begins)
 
-    def _told(self, track: int, buckets: NDArray[np.int64], begins: NDArray[np.int64]) -> pa.Table:
+    def _digest_table(self, track: int, buckets: NDArray[np.int64], begins: NDArray[np.int64]) -> pa.Table:
         count = len(buckets)
         has_origin = self.has_origin[begins]
         sums = [np.add.reduceat(item, begins).view(np.int64) for item in (self.payload, self.name, self.subject)]

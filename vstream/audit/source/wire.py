@@ -78,10 +78,10 @@ class PullScanner:
             if eol < 0:
                 break
             line = data[position:eol]
-            head, result, here = line.partition(prefix)
+            head, result, rest = line.partition(prefix)
             if not result:
                 break
-            seq, _, when, lengths = here.split(b".", 3)
+            seq, _, when, lengths = rest.split(b".", 3)
             start = eol + 2
             end = start + int(lengths[lengths.rfind(b" ") :])
             if end + 2 > len(data):
@@ -99,7 +99,7 @@ class PullScanner:
             columns.seqs.append(seq)
             columns.times.append(when)
             columns.payloads.append(data[start:end])
-            tail = here
+            tail = rest
             count += 1
             position = end + 2
         if count:
@@ -173,16 +173,16 @@ class DirectScanner:
             after = start + int(header_size)
             header = data[start:after]
             # The answer's own headers come last; a message that was republished has others of the same names.
-            own = header.rfind(_DIRECT)
-            lines = header[own:].split(_CRLF)
-            if own < 0 or len(lines) != _DIRECT_LINES:
+            direct_headers = header.rfind(_DIRECT)
+            lines = header[direct_headers:].split(_CRLF)
+            if direct_headers < 0 or len(lines) != _DIRECT_LINES:
                 break
             if lines[1][13:] != self._stream:
                 raise WrongStreamError(lines[1][13:].decode(errors="replace"))
             columns.subjects.append(lines[2][14:])
             columns.seqs.append(lines[3][15:])
             columns.times.append(lines[4][17:])
-            stored = header[:own]
+            stored = header[:direct_headers]
             columns.sources.append(_value(stored, _SOURCE))
             columns.msg_ids.append(_value(stored, _MSG_ID))
             columns.ttls.append(_value(stored, _TTL))

@@ -115,7 +115,7 @@ class StreamScan:
             self.error = self.error or "it was not read"
             return
         try:
-            self._take(capture.stored(self.captured.name))
+            self._take(capture.read_stored(self.captured.name))
         except VstreamError as error:
             self.error = error.message
             return

@@ -9,7 +9,7 @@ from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.verdict import Anomaly, Example
 
 if TYPE_CHECKING:
-    from vstream.capture.records import Fault, Manifest, Stored, Window
+    from vstream.capture.records import FaultRecord, Manifest, Stored, Window
     from vstream.capture.verdict.history import Attempts
 
 MOST_EXAMPLES = 5
@@ -20,7 +20,7 @@ class CaptureContext:
     """The parts of a capture that are small."""
 
     manifest: Manifest
-    faults: tuple[Fault, ...]
+    faults: tuple[FaultRecord, ...]
     """In the order in which they were injected."""
     windows: tuple[Window, ...]
     """The named steps, in the order in which they began."""
@@ -41,7 +41,7 @@ class CaptureContext:
         return wall - self.manifest.wall
 
 
-def end_of_fault(fault: Fault) -> int | None:
+def end_of_fault(fault: FaultRecord) -> int | None:
     """When all servers were healthy again after *fault*; None if nothing says so."""
     return fault.healed if fault.healed is not None else fault.healing
 

@@ -13,7 +13,7 @@ from enum import Enum
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.verdict.verdict import About, Availability, ControlPlane, Status
+from vstream.capture.verdict.verdict import About, Availability, CaseStatus, ControlPlane
 from vstream.diagnostics import Span
 from vstream.junit import Result, TestCase, to_xml
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
 
 FORMAT = 1
-_RESULTS = {Status.FAIL: Result.FAILURE, Status.UNKNOWN: Result.ERROR}
+_RESULTS = {CaseStatus.FAIL: Result.FAILURE, CaseStatus.UNKNOWN: Result.ERROR}
 _SUITES = {
     About.EXPECTATION: "expectations",
     About.SAFETY: "safety",
@@ -94,6 +94,6 @@ def _case(case: Case, suite: str) -> TestCase:
         name=case.name,
         result=_RESULTS.get(case.status),
         message=case.detail,
-        text=f"expected at {place}" if place is not None and case.status is not Status.PASS else None,
-        output=case.detail if case.status is Status.PASS else None,
+        text=f"expected at {place}" if place is not None and case.status is not CaseStatus.PASS else None,
+        output=case.detail if case.status is CaseStatus.PASS else None,
     )

@@ -6,7 +6,7 @@ from array import array
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.records import Kind, Operation
+from vstream.capture.records import OperationKind, OperationRecord
 from vstream.capture.verdict.packed_operations import CODES, OK, REJECTED, OperationLog
 from vstream.capture.verdict.verdict import PublishTally
 
@@ -70,7 +70,7 @@ class Attempts:
         """How many there are."""
         return len(self.outcomes)
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: OperationRecord) -> None:
         """Append a publish that has an id."""
         assert operation.id is not None
         number = self.numbers.setdefault(operation.id, len(self.outcomes))
@@ -83,7 +83,7 @@ class Attempts:
         self.sent.append(operation.sent)
         self.done.append(NOTHING if operation.done is None else operation.done)
         # The subject of a `try` is the name of what was tried.
-        has_subject = operation.kind is Kind.PUBLISH and operation.subject is not None
+        has_subject = operation.kind is OperationKind.PUBLISH and operation.subject is not None
         self.subject.append(hash(operation.subject) if has_subject else 0)
         self.digest.append(parse_digest(operation.digest))
         self.acked_by.append(NOTHING if operation.acked_by is None else self.streams.number(operation.acked_by))
@@ -110,7 +110,7 @@ class _TallyBuilder:
         self.retried = 0
         self.errors: Counter[str] = Counter()
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: OperationRecord) -> None:
         self.outcomes[CODES[operation.outcome]] += 1
         self.retried += operation.attempts > 1
         if operation.error is not None:
@@ -139,23 +139,23 @@ class History:
         """By virtual stream and region, as all below."""
         self.reads: defaultdict[tuple[str, str], OperationLog] = defaultdict(OperationLog)
         self.fetches: defaultdict[tuple[str, str], OperationLog] = defaultdict(OperationLog)
-        self.trials: list[Operation] = []
-        self.read_ids: defaultdict[tuple[str, str], dict[str, Operation]] = defaultdict(dict)
+        self.trials: list[OperationRecord] = []
+        self.read_ids: defaultdict[tuple[str, str], dict[str, OperationRecord]] = defaultdict(dict)
         """Ids that were read when no publish of them was known yet, with the first operation that did."""
         self._counts: defaultdict[tuple[str, str], _TallyBuilder] = defaultdict(_TallyBuilder)
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: OperationRecord) -> None:
         """Take in one operation."""
         key = (operation.stream, operation.region)
-        if operation.kind is Kind.READ:
+        if operation.kind is OperationKind.READ:
             self.reads[key].add(operation)
             if operation.id is not None and operation.id not in self.attempts[operation.stream].numbers:
                 self.read_ids[key].setdefault(operation.id, operation)
             return
-        if operation.kind is Kind.FETCH:
+        if operation.kind is OperationKind.FETCH:
             self.fetches[key].add(operation)
             return
-        if operation.kind is Kind.TRY:
+        if operation.kind is OperationKind.TRY:
             self.trials.append(operation)
             if operation.id is None or operation.subject != "publish":
                 return

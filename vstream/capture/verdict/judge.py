@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
 from vstream.capture.verdict.measures import SAFETY, Question, holds
-from vstream.capture.verdict.verdict import About, Case, Status
+from vstream.capture.verdict.verdict import About, Case, CaseStatus
 from vstream.diagnostics import Span
 from vstream.scenario.model import Compare, Expectation, Measure
 
@@ -116,7 +116,7 @@ def _case(facts: Measurements, question: Question, about: About) -> Case:
         about=about,
         name=units.label(expectation, question.stream, question.region),
         status=status,
-        detail=_detail(measured) if status is Status.UNKNOWN else measured.detail,
+        detail=_detail(measured) if status is CaseStatus.UNKNOWN else measured.detail,
         measure=expectation.measure,
         unit=units.unit(expectation.measure),
         measured=measured.value,
@@ -133,21 +133,21 @@ def _detail(measured: Measurement) -> str:
     return "; ".join([*(f"{doubt}{more}" for doubt in doubts[:1]), measured.detail])
 
 
-def _status(expectation: Expectation, measured: Measurement) -> Status:
+def _status(expectation: Expectation, measured: Measurement) -> CaseStatus:
     is_any = (expectation.region, expectation.compare, expectation.value) == (None, Compare.AT_LEAST, 0)
     if is_any and expectation.measure in _MAY_BE_ANY:
-        return Status.PASS  # `any`: whatever it is, and also if it is not known
+        return CaseStatus.PASS  # `any`: whatever it is, and also if it is not known
     if measured.value is None:
-        return Status.UNKNOWN
+        return CaseStatus.UNKNOWN
     if not measured.doubts:
-        return Status.PASS if holds(expectation, measured.value) else Status.FAIL
+        return CaseStatus.PASS if holds(expectation, measured.value) else CaseStatus.FAIL
     too_many = measured.floor is not None and measured.floor > expectation.value
     too_few = measured.ceiling is not None and measured.ceiling < expectation.value
     if (too_many and expectation.compare is not Compare.AT_LEAST) or (
         too_few and expectation.compare is not Compare.AT_MOST
     ):
-        return Status.FAIL
-    return Status.UNKNOWN
+        return CaseStatus.FAIL
+    return CaseStatus.UNKNOWN
 
 
 def _fault_cases(facts: Measurements) -> Iterator[Case]:
@@ -157,11 +157,11 @@ def _fault_cases(facts: Measurements) -> Iterator[Case]:
         repeated = f" ({numbers[fault.asked]})" if numbers[fault.asked] > 1 else ""
         name = f"fault {fault.asked}{repeated}"
         if fault.outcome is FaultOutcome.CONFIRMED:
-            status, detail = Status.PASS, fault.evidence or "it was seen to happen"
+            status, detail = CaseStatus.PASS, fault.evidence or "it was seen to happen"
         elif fault.outcome is FaultOutcome.UNSUPPORTED:
-            status, detail = Status.UNKNOWN, f"unsupported: {fault.error or 'this machine or backend cannot do it'}"
+            status, detail = CaseStatus.UNKNOWN, f"unsupported: {fault.error or 'this machine or backend cannot do it'}"
         else:
-            status, detail = Status.UNKNOWN, fault.error or "it was not seen to happen"
+            status, detail = CaseStatus.UNKNOWN, fault.error or "it was not seen to happen"
         yield Case(about=About.FAULT, name=name, status=status, detail=detail)
 
 
@@ -178,7 +178,7 @@ def _step_cases(facts: Measurements, expectations: Iterable[Expectation]) -> Ite
         yield Case(
             about=About.STEP,
             name=f"{window.name if window.is_unnamed else f'step {window.name}'}: {window.action}",
-            status=Status.FAIL if is_converge else Status.UNKNOWN,
+            status=CaseStatus.FAIL if is_converge else CaseStatus.UNKNOWN,
             detail=window.detail or ("it did not converge in time" if is_converge else "it failed"),
         )
 
@@ -205,7 +205,7 @@ def _capture_cases(facts: Measurements) -> Iterator[Case]:
     yield Case(
         about=About.CAPTURE,
         name="the capture is complete",
-        status=Status.UNKNOWN if problems else Status.PASS,
+        status=CaseStatus.UNKNOWN if problems else CaseStatus.PASS,
         detail="; ".join(problems) or "all steps were taken and all streams were read",
     )
 
@@ -217,7 +217,7 @@ def _server_cases(facts: Measurements) -> Iterator[Case]:
         yield Case(
             about=About.SERVERS,
             name="no server panicked",
-            status=Status.FAIL if lines else Status.PASS,
+            status=CaseStatus.FAIL if lines else CaseStatus.PASS,
             detail="; ".join(lines[:3]) if lines else f"none in {len(servers):,} logs",
         )
 

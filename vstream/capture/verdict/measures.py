@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from vstream.capture.records import FaultOutcome, Outcome
+from vstream.capture.records import FaultOutcome, OperationOutcome
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
 from vstream.scenario.model import Compare, Measure
@@ -118,7 +118,7 @@ class Measurements:
         if question.expectation.measure is Measure.SAME_ORDER:
             return _same_order(stream)
         measured = {
-            Measure.LOST: self._lost,
+            Measure.LOST: self._measure_lost,
             Measure.DUPLICATED: self._measure_stored,
             Measure.UNEXPECTED: self._measure_stored,
             Measure.REORDERED: self._measure_stored,
@@ -131,7 +131,7 @@ class Measurements:
             doubts.append("nothing was acknowledged")
         return replace(measured, doubts=tuple(doubts))
 
-    def _lost(self, stream: StreamVerdict, question: Question) -> Measurement:
+    def _measure_lost(self, stream: StreamVerdict, question: Question) -> Measurement:
         region, origin = question.region, question.expectation.origin
         served = [item for item in stream.served if region in {None, item.region}]
         missing = [item.region for item in served if item.stream is None]
@@ -283,9 +283,9 @@ class Measurements:
         ]
         if not measured:
             return no_measurement("it was not tried")
-        failed = [item for item in measured if item.outcome is not Outcome.OK]
+        failed = [item for item in measured if item.outcome is not OperationOutcome.OK]
         if failed:
-            why = failed[0].error or ("no answer" if failed[0].outcome is Outcome.INDETERMINATE else "refused")
+            why = failed[0].error or ("no answer" if failed[0].outcome is OperationOutcome.INDETERMINATE else "refused")
             return Measurement(value=0.0, detail=why)
         return Measurement(value=1.0, detail="it worked")
 

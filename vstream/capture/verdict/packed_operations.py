@@ -7,16 +7,16 @@ from bisect import bisect_left
 from math import ceil
 from typing import TYPE_CHECKING
 
-from vstream.capture.records import Outcome
+from vstream.capture.records import OperationOutcome
 from vstream.capture.verdict.verdict import Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from vstream.capture.records import Operation
+    from vstream.capture.records import OperationRecord
 
 OK, REJECTED, INDETERMINATE = range(3)
-CODES = {Outcome.OK: OK, Outcome.REJECTED: REJECTED, Outcome.INDETERMINATE: INDETERMINATE}
+CODES = {OperationOutcome.OK: OK, OperationOutcome.REJECTED: REJECTED, OperationOutcome.INDETERMINATE: INDETERMINATE}
 
 
 class OperationLog:
@@ -32,7 +32,7 @@ class OperationLog:
         """Nanoseconds between sent and done; -1 without an answer."""
         self.outcomes = bytearray()
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: OperationRecord) -> None:
         """Append *operation*."""
         self.due.append(operation.due)
         self.late.append(operation.sent - operation.due)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.capture.records import Fault, Manifest, Window
+    from vstream.capture.records import FaultRecord, Manifest, Window
     from vstream.capture.verdict.timeline import Timeline
     from vstream.scenario.model import Expectation, Measure
 
 
-class Status(Enum):
+class CaseStatus(Enum):
     """How a case ended."""
 
     PASS = "pass"
@@ -63,7 +63,7 @@ class Case:
     about: About
     name: str
     """What was asked, in a few words; unique in a verdict but for expectations that are written twice."""
-    status: Status
+    status: CaseStatus
     detail: str
     """What was seen, in a sentence."""
     measure: Measure | None = None
@@ -296,7 +296,7 @@ class Convergence:
 class FaultVerdict:
     """One fault and what came of it."""
 
-    fault: Fault
+    fault: FaultRecord
     outages: tuple[Outage, ...]
     convergences: tuple[Convergence, ...]
     """Empty if it was not healed."""
@@ -318,12 +318,12 @@ class Verdict:
     warnings: tuple[str, ...]
 
     @property
-    def status(self) -> Status:
+    def status(self) -> CaseStatus:
         """FAIL if anything is proven to be wrong, UNKNOWN if anything is not known, or nothing was asked; else PASS."""
         result = {case.status for case in self.cases}
-        if Status.FAIL in result:
-            return Status.FAIL
-        return Status.UNKNOWN if Status.UNKNOWN in result or not result else Status.PASS
+        if CaseStatus.FAIL in result:
+            return CaseStatus.FAIL
+        return CaseStatus.UNKNOWN if CaseStatus.UNKNOWN in result or not result else CaseStatus.PASS
 
     @property
     def zero(self) -> int:
@@ -331,6 +331,6 @@ class Verdict:
         return self.manifest.load[0] if self.manifest.load is not None else 0
 
     @property
-    def counts(self) -> Mapping[Status, int]:
+    def counts(self) -> Mapping[CaseStatus, int]:
         """How many cases ended in which way. Every status is a key."""
-        return {status: sum(case.status is status for case in self.cases) for status in Status}
+        return {status: sum(case.status is status for case in self.cases) for status in CaseStatus}

@@ -12,7 +12,7 @@ from vstream.capture.verdict.verdict import Availability, ControlPlane, Outage, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.capture.records import Fault, Sample, Window
+    from vstream.capture.records import FaultRecord, Sample, Window
     from vstream.capture.verdict.context import CaptureContext
     from vstream.capture.verdict.history import History
 
@@ -60,7 +60,7 @@ def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[
         yield ControlPlane(region=region, asked=len(answers), answered=len(times), time=summarize(times))
 
 
-def find_outages(context: CaptureContext, fault: Fault, history: History) -> Iterator[Outage]:
+def find_outages(context: CaptureContext, fault: FaultRecord, history: History) -> Iterator[Outage]:
     """What *fault* did to publishes, from its first signal until the next fault's, or to the end of the load."""
     later = [second.injected for second in context.faults if second.injected > fault.injected]
     until = min([*later, context.run.end])

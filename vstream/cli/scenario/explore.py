@@ -13,7 +13,7 @@ from rich.text import Text
 
 from vstream import resources
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.verdict import Status
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import FAILED, NO
@@ -21,7 +21,7 @@ from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
-from vstream.runner.explore import Bounds, Exploration, ExploredRun, Run, RunOutcome, explore, outcome
+from vstream.runner.explore import Exploration, ExploredRun, Run, RunOutcome, SearchLimits, explore, outcome
 from vstream.runner.runner import run as run_scenario
 from vstream.scenario.generate import ScenarioData, generate
 from vstream.scenario.model import Scenario
@@ -85,7 +85,7 @@ def command(
         raise VstreamError(f"{directory} holds another exploration", hint="choose another directory with `--out`")
     console.print_note(f"exploring with seed {chosen}: scenarios and captures are in {directory}")
     exploration = Exploration(seed=chosen)
-    bounds = Bounds(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs)
+    bounds = SearchLimits(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs)
     try:
         run_to_end(
             explore(
@@ -101,9 +101,9 @@ def command(
     finally:
         # Also after Ctrl-C: what has ended until then is known.
         _show(exploration, output)
-    if exploration.count(Status.FAIL):
+    if exploration.count(CaseStatus.FAIL):
         raise typer.Exit(NO)
-    if exploration.count(Status.UNKNOWN) or not exploration.runs:
+    if exploration.count(CaseStatus.UNKNOWN) or not exploration.runs:
         raise typer.Exit(FAILED)
 
 
@@ -139,7 +139,7 @@ def _runner(seed: int) -> Run:
     return run_one
 
 
-_STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.UNKNOWN: "bold yellow"}
+_STYLE = {CaseStatus.PASS: "green", CaseStatus.FAIL: "bold red", CaseStatus.UNKNOWN: "bold yellow"}
 _MOST = 5
 
 
@@ -175,7 +175,7 @@ def line(one: ExploredRun) -> Text:
 def table(found: Exploration) -> Iterator[Table | Text]:
     """What did not pass, and the sums."""
     for run in found.runs:
-        if run.outcome.status is Status.PASS:
+        if run.outcome.status is CaseStatus.PASS:
             continue
         yield Text.assemble(
             (run.outcome.status.value.upper(), _STYLE[run.outcome.status]), f" {run.directory}: {run.steps}"
@@ -197,6 +197,9 @@ def table(found: Exploration) -> Iterator[Table | Text]:
         sum(run.outcome.lost for run in found.runs),
         sum(run.outcome.duplicated for run in found.runs),
     )
-    counts = (len(found.runs), *(found.count(status) for status in (Status.PASS, Status.FAIL, Status.UNKNOWN)))
+    counts = (
+        len(found.runs),
+        *(found.count(status) for status in (CaseStatus.PASS, CaseStatus.FAIL, CaseStatus.UNKNOWN)),
+    )
     grid.add_row(str(found.seed), *(f"{number:,}" for number in (*counts, *sums)))
     yield grid

@@ -10,7 +10,7 @@ import typer
 from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.export import as_dict, to_junit
-from vstream.capture.verdict.verdict import Status
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.views import console
 from vstream.cli.views import verdict as view
@@ -105,4 +105,4 @@ def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
 
 def exit_code(verdict: Verdict) -> int:
     """What a command that ends with *verdict* exits with."""
-    return {Status.PASS: OK, Status.FAIL: NO, Status.UNKNOWN: FAILED}[verdict.status]
+    return {CaseStatus.PASS: OK, CaseStatus.FAIL: NO, CaseStatus.UNKNOWN: FAILED}[verdict.status]

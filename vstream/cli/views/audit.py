@@ -245,7 +245,7 @@ def matrix(report: Report, virtual: str) -> Table | None:
 
 def _describe_arrival(route: ReaderRoute) -> Text:
     parts = [Text("?" if route.arrived is None else f"{route.arrived:,}")]
-    for number, sign in ((route.missing, "−"), (route.extra, "+"), (route.other, "!")):
+    for number, sign in ((route.missing, "−"), (route.extra, "+"), (route.mismatched, "!")):
         if number:
             parts.append(Text(f"{sign}{number:,}", style="bold red"))
     return Text(" ").join(parts)
@@ -294,7 +294,10 @@ def _orders(report: Report) -> Table:
     table.add_column("", justify="right")
     for order in report.orders:
         table.add_row(
-            clean(order.virtual), clean(order.region), clean(order.other), share(order.inverted, order.neighbours)
+            clean(order.virtual),
+            clean(order.region),
+            clean(order.compared_with),
+            share(order.inverted, order.neighbours),
         )
     return table
 

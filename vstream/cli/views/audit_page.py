@@ -81,7 +81,7 @@ def render_page(report: Report) -> str:
         settled=describe_recovery,
         moment=_moment,
         data=_embed_data(timeline, plots),
-        is_bad=lambda item: item.missing or item.extra or item.other,
+        is_bad=lambda item: item.missing or item.extra or item.mismatched,
     )
 
 

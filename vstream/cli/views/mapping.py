@@ -30,8 +30,8 @@ def text(answer: Simulation) -> Iterator[Text]:
     yield Text(f"a publish to `{clean(answer.subject)}`{where}{account}", style="bold")
     for refusal in answer.refusals:
         yield Text.assemble(("  refused ", "bold red"), f"{place(refusal.span)}: {clean(refusal.message)}")
-    if answer.here is not None:
-        yield from _rules(answer, answer.here, with_outcomes=True)
+    if answer.at_cluster is not None:
+        yield from _rules(answer, answer.at_cluster, with_outcomes=True)
         yield Text("other clusters", style="bold")
     else:
         yield from _rules(answer, answer.elsewhere[-1])
@@ -56,7 +56,7 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "accepted": not answer.refusals,
         "refusals": [_refusal_json(refusal) for refusal in answer.refusals],
         "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
-        "candidates": _candidates(answer, answer.here) if answer.here is not None else None,
+        "candidates": _candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "elsewhere": [_elsewhere_json(answer, resolution) for resolution in answer.elsewhere],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
@@ -73,7 +73,7 @@ def _elsewhere_json(answer: Simulation, resolution: Resolution) -> dict[str, Any
 
 
 def _all(answer: Simulation) -> tuple[Resolution, ...]:
-    return (*([answer.here] if answer.here else []), *answer.elsewhere)
+    return (*([answer.at_cluster] if answer.at_cluster else []), *answer.elsewhere)
 
 
 def _candidates(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]]:

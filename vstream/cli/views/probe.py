@@ -129,9 +129,9 @@ def tables(report: ProbeReport) -> Iterator[Table]:
     """How soon own writes are read; and each form of a request in each region, for each stream. Of many streams none."""
     if len(report.streams) > _MANY_STREAMS:
         return
-    own = [check for check in report.checks if check.hop is Hop.OWN_READ and check.elapsed_ms is not None]
-    if own:
-        yield _own_reads(own)
+    own_reads = [check for check in report.checks if check.hop is Hop.OWN_READ and check.elapsed_ms is not None]
+    if own_reads:
+        yield _own_reads(own_reads)
     for stream in report.streams:
         for hop, title in _FORMS:
             checks = [check for check in report.checks if (check.stream, check.hop) == (stream, hop)]

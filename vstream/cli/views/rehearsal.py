@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vstream.capture.records import Sample
-    from vstream.runner.workload.spec import Progress
+    from vstream.runner.workload.spec import WorkloadProgress
 
 _NS = 1_000_000_000
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -51,7 +51,7 @@ _MARK = {
 def show_run(regions: Sequence[str]) -> Iterator[Callable[[Event], None]]:
     """Show on standard error what the events that are handed in say."""
     screen = console.stderr()
-    view = Timeline(regions)
+    view = LiveTimeline(regions)
     if not screen.is_terminal:
 
         def say(event: Event) -> None:
@@ -80,14 +80,14 @@ class _Band:
 class _Region:
     """What is known of one region. Published and acknowledged in each second."""
 
-    latest: Progress | None = None
-    before: Progress | None = None
+    latest: WorkloadProgress | None = None
+    before: WorkloadProgress | None = None
     due: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     acked: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     sample: Sample | None = None
 
 
-class Timeline:
+class LiveTimeline:
     """Everything that was seen so far."""
 
     def __init__(self, regions: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ class Timeline:
                 if event.sample.region in self._regions:
                     self._regions[event.sample.region].sample = event.sample
             case Activity():
-                self._now, self._doing, self._step = event.at, event.what, None
+                self._now, self._doing, self._step = event.at, event.description, None
             case LoadBegan():
                 self._began = event.at
             case StepBegan():
@@ -117,7 +117,7 @@ class Timeline:
             case FaultSeen():
                 self._take_fault(event)
 
-    def _take_progress(self, name: str, progress: Progress) -> None:
+    def _take_progress(self, name: str, progress: WorkloadProgress) -> None:
         region = self._regions.get(name)
         if region is None or not progress.is_ready:
             return
@@ -141,7 +141,7 @@ class Timeline:
         """One line of a log for *event*, None for those that come all the time."""
         match event:
             case Activity():
-                return self._with_time(event.at, Text(event.what))
+                return self._with_time(event.at, Text(event.description))
             case StepBegan():
                 return self._with_time(event.at, self._step_text(event))
             case StepEnded(is_ok=False):
@@ -160,7 +160,7 @@ class Timeline:
 
     def _step_text(self, step: StepBegan) -> Text:
         name = f" ({step.name})" if step.name else ""
-        return Text(f"step {step.number} of {step.total}: {step.what}{name}")
+        return Text(f"step {step.number} of {step.total}: {step.description}{name}")
 
     def render(self) -> RenderableType:
         """The screen as it is now."""

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vstream.cli.views import console
 from vstream.cli.views.progress import progress_bar
-from vstream.health.repair.pipeline import Kind
+from vstream.health.repair.pipeline import RepairKind
 from vstream.health.repair.refill import format_sequences
 from vstream.health.units import list_names
 
@@ -181,7 +181,7 @@ def render_end(result: RepairResult) -> Iterator[Text]:
     for line in result.left:
         yield Text.assemble(("open     ", "bold red"), line)
     if not result.found_any:
-        kinds = ", ".join(kind.value for kind in Kind if kind in result.request.kinds)
+        kinds = ", ".join(kind.value for kind in RepairKind if kind in result.request.kinds)
         yield Text(f"Nothing to repair (checked: {kinds}).", style="bold green")
 
 

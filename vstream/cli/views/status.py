@@ -17,8 +17,8 @@ from vstream.health.report import (
     RegionStatus,
     Share,
     Status,
+    StatusVerdict,
     StreamStatus,
-    Verdict,
     sum_known,
 )
 from vstream.health.snapshot import BeaconSighting
@@ -213,14 +213,14 @@ def problems(seen: Status) -> list[Text]:
     lines = [_problem("✗ ", "bold red", problem) for problem in seen.problems]
     lines += [_problem("? ", "bold yellow", problem) for problem in seen.unknown]
     match seen.verdict:
-        case Verdict.OK:
+        case StatusVerdict.OK:
             verdict = Text.assemble(("OK", "bold green"), ": all checks passed")
-        case Verdict.DEGRADED:
+        case StatusVerdict.DEGRADED:
             count = len(seen.problems)
             verdict = Text.assemble(("DEGRADED", "bold red"), f": {count} {'problem' if count == 1 else 'problems'}")
             if seen.unknown:
                 verdict.append(", and not everything could be checked")
-        case Verdict.UNKNOWN:
+        case StatusVerdict.UNKNOWN:
             verdict = Text.assemble(
                 ("UNKNOWN", "bold yellow"), ": no problem was found, but not everything could be checked"
             )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration, share
-from vstream.capture.verdict.verdict import Status
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     )
 
 MARKS = {
-    Status.PASS: ("✓", "green"),
-    Status.FAIL: ("✗", "bold red"),
-    Status.UNKNOWN: ("?", "bold yellow"),
+    CaseStatus.PASS: ("✓", "green"),
+    CaseStatus.FAIL: ("✗", "bold red"),
+    CaseStatus.UNKNOWN: ("?", "bold yellow"),
 }
 _SHOWN_EXAMPLES = 3
 _MOST_WRONG = 20
@@ -68,7 +68,7 @@ def headline(verdict: Verdict) -> Text:
     """`FAIL walkthrough, seed 7: 2 failed, 30 passed`."""
     mark, style = MARKS[verdict.status]
     counts = verdict.counts
-    words = {Status.FAIL: "failed", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
+    words = {CaseStatus.FAIL: "failed", CaseStatus.UNKNOWN: "unknown", CaseStatus.PASS: "passed"}
     shown = ", ".join(f"{counts[status]:,} {word}" for status, word in words.items() if counts[status])
     manifest = verdict.manifest
     return Text.assemble(
@@ -80,7 +80,7 @@ def headline(verdict: Verdict) -> Text:
 
 def _cases(verdict: Verdict) -> Iterator[Text]:
     """What failed and what is not known."""
-    for status in (Status.FAIL, Status.UNKNOWN):
+    for status in (CaseStatus.FAIL, CaseStatus.UNKNOWN):
         cases = [case for case in verdict.cases if case.status is status]
         mark, style = MARKS[status]
         for case in cases[:_MOST_WRONG]:
@@ -161,13 +161,15 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
     for stream in streams:
         served = {view.region: view for view in stream.served}
         for region in dict.fromkeys([*stream.origins, *served, *(part.region for part in stream.physical)]):
-            tally, here = stream.origins.get(region), served.get(region)
+            tally, served_here = stream.origins.get(region), served.get(region)
             physical = [
                 part
                 for part in stream.physical
-                if part.region == region or (here is not None and part.name == here.stream)
+                if part.region == region or (served_here is not None and part.name == served_here.stream)
             ]
-            is_read = here is not None and any(part.name == here.stream and part.error is None for part in physical)
+            is_read = served_here is not None and any(
+                part.name == served_here.stream and part.error is None for part in physical
+            )
             is_known = bool(physical) and all(part.error is None for part in physical)
             table.add_row(
                 stream.name,
@@ -176,8 +178,8 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
                     _number(getattr(tally, field)) if tally is not None else _NONE
                     for field in ("attempted", "acknowledged", "rejected", "indeterminate")
                 ),
-                _number(here.lost.count if here is not None and is_read else None, is_bad=True),
-                _number(here.recovered.count if here is not None and is_read else None),
+                _number(served_here.lost.count if served_here is not None and is_read else None, is_bad=True),
+                _number(served_here.recovered.count if served_here is not None and is_read else None),
                 *(
                     _number(sum(getattr(part, field).count for part in physical) if is_known else None, is_bad=True)
                     for field in ("duplicated", "unexpected", "reordered", "diverged")

@@ -16,7 +16,7 @@ from vstream import resources
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
-from vstream.capture.verdict.verdict import Status
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line, findings
 from vstream.render.environment import environment
@@ -49,7 +49,7 @@ def page(verdict: Verdict) -> str:
         verdict=verdict,
         manifest=verdict.manifest,
         counts={status.value: count for status, count in verdict.counts.items()},
-        cases={status.value: [case for case in verdict.cases if case.status is status] for status in Status},
+        cases={status.value: [case for case in verdict.cases if case.status is status] for status in CaseStatus},
         findings=[
             (stream.name, name, messages.count, [example_line(example, verdict.zero) for example in messages.examples])
             for stream in verdict.streams

@@ -90,7 +90,7 @@ class _SnapshotCollector:
         self._streams: dict[str, StreamSnapshot] = {}
         self._absent: set[str] = set()
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         return max(0.05, self._deadline - time.monotonic())
 
     async def run(self) -> Snapshot:
@@ -141,7 +141,7 @@ class _SnapshotCollector:
             async with slots:
                 try:
                     answer = await JetStreamAdmin(connection).consumer(
-                        durable.stream, durable.name, timeout=self._left()
+                        durable.stream, durable.name, timeout=self._remaining()
                     )
                 except ServerError as error:
                     if error.err_code == error_codes.CONSUMER_NOT_FOUND:
@@ -164,7 +164,7 @@ class _SnapshotCollector:
             return ()
         away = {region: NotReachableError(problem) for region, problem in self._problems.items()}
         return await beacons.read_beacons(
-            self._topology, {**away, **self._connections}, patience=self._left(), most=beacons.MOST
+            self._topology, {**away, **self._connections}, patience=self._remaining(), most=beacons.MOST
         )
 
     async def _region(self, region: str) -> RegionSnapshot:
@@ -231,9 +231,9 @@ class _SnapshotCollector:
             return ServerSnapshot(name="?", region=region, url=url, problem=error.message)
 
     async def _read_server(self, region: str, url: str) -> ServerSnapshot:
-        varz = await monitoring.varz(url, self._left())
+        varz = await monitoring.varz(url, self._remaining())
         linked, jetstream, (rules, rules_problem) = await asyncio.gather(
-            monitoring.outbound_gateways(url, self._left()),
+            monitoring.outbound_gateways(url, self._remaining()),
             self._jetstream(region, url, varz.server_name),
             self._rules(url),
         )
@@ -263,10 +263,10 @@ class _SnapshotCollector:
         more = "&config=true" if self._is_deep else ""
         path = f"/jsz?acc={account}&streams=true&stream_leader_only=true{more}"
         try:
-            answer = await monitoring.get(url, path, self._left())
+            answer = await monitoring.get(url, path, self._remaining())
         except ServerError:
             # It says so where the account has nothing there yet.
-            return await monitoring.get(url, "/jsz", self._left())
+            return await monitoring.get(url, "/jsz", self._remaining())
         self._keep(answer, region, led_by=server)
         return answer
 
@@ -296,7 +296,7 @@ class _SnapshotCollector:
         if not self._is_account_known:
             return None, "the account of `connect` is not known: no server has named it"
         try:
-            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left()), None
+            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._remaining()), None
         except ServerError:
             return {}, None  # no such account there: nothing has used it since the server started
         except VstreamError as error:
@@ -327,7 +327,7 @@ class _SnapshotCollector:
         """All streams that *server* has a replica of, as it lists them; nothing if it does not answer."""
         account = quote(await self._account_of(server.region), safe="")
         try:
-            return await monitoring.get(str(server.url), f"/jsz?acc={account}&streams=true", self._left())
+            return await monitoring.get(str(server.url), f"/jsz?acc={account}&streams=true", self._remaining())
         except VstreamError:
             return {}
 
@@ -336,14 +336,14 @@ class _SnapshotCollector:
         if connection is None:
             return
         admin = JetStreamAdmin(connection)
-        patience = min(_SCOUTING, self._left() / 2)
+        patience = min(_SCOUTING, self._remaining() / 2)
         scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in some[:_SCOUTS]))
         if any(scouts):
             slots = asyncio.Semaphore(_IN_FLIGHT)
 
             async def one(name: str) -> None:
                 async with slots:
-                    await self._ask(admin, name, self._left())
+                    await self._ask(admin, name, self._remaining())
 
             await asyncio.gather(*(one(part.name) for part in some[_SCOUTS:]))
 

@@ -17,7 +17,7 @@ from vstream.health.live.lag import get_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.source_header import origin_of
-from vstream.plan.consumer_failover import BackwardScan, Landing, Position, StoredMessage, filters_of, takes
+from vstream.plan.consumer_failover import BackwardScan, Landing, Position, SourcedMessage, filters_of, takes
 from vstream.topology import naming, physical
 from vstream.topology.model import Role
 from vstream.topology.stream_config import source_name
@@ -123,11 +123,11 @@ async def _of_leader(connection: Connection, stream: str, seq: int, patience: fl
 
 async def _backwards(
     connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: Callable[..., Any]
-) -> AsyncIterator[StoredMessage]:
+) -> AsyncIterator[SourcedMessage]:
     """The messages of stream *name* from sequence *last* down to the one after *before*."""
     for top in range(last, before, -_AT_ONCE):
         seqs = range(top, max(before, top - _AT_ONCE), -1)
         for message in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in seqs)):
             if message is not None:
                 origin, seq = origin_of(message.headers, origins, taker=name)
-                yield StoredMessage(seq=message.seq, subject=message.subject, origin=origin, origin_seq=seq or 0)
+                yield SourcedMessage(seq=message.seq, subject=message.subject, origin=origin, origin_seq=seq or 0)

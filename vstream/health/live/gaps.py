@@ -67,9 +67,11 @@ async def find_gaps(
 async def _of(
     feeding: Sequence[ReplicationPair], reader: StreamSnapshot, connections: Mapping[str, Connection], deadline: float
 ) -> list[Gap | Repeat]:
-    own = lag.connection_to(connections, feeding[0].reader.place)
+    connection = lag.connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
-    messages = await asyncio.gather(*(lag.get_message(own, reader.name, seq, _left(deadline)) for seq in seqs))
+    messages = await asyncio.gather(
+        *(lag.get_message(connection, reader.name, seq, _remaining(deadline)) for seq in seqs)
+    )
     places = {feed.origin.name: feed.origin.place for feed in feeding}
     before: dict[str, tuple[int, DirectMessage]] = {}
     passed: list[tuple[str, int, int]] = []
@@ -90,21 +92,27 @@ async def _of(
             passed.append((origin, last + 1, seq - 1))
         elif seq <= last:
             # An origin that was made anew has other messages there, or none: then this is no repeat.
-            held = await lag.get_message(lag.connection_to(connections, places[origin]), origin, last, _left(deadline))
+            held = await lag.get_message(
+                lag.connection_to(connections, places[origin]), origin, last, _remaining(deadline)
+            )
             if held is not None and _is_same(held, earlier):
                 proven.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
     for origin, first, end in passed:
         # What a repair has put in stands behind it.
         lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
-        proven += await _held(reader.name, origin, lacks, lag.connection_to(connections, places[origin]), deadline)
+        proven += await _gaps_still_stored(
+            reader.name, origin, lacks, lag.connection_to(connections, places[origin]), deadline
+        )
     return proven
 
 
-async def _held(reader: str, origin: str, lacks: SequenceSet, connection: Connection, deadline: float) -> list[Gap]:
+async def _gaps_still_stored(
+    reader: str, origin: str, lacks: SequenceSet, connection: Connection, deadline: float
+) -> list[Gap]:
     """The parts of *lacks* in which *origin* still holds a message."""
     gaps = []
     for first, last in lacks.runs():
-        held = await lag.next_message(connection, origin, first, _left(deadline))
+        held = await lag.next_message(connection, origin, first, _remaining(deadline))
         if held is not None and held.seq <= last:
             gaps.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
     return gaps
@@ -126,5 +134,5 @@ def _own(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str
     )
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     return max(0.05, deadline - time.monotonic())

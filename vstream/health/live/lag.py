@@ -97,11 +97,13 @@ class _Search:
             cursor, is_exact = await self._cursor(feed)
         connection = self._to(feed.origin.place)
         # Asked for after the cursor: messages that came in between are not to look as if they had been taken back.
-        info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._left())
+        info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._remaining())
         origin = parse_stream(info, feed.origin.name)
         oldest = None
         if cursor is not None and cursor < origin.last_seq and origin.messages:
-            oldest = await next_message(connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._left())
+            oldest = await next_message(
+                connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._remaining()
+            )
         return Lag(
             last=origin.last_seq,
             first=origin.first_seq,
@@ -122,24 +124,28 @@ class _Search:
         if seen is not None:
             return seen, True
         connection = self._to(feed.origin.place)
-        last = await get_message(connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._left())
+        last = await get_message(
+            connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._remaining()
+        )
         if last is None:
             return None, False
         stream = next(
             virtual_stream for virtual_stream in self._topology.streams if virtual_stream.name == feed.virtual
         )
         subject = physical.published_subject(self._topology.naming, stream, last.subject)
-        there = await direct.last_by_subject(
-            self._to(feed.reader.place), feed.reader.name, subject, timeout=self._left()
+        copied = await direct.last_by_subject(
+            self._to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
         )
-        origin, seq = origin_of(there, self._streams, feed.reader.name)
+        origin, seq = origin_of(copied, self._streams, feed.reader.name)
         return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
     async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
         """The last sequence of each origin among the last messages of the reader."""
         connection, last = self._to(feed.reader.place), self._streams[feed.reader.name].last_seq
         seqs = range(last, max(0, last - _BACK), -1)
-        messages = await asyncio.gather(*(get_message(connection, feed.reader.name, seq, self._left()) for seq in seqs))
+        messages = await asyncio.gather(
+            *(get_message(connection, feed.reader.name, seq, self._remaining()) for seq in seqs)
+        )
         last_seqs: dict[str, int] = {}
         for message in messages:
             stream, seq = origin_of(message, self._streams, feed.reader.name)
@@ -149,7 +155,7 @@ class _Search:
     def _to(self, place: str) -> Connection:
         return connection_to(self._connections, place)
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         return max(0.05, self._deadline - time.monotonic())
 
 

@@ -41,7 +41,7 @@ _RESUMING = 60.0
 """Seconds until what was resumed has everything, at least."""
 
 
-class Kind(Enum):
+class RepairKind(Enum):
     """What can be repaired, in the order in which it is."""
 
     CLEAR = "clear"
@@ -51,8 +51,8 @@ class Kind(Enum):
     DELETE = "delete"
 
 
-_CONTENTS = frozenset({Kind.REPLAY, Kind.DELETE})
-MAPPED_ONLY = frozenset({Kind.CLEAR, *_CONTENTS})
+_CONTENTS = frozenset({RepairKind.REPLAY, RepairKind.DELETE})
+MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENTS})
 """Kinds that have been tried where all streams share an account."""
 
 
@@ -64,7 +64,7 @@ class RepairRequest:
     endpoints: Mapping[str, Endpoint]
     site: TargetServers
     """Where step-downs are asked for."""
-    kinds: frozenset[Kind]
+    kinds: frozenset[RepairKind]
     streams: frozenset[str]
     """Virtual streams."""
     deadline: float
@@ -170,7 +170,9 @@ class RepairResult:
         }
 
 
-def select(topology: Topology, kinds: Sequence[Kind], streams: Sequence[str]) -> tuple[frozenset[Kind], frozenset[str]]:
+def select(
+    topology: Topology, kinds: Sequence[RepairKind], streams: Sequence[str]
+) -> tuple[frozenset[RepairKind], frozenset[str]]:
     """The kinds and virtual streams to repair, by default all. Raises VstreamError for unknown ones, and those never tried."""
     names = [stream.name for stream in topology.streams]
     for name in streams:
@@ -182,7 +184,7 @@ def select(topology: Topology, kinds: Sequence[Kind], streams: Sequence[str]) ->
             f"`{topology.name}` has `routing: domains`, for which repair has not been tested yet",
             hint="`vstream doctor` shows what is lost, and which read streams hold it",
         )
-    selected = frozenset(kinds) or frozenset(Kind)
+    selected = frozenset(kinds) or frozenset(RepairKind)
     if not profile.has_physical_names:
         refused = sorted(kind.value for kind in selected & MAPPED_ONLY)
         if kinds and refused:
@@ -212,10 +214,10 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
     in_use = [
         leftover.stream for leftover in result.sourcing.leftovers if leftover.is_running or not request.is_approved
     ]
-    if in_use and Kind.REPLAY in kinds:
+    if in_use and RepairKind.REPLAY in kinds:
         # What that one is about to put in would be put in twice.
         result.left.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
-        kinds -= {Kind.REPLAY}
+        kinds -= {RepairKind.REPLAY}
     if request.kinds & _CONTENTS:
         await _examine_and_repair_contents(request, kinds, result, observer)
     return result
@@ -225,22 +227,22 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
     """Leftovers, streams that take nothing, and write streams without their end."""
     topology, kinds = request.topology, request.kinds
     repairs = SourcingRepairs()
-    if Kind.CLEAR in kinds:
+    if RepairKind.CLEAR in kinds:
         async with connect_all(topology, request.endpoints) as opened:
             repairs.leftovers = await replay.find_leftovers(topology, any_connection(opened))
-    if not kinds & {Kind.RESUME, Kind.REFILL}:
+    if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
         return repairs
     snapshot = await collect_snapshot(topology, request.endpoints, deadline=request.deadline)
     status = assess(topology, snapshot)
     pairs = [pair for pair in status.pairs if pair.virtual in request.streams]
     repairs.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
-    if Kind.RESUME in kinds:
+    if RepairKind.RESUME in kinds:
         replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
         repairs.standstills = find_standstills(pairs, replicas, STUCK_AFTER)
     else:
         repairs.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
     ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
-    if Kind.REFILL in kinds and ends:
+    if RepairKind.REFILL in kinds and ends:
         async with connect_all(topology, request.endpoints) as opened:
             connections = {
                 region: connection for region, connection in opened.items() if isinstance(connection, Connection)
@@ -286,7 +288,7 @@ async def _refill(request: RepairRequest, planned: Refill, observer: RepairObser
 
 
 async def _examine_and_repair_contents(
-    request: RepairRequest, kinds: frozenset[Kind], result: RepairResult, observer: RepairObserver
+    request: RepairRequest, kinds: frozenset[RepairKind], result: RepairResult, observer: RepairObserver
 ) -> None:
     async with reading_connections(request.topology, request.endpoints) as connections:
         with observer.progress() as ticker:
@@ -329,7 +331,7 @@ async def reading_connections(
 
 async def _examine_contents(
     request: RepairRequest,
-    kinds: frozenset[Kind],
+    kinds: frozenset[RepairKind],
     connections: Mapping[str, ReconnectingConnection],
     ticker: Callable[[str], Tick],
 ) -> ContentRepairs:
@@ -340,12 +342,12 @@ async def _examine_contents(
             continue
         tick = ticker(stream.name)
         contents = await missing.find_missing(
-            request.topology, stream, connections, tick, for_replay=Kind.REPLAY in kinds
+            request.topology, stream, connections, tick, for_replay=RepairKind.REPLAY in kinds
         )
         repairs.contents.append(contents)
         repairs.unread.update(contents.unread)
         repairs.replays += contents.replays
-        if Kind.DELETE not in kinds:
+        if RepairKind.DELETE not in kinds:
             continue
         for scan in contents.scans:
             copies = None if scan.adds_up else await duplicates.find_duplicates(stream.name, scan, tick)

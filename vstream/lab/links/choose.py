@@ -56,7 +56,7 @@ def links_of_running_lab(
     LabError if the links are made by something else than *asked*.
     """
     # None if an earlier version of vstream has started it, or if the file was lost.
-    links = ProxyProcess(directory).read() or initial_links(addresses, _seen(addresses), shape)
+    links = ProxyProcess(directory).read() or initial_links(addresses, _backend_of(addresses), shape)
     if asked not in {None, links.backend}:
         raise LabError(
             f"lab `{directory.name}` runs with `--links {links.backend.value}`",
@@ -69,7 +69,7 @@ def links_of_running_lab(
     return replace(links, started=shape, base={**links.base, **changed}, generation=links.generation + 1)
 
 
-def _seen(addresses: Sequence[ServerAddress]) -> Backend:
+def _backend_of(addresses: Sequence[ServerAddress]) -> Backend:
     return Backend.PROXY if any(address.gateway_front for address in addresses) else Backend.NONE
 
 

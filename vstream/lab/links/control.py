@@ -111,7 +111,7 @@ async def remove_overlay(name: str, overlay: str) -> Links:
     """
     directory, _ = recorded_lab(name)
     proxy = ProxyProcess(directory)
-    async with _held(proxy):
+    async with _hold_links(proxy):
         links = read(name)
         if overlay not in links.overlays:
             return links
@@ -135,7 +135,7 @@ async def traffic(name: str) -> Traffic:
 async def _apply_change(name: str, change_links: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
     directory, _ = recorded_lab(name)
     proxy = ProxyProcess(directory)
-    async with _held(proxy):
+    async with _hold_links(proxy):
         before = read(name)
         _require_known(name, before, touched)
         answer = proxy.answer()
@@ -180,7 +180,7 @@ def _not_kept(name: str, links: Links) -> LabError:
 
 
 @asynccontextmanager
-async def _held(proxy: ProxyProcess) -> AsyncIterator[None]:
+async def _hold_links(proxy: ProxyProcess) -> AsyncIterator[None]:
     name = proxy.directory.name
     proxy.directory.create()
     async with hold_lock(proxy.directory.links / "links.lock", patience=_PATIENCE) as is_held:

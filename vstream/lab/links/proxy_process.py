@@ -96,12 +96,12 @@ class ProxyProcess:
 
     def death(self) -> LabError:
         """Why it does not run any more, in its own words."""
-        output = self.said()
+        output = self.last_output()
         kind = PortTakenError if "address already in use" in output.lower() else LabError
         return kind(f"the link proxy of lab `{self.directory.name}` died: {output or 'it said nothing'}")
 
-    def said(self) -> str:
-        """The end of what it has said."""
+    def last_output(self) -> str:
+        """The end of its log."""
         try:
             return self.log_file.read_text(encoding="utf-8", errors="replace").strip()[-400:]
         except FileNotFoundError:

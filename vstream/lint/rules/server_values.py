@@ -25,8 +25,8 @@ def whole(workspace: Workspace) -> list[ServerConf]:
 
 def cluster(server: ServerConf) -> ConfValue | None:
     """The name of the server's cluster: a gateway has the same, and gives it where the cluster has none."""
-    own = server.cluster_name or (server.gateway.name if server.gateway else None)
-    return own if own is not None and own.text else None
+    cluster_name = server.cluster_name or (server.gateway.name if server.gateway else None)
+    return cluster_name if cluster_name is not None and cluster_name.text else None
 
 
 def has_jetstream(server: ServerConf) -> bool:
@@ -90,9 +90,12 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
     if workspace.topology is not None and workspace.topology.hubs is None:
         join(list(workspace.topology.clusters))
     for server in whole(workspace):
-        own = cluster(server)
+        cluster_name = cluster(server)
         remotes = server.gateway.remotes if server.gateway else ()
-        names = [own.text if own else None, *(remote.name.text if remote.name else None for remote in remotes)]
+        names = [
+            cluster_name.text if cluster_name else None,
+            *(remote.name.text if remote.name else None for remote in remotes),
+        ]
         cluster_names = [name for name in names if name]
         if len(set(cluster_names)) > 1:
             join(cluster_names)
@@ -104,10 +107,10 @@ def peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]
     counted = dict.fromkeys(names, 0)
     files = dict.fromkeys(names, 0)
     for server in whole(workspace):
-        own = cluster(server)
-        if own and own.text in counted:
-            files[own.text] += 1
-            counted[own.text] += has_jetstream(server)
+        cluster_name = cluster(server)
+        if cluster_name and cluster_name.text in counted:
+            files[cluster_name.text] += 1
+            counted[cluster_name.text] += has_jetstream(server)
     is_complete = all(0 < files[name] == sizes.get(name) for name in names)
     return {name: number for name, number in counted.items() if number} if is_complete else None
 

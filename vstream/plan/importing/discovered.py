@@ -67,7 +67,7 @@ class Discovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
+class UndescribedItem:
     """Something that runs, and that the topology does not say."""
 
     kind: str
@@ -121,7 +121,7 @@ def servers_in(cluster: str, found: Discovered) -> tuple[int, int]:
     return asked, max(asked, *heard, *replicas, 1)
 
 
-def locate_regions(found: Discovered, parts: Sequence[MatchedStream]) -> tuple[RegionLayout, list[Leftover]]:
+def locate_regions(found: Discovered, parts: Sequence[MatchedStream]) -> tuple[RegionLayout, list[UndescribedItem]]:
     """The regions and the stretch cluster of *parts* and of the servers that were found."""
     votes: dict[str, Counter[str]] = {}
     for part in parts:
@@ -146,7 +146,7 @@ def locate_regions(found: Discovered, parts: Sequence[MatchedStream]) -> tuple[R
     leftovers = []
     if unsure:
         do = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
-        leftovers.append(Leftover(kind="region", name=unsure, text="is taken for a region", do=do))
+        leftovers.append(UndescribedItem(kind="region", name=unsure, text="is taken for a region", do=do))
     members = [
         region for server in found.servers if server.cluster == stretch and (region := _stands_in(server, layout))
     ]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from vstream.errors import VstreamError
 from vstream.plan.importing import settings
-from vstream.plan.importing.discovered import Leftover, servers_in
+from vstream.plan.importing.discovered import UndescribedItem, servers_in
 from vstream.syntax.quoting import quote_value
 from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
@@ -34,7 +34,7 @@ _MERGED = frozenset({"metadata", "config"})
 _WORD = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
 
 
-def topology_document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[Leftover]]:
+def topology_document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
     """
     The topology called *name* as plain data, and which consumers it does not say.
 
@@ -51,15 +51,15 @@ def topology_document(name: str, found: Discovered, seen: RecognisedTopology) ->
         ) from error
 
 
-def _document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[Leftover]]:
+def _document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
     stated: dict[str, dict[tuple[Role, str], Data]] = {stream.name: _ages(stream) for stream in seen.virtual}
     consumers = {stream.name: _consumers(stream, found, name) for stream in seen.virtual}
     durables = {stream: durable for stream, (durable, _) in consumers.items()}
-    written = _written(name, found, seen, stated, durables)
+    written = _stream_document(name, found, seen, stated, durables)
     for _ in range(_ROUNDS):
         if not _settle(written, seen, stated):
             break
-        written = _written(name, found, seen, stated, durables)
+        written = _stream_document(name, found, seen, stated, durables)
     return _with_buckets(written, seen), [leftover for _, unsaid in consumers.values() for leftover in unsaid]
 
 
@@ -69,14 +69,14 @@ def _ages(one: RecognisedStream) -> dict[tuple[Role, str], Data]:
     return {(part.role, part.place): settings.max_age(part.stream.config.fields) for part in taking}
 
 
-def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str]) -> Iterator[Leftover]:
+def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
     """Durables on streams that no client of a region is sent to."""
     for part in one.parts:
         stream = part.stream.config.name
         for name in found.consumers.get(stream, {}) if stream not in reads else ():
             text = f"is a durable on {'an' if part.role in {Role.ORIGIN, Role.ORDER} else 'a'} {part.role.value} stream"
             do = "the topology has consumers on streams that are read from in a region: it stays as it is"
-            yield Leftover(kind="consumer", name=f"{stream} > {name}", text=text, do=do)
+            yield UndescribedItem(kind="consumer", name=f"{stream} > {name}", text=text, do=do)
 
 
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
@@ -137,7 +137,7 @@ def _unsaid(virtual: VirtualStream, one: RecognisedStream) -> Iterator[tuple[Rol
             yield part.role, part.place, new
 
 
-def _written(
+def _stream_document(
     name: str,
     found: Discovered,
     seen: RecognisedTopology,
@@ -159,12 +159,12 @@ def _written(
 
 
 def _region(region: str, cluster: str, found: Discovered) -> Data:
-    own = sorted((server for server in found.servers if server.cluster == cluster), key=lambda server: server.name)
+    members = sorted((server for server in found.servers if server.cluster == cluster), key=lambda server: server.name)
     asked, number = servers_in(cluster, found)
     # One entry for each server, or none: who was not asked may have others.
     tags = (
-        [server.tags[0] if len(server.tags) == 1 else list(server.tags) for server in own]
-        if asked == number and any(server.tags for server in own)
+        [server.tags[0] if len(server.tags) == 1 else list(server.tags) for server in members]
+        if asked == number and any(server.tags for server in members)
         else []
     )
     return {
@@ -280,7 +280,7 @@ def _usual(values: Iterable[Any]) -> Any:
     return max(listed, key=listed.count)
 
 
-def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Data, list[Leftover]]:
+def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Data, list[UndescribedItem]]:
     """
     The durables of a virtual stream that the topology can say, by name, and those that it does not.
 
@@ -301,7 +301,7 @@ def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Da
         if reason := _unlike_each_other(by_region, one.regions, is_marked=bool(marked[name])):
             text = f"{reason}: {', '.join(by_region)}"
             do = f"declare it under `consumers` of `{one.name}` if it shall be the same everywhere"
-            leftovers.append(Leftover(kind="consumer", name=f"{one.name} > {name}", text=text, do=do))
+            leftovers.append(UndescribedItem(kind="consumer", name=f"{one.name} > {name}", text=text, do=do))
             continue
         first = next(iter(by_region.values())) or {}
         regions = [region for region in one.regions if region in by_region]

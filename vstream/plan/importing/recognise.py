@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.importing.discovered import (
     AT_ITS_CLUSTER,
-    Leftover,
     MatchedStream,
     RegionLayout,
+    UndescribedItem,
     locate_regions,
     with_region,
 )
@@ -53,7 +53,7 @@ class RecognisedTopology:
     places: RegionLayout
     naming: Naming
     virtual: tuple[RecognisedStream, ...]
-    leftovers: tuple[Leftover, ...]
+    leftovers: tuple[UndescribedItem, ...]
 
 
 def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
@@ -64,7 +64,7 @@ def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
     for part in parts:
         by_name.setdefault(part.virtual, []).append(with_region(part, where))
     kind = _naming(parts)
-    led = _led(found)
+    led = _leads_by_stream(found)
     virtual, used = [], set[str]()
     for name, matched in sorted(by_name.items()):
         recognised = _virtual(name, matched, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
@@ -75,7 +75,9 @@ def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
             text = f"is part of a virtual stream `{name}` that has no {missing}"
             if not re.match(STREAM_PATTERN, name):
                 text = f"would be part of a virtual stream `{name}`, which is no name for one"
-            leftovers.extend(Leftover(kind="stream", name=part.stream.config.name, text=text) for part in matched)
+            leftovers.extend(
+                UndescribedItem(kind="stream", name=part.stream.config.name, text=text) for part in matched
+            )
         else:
             virtual.append(recognised)
         used |= {part.stream.config.name for part in matched}
@@ -160,7 +162,7 @@ def _subjects(
     return tuple(dict.fromkeys(source for source, lead in led if lead in destinations))
 
 
-def _led(found: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
+def _leads_by_stream(found: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
     """By virtual stream, the subjects that mapping rules lead to its isolated write streams, and where each leads."""
     led: dict[str, list[tuple[str, Lead]]] = {}
     for rules in found.rules.values():
@@ -201,7 +203,7 @@ def _taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
     return min(common) if common else None
 
 
-def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterable[Leftover]:
+def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterable[UndescribedItem]:
     """Sources of streams that do not exist."""
     for recognised in virtual:
         for part in recognised.parts:
@@ -210,10 +212,12 @@ def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterabl
                 if source is not None and source not in found.streams:
                     text = f"takes from `{source}`, which does not exist"
                     do = "if that is of a region which is to come back, add the region to the stream's `regions`"
-                    yield Leftover(kind="field", name=config.name, text=text, do=do)
+                    yield UndescribedItem(kind="field", name=config.name, text=text, do=do)
 
 
-def _plain(found: Discovered, taken: set[str], taken_over: set[str | None], said: set[str]) -> Iterable[Leftover]:
+def _plain(
+    found: Discovered, taken: set[str], taken_over: set[str | None], said: set[str]
+) -> Iterable[UndescribedItem]:
     """Streams that are no part of a virtual one."""
     for name, observed in sorted(found.streams.items()):
         if name in taken or name in taken_over or name in said or observed.config.owner is not None:
@@ -226,7 +230,7 @@ def _plain(found: Discovered, taken: set[str], taken_over: set[str | None], said
         can_be = fields.get("retention", "limits") == "limits" and subjects and not observed.config.source_names
         is_bucket = name.startswith(("KV_", "OBJ_"))
         do = f"a virtual stream with `subjects: [{subjects}]` can take it over: `takes_over: {name}`"
-        yield Leftover(kind="stream", name=name, text=text, do=do if can_be and not is_bucket else None)
+        yield UndescribedItem(kind="stream", name=name, text=text, do=do if can_be and not is_bucket else None)
 
 
 _NAMED = (Role.WRITE, Role.READ, Role.ORDER)
@@ -235,7 +239,7 @@ _NAMED = (Role.WRITE, Role.READ, Role.ORDER)
 
 def match_streams(
     streams: Mapping[str, ObservedStream], owner: str | None
-) -> tuple[list[MatchedStream], list[Leftover]]:
+) -> tuple[list[MatchedStream], list[UndescribedItem]]:
     """
     The parts that virtual streams have among *streams*, and what is marked in a way that cannot be.
 
@@ -243,7 +247,7 @@ def match_streams(
     wired. Streams of other topologies are nobody's.
     """
     parts: list[MatchedStream] = []
-    leftovers: list[Leftover] = []
+    leftovers: list[UndescribedItem] = []
     other_owners = Counter[str]()
     for name, observed in sorted(streams.items()):
         if observed.config.owner is None:
@@ -254,10 +258,10 @@ def match_streams(
             parts.append(part)
         else:
             text = "has vstream's marks, and is not called as they say"
-            leftovers.append(Leftover(kind="stream", name=name, text=text))
+            leftovers.append(UndescribedItem(kind="stream", name=name, text=text))
     for other_owner, number in sorted(other_owners.items()):
         do = f"`--name {other_owner}` imports that one"
-        leftovers.append(Leftover(kind="topology", name=other_owner, text=f"owns {number:,} streams", do=do))
+        leftovers.append(UndescribedItem(kind="topology", name=other_owner, text=f"owns {number:,} streams", do=do))
     matched = {part.stream.config.name for part in parts}
     free = {
         name: observed for name, observed in streams.items() if observed.config.owner is None and name not in matched

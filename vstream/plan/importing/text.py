@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vstream.plan.importing.discovered import Leftover
+    from vstream.plan.importing.discovered import UndescribedItem
 
 _PLAIN = re.compile(
     r"[A-Za-z_](?:[A-Za-z0-9_.>*/:-]*[A-Za-z0-9_.>*/-])?|(?:[0-9]+(?:ns|us|ms|s|m|h|d))+|[0-9]+(?:[KMGT]i?)?B"
@@ -96,7 +96,7 @@ def _code(character: str) -> str:
     return f"\\u{number:04x}" if number <= _PLANE else f"\\U{number:08x}"
 
 
-def leftover_lines(leftovers: Iterable[Leftover]) -> Iterator[str]:
+def leftover_lines(leftovers: Iterable[UndescribedItem]) -> Iterator[str]:
     """What runs and is not in the document, as lines."""
     listed = list(leftovers)
     if not listed:

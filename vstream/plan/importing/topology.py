@@ -10,7 +10,7 @@ from vstream.errors import RefusedError, UnknownNameError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.importing.discovered import Leftover, servers_in
+from vstream.plan.importing.discovered import UndescribedItem, servers_in
 from vstream.plan.importing.document import topology_document
 from vstream.plan.importing.recognise import recognise
 from vstream.plan.importing.text import leftover_lines, write_yaml
@@ -44,7 +44,7 @@ class ImportedTopology:
     streams: Mapping[str, str]
     """The consistency model of each virtual stream."""
     regions: tuple[str, ...]
-    leftovers: tuple[Leftover, ...]
+    leftovers: tuple[UndescribedItem, ...]
     diagnostics: tuple[Finding, ...]
     """What `vstream validate` says of it."""
     plan: Plan | None
@@ -87,7 +87,7 @@ def import_topology(found: Discovered, *, name: str | None, file: str) -> Import
     if topology is not None:
         desired = render_bundle(topology)
         plan = _plan(topology, desired, found)
-        leftovers += [*_other_rules(desired, plan, found), *_kept(plan)]
+        leftovers += [*_other_rules(desired, plan, found), *_leftovers_of(plan)]
     written = write_yaml(
         data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), leftover_lines(leftovers)
     )
@@ -153,7 +153,7 @@ def _unread(topology: Topology, found: Discovered) -> tuple[str, ...]:
     return (*found.unread, *((f"{number} without a monitoring address",) if number > 0 else ()))
 
 
-def _other_rules(wanted: Bundle, plan: Plan, found: Discovered) -> Iterator[Leftover]:
+def _other_rules(wanted: Bundle, plan: Plan, found: Discovered) -> Iterator[UndescribedItem]:
     """Loaded rules that the topology does not have: those that lead elsewhere stay, the others the plan removes."""
     ours = {rule.source for rule in wanted.mappings} | {rule.source for rule in plan.rules}
     other_rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -165,15 +165,15 @@ def _other_rules(wanted: Bundle, plan: Plan, found: Discovered) -> Iterator[Left
         where = "every server" if len(servers) == len(found.rules) else ", ".join(servers)
         text = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
         do = "it is not in the rendered mappings.cfg: keep it in the account beside that"
-        yield Leftover(kind="mapping", name=source, text=text, do=do)
+        yield UndescribedItem(kind="mapping", name=source, text=text, do=do)
 
 
-def _kept(plan: Plan) -> Iterator[Leftover]:
+def _leftovers_of(plan: Plan) -> Iterator[UndescribedItem]:
     for note in plan.notes:
-        yield Leftover(kind="field", name=note.name, text=note.text)
+        yield UndescribedItem(kind="field", name=note.name, text=note.text)
 
 
-def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Leftover]:
+def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[UndescribedItem]:
     """What the servers did not say, and a topology needs."""
     for recognised in seen.virtual:
         if not recognised.subjects:
@@ -181,20 +181,20 @@ def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Le
             do = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
             if found.rules:
                 do = "no mapping rule leads to its write streams: fill it in by hand"
-            yield Leftover(kind="subjects", name=recognised.name, text=text, do=do)
+            yield UndescribedItem(kind="subjects", name=recognised.name, text=text, do=do)
     if found.lab is None:
         reached = {endpoint.cluster for endpoint in found.endpoints}
         for region, cluster in seen.places.regions.items():
             if cluster not in reached:
                 text = "no connection leads there"
                 do = "name one of its servers, too: `--server`, or `--context`"
-                yield Leftover(kind="region", name=region, text=text, do=do)
+                yield UndescribedItem(kind="region", name=region, text=text, do=do)
     for address in found.unread:
-        yield Leftover(kind="server", name=address, text="does not answer: what it has loaded is not known")
+        yield UndescribedItem(kind="server", name=address, text="does not answer: what it has loaded is not known")
     if seen.places.stretch and not seen.places.members:
         text = "nothing says in which regions its servers stand"
         do = "list them under `stretch`: `members`"
-        yield Leftover(kind="region", name=seen.places.stretch, text=text, do=do)
+        yield UndescribedItem(kind="region", name=seen.places.stretch, text=text, do=do)
 
 
 def _head(found: Discovered) -> Iterator[str]:

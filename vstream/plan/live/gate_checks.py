@@ -156,7 +156,7 @@ class LiveGateChecker:
         if not copy.is_settled:
             self._steady.pop(gate, None)
             return f"not all replicas of `{copy.name}` are current"
-        return self._held(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
+        return self._until_steady(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
 
     async def _check_fed(self, gate: Gate) -> str | None:
         # The reader is asked last: what clients publish meanwhile is not what it lacks.
@@ -176,7 +176,7 @@ class LiveGateChecker:
                 self._steady.pop(gate, None)
                 return missing
         self._drained[origin.name] = origin.last_seq
-        return self._held(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
+        return self._until_steady(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
 
     async def _check_unchanged(self, gate: Gate) -> str | None:
         origin = await self._stream(gate.stream)
@@ -195,7 +195,7 @@ class LiveGateChecker:
                 return f"{missing}, which nobody sources any more: {_BACK}"
         return None
 
-    def _held(self, gate: Gate, state: object, said: str) -> str | None:
+    def _until_steady(self, gate: Gate, state: object, said: str) -> str | None:
         """*said* until *state* has been the same for long enough."""
         before, since = self._steady.get(gate, (None, 0.0))
         if before != state:
@@ -215,7 +215,9 @@ class LiveGateChecker:
         if position is None and await self._search(reader, origin.name) == origin.last_seq:
             return None
         if position is None:
-            return f"{_unknown_position(reader.name, origin.name)}; one more message on {_heard(origin)} will tell"
+            return (
+                f"{_unknown_position(reader.name, origin.name)}; one more message on {_subjects_of(origin)} will tell"
+            )
         if position < origin.last_seq:
             return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
@@ -310,7 +312,7 @@ def _start(reader: _Stream, origin: str) -> int:
     return (source.start_seq or 0) if source is not None else 0
 
 
-def _heard(origin: _Stream) -> str:
+def _subjects_of(origin: _Stream) -> str:
     """The subjects that *origin* listens on, also where no client is mapped to it any more."""
     return ", ".join(f"`{subject}`" for subject in origin.config.subjects) or f"`{origin.name}`"
 

@@ -41,9 +41,9 @@ def hidden_accounts(topology: Topology) -> tuple[str, ...]:
         return ()
     if profile_of(topology).has_domains:
         return (physical.client_account(topology),)
-    own = (physical.client_account(topology),) if profile_of(topology).has_physical_names else ()
+    client_accounts = (physical.client_account(topology),) if profile_of(topology).has_physical_names else ()
     hidden = (account for account in physical.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
-    return (*own, *(account for account in hidden if account is not None))
+    return (*client_accounts, *(account for account in hidden if account is not None))
 
 
 def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> bool:

@@ -238,27 +238,31 @@ async def observe(
     for loaded, silent in per_region:
         rules.update(loaded)
         unread.extend(silent)
-    here = rules.get(connection.server_name)
+    loaded_here = rules.get(connection.server_name)
     # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
     asking = physical.client_account(topology, connection.region) if is_signed else account
-    is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, here, asking)
+    is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, loaded_here, asking)
     # Its API is still its own: perhaps the topology runs there in one account.
-    if profile_of(topology).has_hidden_accounts and here is not None and not (leads_elsewhere(here) or is_joined):
-        own = await _own(connection)
-        if any(stream.config.owner == topology.name for stream in own.values()):
-            return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
+    if (
+        profile_of(topology).has_hidden_accounts
+        and loaded_here is not None
+        and not (leads_elsewhere(loaded_here) or is_joined)
+    ):
+        streams_of_region = await _own(connection)
+        if any(stream.config.owner == topology.name for stream in streams_of_region.values()):
+            return Observed(streams=streams_of_region, rules=rules, unread_servers=tuple(sorted(unread)))
     asked: list[str | None] = []
     for hidden_account in accounts:
         if hidden_account is not None:
-            can_ask = is_reachable(hidden_account, here, asking)
+            can_ask = is_reachable(hidden_account, loaded_here, asking)
         else:
             # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found
             # there.
-            can_ask = not (topology.has_accounts and leads_elsewhere(here))
+            can_ask = not (topology.has_accounts and leads_elsewhere(loaded_here))
         if can_ask:
             asked.append(hidden_account)
     if topology.has_accounts:
-        asked += leaving_accounts(topology, here, asking)
+        asked += leaving_accounts(topology, loaded_here, asking)
     streams, missing = await _list_streams(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))

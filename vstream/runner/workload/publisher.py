@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.capture.digest import digest
-from vstream.capture.records import Kind, Operation, Outcome
+from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.errors import MalformedAnswerError, NotConnectedError
 from vstream.jetstream.answers import decode_object, reading
 from vstream.topology import naming
@@ -179,18 +179,18 @@ class Publisher:
     ) -> None:
         del self._open[message.number]
         if stream is not None:
-            outcome = Outcome.OK
+            outcome = OperationOutcome.OK
         else:
-            outcome = Outcome.INDETERMINATE if message.unanswered else Outcome.REJECTED
+            outcome = OperationOutcome.INDETERMINATE if message.unanswered else OperationOutcome.REJECTED
         self._recorder.operation(
-            Operation(
+            OperationRecord(
                 client=self._spec.client,
                 region=self._recorder.region,
-                kind=Kind.PUBLISH,
+                kind=OperationKind.PUBLISH,
                 stream=self._spec.stream,
                 due=message.due,
                 sent=message.sent,
-                done=None if outcome is Outcome.INDETERMINATE else done,
+                done=None if outcome is OperationOutcome.INDETERMINATE else done,
                 outcome=outcome,
                 id=f"{self._spec.prefix}{message.number}",
                 subject=message.subject,
@@ -199,7 +199,7 @@ class Publisher:
                 seq=seq,
                 is_duplicate=is_duplicate,
                 attempts=message.attempts,
-                error=None if outcome is Outcome.OK else message.error,
+                error=None if outcome is OperationOutcome.OK else message.error,
             )
         )
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.records import Delivery, Kind, Operation, Outcome, message_identity
+from vstream.capture.records import Delivery, OperationKind, OperationOutcome, OperationRecord, message_identity
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.direct import DirectMessage, last_by_subject, next_by_subject
@@ -48,19 +48,19 @@ def refusal(reply: Reply) -> str:
     return f"{description or 'no responders'} ({reply.status})"
 
 
-def failure_of(error: VstreamError) -> tuple[Outcome, str]:
+def failure_of(error: VstreamError) -> tuple[OperationOutcome, str]:
     """What *error* says of the operation that it ended, in short."""
     match error:
         case NotConnectedError():
-            return Outcome.REJECTED, "not connected"
+            return OperationOutcome.REJECTED, "not connected"
         case NoRespondersError():
-            return Outcome.REJECTED, "no responders"
+            return OperationOutcome.REJECTED, "no responders"
         case NotReachableError():
-            return Outcome.INDETERMINATE, "no answer in time"
+            return OperationOutcome.INDETERMINATE, "no answer in time"
         case ServerError():
-            return Outcome.REJECTED, f"{error.description} ({error.code}/{error.err_code})"
+            return OperationOutcome.REJECTED, f"{error.description} ({error.code}/{error.err_code})"
         case _:
-            return Outcome.REJECTED, error.message
+            return OperationOutcome.REJECTED, error.message
 
 
 class _Paced(ABC):
@@ -120,7 +120,7 @@ class DirectReader(_Paced):
     async def operate(self, due: int, number: int) -> None:  # noqa: ARG002 - as every operation
         """One Direct Get. That there is no such message is an answer too."""
         sent, timeout = self.recorder.now(), self._spec.timeout / _NS
-        subject, message, error, outcome = None, None, None, Outcome.OK
+        subject, message, error, outcome = None, None, None, OperationOutcome.OK
         try:
             if self._spec.is_sequential:
                 message = await next_by_subject(self._connection, self._spec.stream, ">", self._next, timeout=timeout)
@@ -130,7 +130,9 @@ class DirectReader(_Paced):
         except VstreamError as problem:
             outcome, error = failure_of(problem)
         done = self.recorder.now()
-        self._record(due, sent, None if outcome is Outcome.INDETERMINATE else done, outcome, error, subject, message)
+        self._record(
+            due, sent, None if outcome is OperationOutcome.INDETERMINATE else done, outcome, error, subject, message
+        )
 
     def _any_subject(self) -> str:
         subject, keys, rate = self._random.choice(self._spec.subjects)
@@ -144,7 +146,7 @@ class DirectReader(_Paced):
         due: int,
         sent: int,
         done: int | None,
-        outcome: Outcome,
+        outcome: OperationOutcome,
         error: str | None,
         subject: str | None,
         message: DirectMessage | None,
@@ -152,10 +154,10 @@ class DirectReader(_Paced):
         if message is not None:
             self._next = max(self._next, message.seq + 1)
         self.recorder.operation(
-            Operation(
+            OperationRecord(
                 client=self._spec.client,
                 region=self.recorder.region,
-                kind=Kind.READ,
+                kind=OperationKind.READ,
                 stream=self._spec.stream,
                 due=due,
                 sent=sent,
@@ -170,7 +172,7 @@ class DirectReader(_Paced):
         )
 
 
-class Consumer(_Paced):
+class ConsumerReader(_Paced):
     """Fetches by *spec*, and acknowledges every message. Each fetch takes what is there, up to BATCH messages."""
 
     def __init__(self, spec: ConsumerSpec, connection: ReconnectingConnection, recorder: Recorder) -> None:
@@ -206,7 +208,7 @@ class Consumer(_Paced):
         deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS) * _NS)
         number = -1
         while self.recorder.now() < deadline:
-            if await self._fetch(self.recorder.now(), number) == (Outcome.OK, 0):
+            if await self._fetch(self.recorder.now(), number) == (OperationOutcome.OK, 0):
                 if not await self._is_owed():
                     return
                 await asyncio.sleep(_PAUSE)
@@ -225,10 +227,10 @@ class Consumer(_Paced):
         """One fetch."""
         await self._fetch(due, number)
 
-    async def _fetch(self, due: int, number: int) -> tuple[Outcome, int]:
+    async def _fetch(self, due: int, number: int) -> tuple[OperationOutcome, int]:
         sent = self.recorder.now()
         fetch = self._fetches[number] = _Fetch()
-        error, outcome = None, Outcome.OK
+        error, outcome = None, OperationOutcome.OK
         try:
             await self._connection.publish(
                 f"{API}.CONSUMER.MSG.NEXT.{self._spec.physical}.{self._spec.name}",
@@ -237,23 +239,23 @@ class Consumer(_Paced):
             )
             async with asyncio.timeout(self._spec.timeout / _NS):
                 error = await fetch.ended
-            outcome = Outcome.OK if error is None else Outcome.REJECTED
+            outcome = OperationOutcome.OK if error is None else OperationOutcome.REJECTED
         except NotConnectedError:
-            outcome, error = Outcome.REJECTED, "not connected"
+            outcome, error = OperationOutcome.REJECTED, "not connected"
         except TimeoutError:
-            outcome, error = Outcome.INDETERMINATE, "no answer in time"
+            outcome, error = OperationOutcome.INDETERMINATE, "no answer in time"
         del self._fetches[number]
         self.recorder.operation(
-            Operation(
+            OperationRecord(
                 client=self._spec.client,
                 region=self.recorder.region,
-                kind=Kind.FETCH,
+                kind=OperationKind.FETCH,
                 stream=self._spec.stream,
                 due=due,
                 sent=sent,
-                done=None if outcome is Outcome.INDETERMINATE else self.recorder.now(),
+                done=None if outcome is OperationOutcome.INDETERMINATE else self.recorder.now(),
                 outcome=outcome,
-                acked_by=self._spec.physical if outcome is Outcome.OK else None,
+                acked_by=self._spec.physical if outcome is OperationOutcome.OK else None,
                 count=fetch.count,
                 error=error,
             )

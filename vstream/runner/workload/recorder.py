@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from vstream.capture.records import Delivery, Kind, Operation, Outcome
+from vstream.capture.records import Delivery, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture, RecordWriter
-from vstream.runner.workload.spec import Progress
+from vstream.runner.workload.spec import WorkloadProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,9 @@ class Recorder:
         directory = Capture(capture)
         self.region = region
         self._start = start
-        self._operations = RecordWriter(directory.operations_file(region), Operation)
+        self._operations = RecordWriter(directory.operations_file(region), OperationRecord)
         self._deliveries = RecordWriter(directory.deliveries_file(region), Delivery)
-        self._counts = dict.fromkeys(Outcome, 0)
+        self._counts = dict.fromkeys(OperationOutcome, 0)
         self._due = self._reads = self._answered = self._delivered = 0
         self._late: list[int] = []
 
@@ -38,29 +38,29 @@ class Recorder:
         self._due += 1
         self._late.append(late)
 
-    def operation(self, operation: Operation) -> None:
+    def operation(self, operation: OperationRecord) -> None:
         """An operation is over."""
         self._operations.write(operation)
-        if operation.kind is Kind.PUBLISH:
+        if operation.kind is OperationKind.PUBLISH:
             self._counts[operation.outcome] += 1
-        elif operation.kind is Kind.READ:
+        elif operation.kind is OperationKind.READ:
             self._reads += 1
-            self._answered += operation.outcome is Outcome.OK
+            self._answered += operation.outcome is OperationOutcome.OK
 
     def delivery(self, delivery: Delivery) -> None:
         """A consumer received a message."""
         self._deliveries.write(delivery)
         self._delivered += 1
 
-    def progress(self, *, is_drained: bool) -> Progress:
+    def progress(self, *, is_drained: bool) -> WorkloadProgress:
         """Where things stand. Forgets the latenesses that it reports."""
         late, self._late = sorted(self._late), []
-        return Progress(
+        return WorkloadProgress(
             at=self.now(),
             due=self._due,
-            acked=self._counts[Outcome.OK],
-            rejected=self._counts[Outcome.REJECTED],
-            indeterminate=self._counts[Outcome.INDETERMINATE],
+            acked=self._counts[OperationOutcome.OK],
+            rejected=self._counts[OperationOutcome.REJECTED],
+            indeterminate=self._counts[OperationOutcome.INDETERMINATE],
             reads=self._reads,
             answered=self._answered,
             delivered=self._delivered,

@@ -72,7 +72,7 @@ class Sampler:
         )
         under_way: asyncio.Queue[asyncio.Task[Sample]] = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._written(under_way))
+            tasks.create_task(self._write_in_order(under_way))
             try:
                 while True:
                     under_way.put_nowait(tasks.create_task(self._sample(region, connection)))
@@ -80,7 +80,7 @@ class Sampler:
             finally:
                 await connection.close()
 
-    async def _written(self, under_way: asyncio.Queue[asyncio.Task[Sample]]) -> None:
+    async def _write_in_order(self, under_way: asyncio.Queue[asyncio.Task[Sample]]) -> None:
         """Write samples in the order in which they were begun."""
         while True:
             sample = await (await under_way.get())

@@ -18,7 +18,7 @@ FINISH = "finish"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class WorkerLogin:
     """A user of the lab, if it has users."""
 
     user: str | None = None
@@ -32,7 +32,7 @@ class Login:
     tls_key: str | None = None
 
 
-def endpoint_of(urls: tuple[str, ...], login: Login | None) -> Endpoint:
+def endpoint_of(urls: tuple[str, ...], login: WorkerLogin | None) -> Endpoint:
     """How a process reaches the servers that it is told of."""
     if login is None:
         return Endpoint(urls=urls)
@@ -92,7 +92,7 @@ class WorkerSpec:
     region: str
     urls: tuple[str, ...]
     logs: Path
-    login: Login | None
+    login: WorkerLogin | None
     start: int
     """The capture's start on the monotonic clock, which all processes of a machine share."""
     seed: int
@@ -118,13 +118,13 @@ class SampledRegion:
 
     name: str
     urls: tuple[str, ...]
-    login: Login | None
+    login: WorkerLogin | None
     monitor: tuple[str, ...]
     streams: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class WorkloadProgress:
     """What a worker has done so far: a line of its standard output. Numbers only grow."""
 
     at: int
@@ -144,4 +144,4 @@ class Progress:
 
 WORKER = TypeAdapter(WorkerSpec)
 SAMPLER = TypeAdapter(SamplerSpec)
-PROGRESS = TypeAdapter(Progress)
+PROGRESS = TypeAdapter(WorkloadProgress)

@@ -14,7 +14,7 @@ from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process
 from vstream.runner.workload.publisher import Publisher
-from vstream.runner.workload.readers import Consumer, DirectReader
+from vstream.runner.workload.readers import ConsumerReader, DirectReader
 from vstream.runner.workload.recorder import FLUSH_EVERY, Recorder
 from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, endpoint_of
 
@@ -38,7 +38,7 @@ class Worker:
         self._connections: list[ReconnectingConnection] = []
         self._publishers: list[Publisher] = []
         self._readers: list[DirectReader] = []
-        self._consumers: list[Consumer] = []
+        self._consumers: list[ConsumerReader] = []
 
     async def run(self, words: Words) -> None:
         """Connect, say so, and follow *words* to the end."""
@@ -64,7 +64,7 @@ class Worker:
         for reader in spec.readers:
             self._readers.append(DirectReader(reader, await self._connect(reader.client), self._recorder, spec.seed))
         for consumer in spec.consumers:
-            self._consumers.append(Consumer(consumer, await self._connect(consumer.client), self._recorder))
+            self._consumers.append(ConsumerReader(consumer, await self._connect(consumer.client), self._recorder))
             await self._consumers[-1].create(within=PATIENCE)
 
     async def _connect(self, client: str) -> ReconnectingConnection:

@@ -16,7 +16,7 @@ MAX_NODES = 250_000
 """Values, also after aliases are followed: above any real topology, far below an alias bomb."""
 MAX_DEPTH = 60
 
-Node: TypeAlias = "Scalar | Sequence | Mapping"
+Node: TypeAlias = "Scalar | Sequence | MapNode"
 
 _Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
@@ -42,7 +42,7 @@ class Sequence:
 
 
 @dataclass(slots=True, eq=False)
-class Mapping:
+class MapNode:
     """A map: keys and values in turn, as they were written."""
 
     span: Span
@@ -84,7 +84,7 @@ class _Composer:
         # As editors count: after a last line break stands one more, empty line.
         self._lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text)
         self._end = (len(self._lines), len(self._lines[-1]))
-        self._open: list[tuple[Sequence | Mapping, bool]] = []
+        self._open: list[tuple[Sequence | MapNode, bool]] = []
         self._anchors: dict[str, Node] = {}
         self._count = 0
 
@@ -104,7 +104,7 @@ class _Composer:
                 self._enter(Sequence(self._span(event)), event)
             case yaml.MappingStartEvent():
                 self._check_tag(event, ("!", f"{_CORE}map"))
-                self._enter(Mapping(self._span(event)), event)
+                self._enter(MapNode(self._span(event)), event)
             case yaml.CollectionEndEvent():
                 self._leave(event)
             case yaml.DocumentStartEvent() if self.root is not None:
@@ -138,7 +138,7 @@ class _Composer:
             raise _StopError
         self._add(node, None)
 
-    def _enter(self, node: Sequence | Mapping, event: yaml.CollectionStartEvent) -> None:
+    def _enter(self, node: Sequence | MapNode, event: yaml.CollectionStartEvent) -> None:
         self._add(node, event.anchor)
         self._open.append((node, bool(event.flow_style)))
         if len(self._open) > MAX_DEPTH:

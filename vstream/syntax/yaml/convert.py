@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.quoting import quote_value
-from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, Mapping, Scalar, Sequence
+from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, MapNode, Scalar, Sequence
 
 if TYPE_CHECKING:
     from vstream.syntax.document import Path
@@ -89,9 +89,9 @@ class _Converter:
         finally:
             self._open.discard(id(node))
 
-    def _mapping(self, node: Mapping, path: Path) -> Json:
+    def _mapping(self, node: MapNode, path: Path) -> Json:
         keys = self.result.keys
-        own: dict[str, Json] = {}
+        converted: dict[str, Json] = {}
         for key, value in node.pairs:
             if not isinstance(key, Scalar):
                 self._report("VS001", "a key must be a word, not a list or a map", key.span, "put the key in quotes")
@@ -102,14 +102,14 @@ class _Converter:
             else:
                 keys[*path, key.text] = key.span
                 if not _is_merge(key):
-                    own[key.text] = self.value(value, (*path, key.text))
+                    converted[key.text] = self.value(value, (*path, key.text))
         for name, (key, value) in self._inherited_entries(node, depth=0).items():
-            if name not in own:
+            if name not in converted:
                 keys[*path, name] = key.span
-                own[name] = self.value(value, (*path, name))
-        return own
+                converted[name] = self.value(value, (*path, name))
+        return converted
 
-    def _inherited_entries(self, node: Mapping, depth: int) -> dict[str, tuple[Scalar, Node]]:
+    def _inherited_entries(self, node: MapNode, depth: int) -> dict[str, tuple[Scalar, Node]]:
         """What `<<` brings into *node*: of two maps that are merged the first wins."""
         inherited: dict[str, tuple[Scalar, Node]] = {}
         for key, value in node.pairs:
@@ -121,7 +121,7 @@ class _Converter:
 
     def _flatten(self, node: Node, depth: int) -> dict[str, tuple[Scalar, Node]]:
         """The pairs of a map that is merged somewhere: its own, then those that it merges itself."""
-        if not isinstance(node, Mapping):
+        if not isinstance(node, MapNode):
             self._report("VS001", "`<<` merges maps only", node.span, "give it an alias of a map: `<<: *name`")
             return {}
         if id(node) in self._open:

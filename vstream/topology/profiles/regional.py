@@ -128,7 +128,7 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
             users=_users(topology, region),
             exports=_exports(topology, region_account(region), everybody, managers),
             imports=(
-                *_taken(region_account(region), everybody),
+                *_sourcing_imports(region_account(region), everybody),
                 *_origins_elsewhere(topology, region),
                 *(service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
             ),
@@ -143,7 +143,7 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
                 purpose="streams in the stretch cluster",
                 has_jetstream=True,
                 exports=_exports(topology, name, everybody, managers),
-                imports=tuple(_taken(name, everybody)),
+                imports=tuple(_sourcing_imports(name, everybody)),
             )
         )
     return tuple(accounts)
@@ -176,7 +176,7 @@ def _exports(
     )
 
 
-def _taken(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:
+def _sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:
     """What the account *name* needs to source or mirror streams of the others, and for them to source its own."""
     for peer in everybody:
         if peer == name:

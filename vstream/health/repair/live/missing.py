@@ -90,13 +90,13 @@ async def find_missing(
     replays: list[Replay] = []
     if for_replay:
         fetcher = Fetcher(topology, stream, connections, tick)
-        own = await _written(origins, connections, unread, tick)
-        if any(_missing(scans, own, stream)):
+        written = await _messages_written(origins, connections, unread, tick)
+        if any(_missing(scans, written, stream)):
             await asyncio.sleep(SETTLE)
             for scan in scans:
                 await scan.go_on(tick)
-        for scan, origin, lacks in _missing(scans, own, stream):
-            replays.append(await fetcher.replay(scan, origins[origin], lacks, own, scans))
+        for scan, origin, lacks in _missing(scans, written, stream):
+            replays.append(await fetcher.replay(scan, origins[origin], lacks, written, scans))
     return Contents(
         stream=stream,
         scans=tuple(scans),
@@ -105,7 +105,7 @@ async def find_missing(
     )
 
 
-async def _written(
+async def _messages_written(
     origins: Mapping[str, PhysicalStream],
     connections: Mapping[str, ReconnectingConnection],
     unread: dict[str, str],
@@ -246,8 +246,8 @@ class Fetcher:
         where: Mapping[int, int] | None,
         region: str,
     ) -> list[tuple[int, DirectMessage]]:
-        there = [(seq, seq if where is None else where.get(seq)) for seq in seqs]
-        located = [(seq, at) for seq, at in there if at is not None]
+        positions = [(seq, seq if where is None else where.get(seq)) for seq in seqs]
+        located = [(seq, at) for seq, at in positions if at is not None]
         messages = await asyncio.gather(
             *(direct.leader_get_by_seq(connection, holder, at, timeout=PATIENCE) for _, at in located)
         )

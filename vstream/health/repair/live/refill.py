@@ -100,10 +100,10 @@ async def _rewritten(
     connection = lag.connection_to(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, _stream(topology, lost))
     for seq in sorted((seq for seq in known if seq <= lost.last), reverse=True):
-        own = await lag.get_message(connection, lost.origin, seq, PATIENCE)
-        if own is None:
+        original = await lag.get_message(connection, lost.origin, seq, PATIENCE)
+        if original is None:
             continue
-        if own.data == known[seq].data and subject(own.subject) == known[seq].subject:
+        if original.data == known[seq].data and subject(original.subject) == known[seq].subject:
             break
         first = seq
     return first

@@ -13,7 +13,7 @@ from vstream.lab.links.state import Cut
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from vstream.lab.links.proxy.lanes import Link
+    from vstream.lab.links.proxy.lanes import OneWayLink
     from vstream.lab.links.state import Front, Pair
 
 _FIRST_SYN = 1.0
@@ -27,7 +27,7 @@ _RESET = struct.pack("ii", 1, 0)
 class Half(asyncio.Protocol):
     """One of the two sockets. What it reads goes into *out*; what comes before there is one is kept until then."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ProxiedConnection) -> None:
         self._connection = connection
         self.transport: asyncio.Transport | None = None
         self.out: Lane | None = None
@@ -43,7 +43,7 @@ class Half(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's."""
         self.transport = cast("asyncio.Transport", transport)
-        self._connection.made(self)
+        self._connection.on_open(self)
 
     def data_received(self, data: bytes) -> None:
         """Asyncio's."""
@@ -70,7 +70,7 @@ class Half(asyncio.Protocol):
         """Asyncio's."""
         self.transport = None
         self._finish()
-        self._connection.lost(self)
+        self._connection.on_close(self)
 
     def pause_writing(self) -> None:
         """Asyncio's: who sends to this one has to wait."""
@@ -122,7 +122,7 @@ class Half(asyncio.Protocol):
                 self.out.finish()
 
 
-class Connection:
+class ProxiedConnection:
     """
     A connection that a server has dialed at a front.
 
@@ -135,9 +135,9 @@ class Connection:
         front: Front,
         *,
         region_of: Callable[[int, int], Awaitable[str | None]],
-        link_of: Callable[[Pair], Link],
+        link_of: Callable[[Pair], OneWayLink],
         dial: Callable[[Front], Awaitable[socket.socket]],
-        on_end: Callable[[Connection], None],
+        on_end: Callable[[ProxiedConnection], None],
     ) -> None:
         self._front = front
         self._region_of = region_of
@@ -153,14 +153,14 @@ class Connection:
         self.dialer = Half(self)
         self._dialed = Half(self)
 
-    def made(self, half: Half) -> None:
+    def on_open(self, half: Half) -> None:
         """The socket of *half* is there."""
         if half is self.dialer:
             assert half.transport is not None
             half.transport.pause_reading()
             self._opening = asyncio.ensure_future(self._open())
 
-    def lost(self, half: Half) -> None:
+    def on_close(self, half: Half) -> None:
         """The socket of *half* is gone."""
         if half is self.dialer and self._dialed.transport is None and self._opening is not None:
             self._opening.cancel()
@@ -199,18 +199,18 @@ class Connection:
             self.reset()
             return
         self.pair = (region, self._front.region)
-        there, back = self._link_of(self.pair), self._link_of((self._front.region, region))
+        forth, back = self._link_of(self.pair), self._link_of((self._front.region, region))
         if self._is_reset:
             self.reset()
             return
-        lane_there = Lane(there, self._dialed.write, self.dialer.throttle)
+        lane_there = Lane(forth, self._dialed.write, self.dialer.throttle)
         lane_back = Lane(back, self.dialer.write, self._dialed.throttle)
         self._lanes = (lane_there, lane_back)
         self._dialed.join(lane_back, self.dialer)
         self.dialer.join(lane_there, self._dialed)
         # Read on while it is not through: only so it is seen when the server gives up.
         self.dialer.throttle()
-        if not await self._is_through(there, back):
+        if not await self._is_through(forth, back):
             self.reset()
             return
         try:
@@ -226,7 +226,7 @@ class Connection:
         lane_back.open()
         lane_there.open()
 
-    async def _is_through(self, there: Link, back: Link) -> bool:
+    async def _is_through(self, there: OneWayLink, back: OneWayLink) -> bool:
         """Wait as long as TCP's handshake takes; False if it gives up. It needs both directions."""
         waited, pause = 0.0, _FIRST_SYN
         while there.is_dropping or back.is_dropping:

@@ -30,7 +30,7 @@ _SLICE = 0.005
 """Seconds of a limited link's rate that pass at once: several connections share it in turns of this length."""
 
 
-class Link:
+class OneWayLink:
     """A link in one direction: its state, and how long it is busy."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Link:
 class Lane:
     """One direction of one connection. *write* gets bytes when they arrive, None when the sender has closed."""
 
-    def __init__(self, link: Link, write: Callable[[bytes | None], None], throttle: Callable[[], None]) -> None:
+    def __init__(self, link: OneWayLink, write: Callable[[bytes | None], None], throttle: Callable[[], None]) -> None:
         self.link = link
         self._write = write
         self._throttle = throttle

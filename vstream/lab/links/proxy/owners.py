@@ -57,10 +57,14 @@ class SocketOwners:
             return await asyncio.to_thread(self._regions_of, asked)
 
     def _regions_of(self, asked: set[End]) -> Mapping[End, str]:
-        regions = self._found(asked, self._known)
-        return regions if len(regions) == len(asked) else regions | self._found(asked - regions.keys(), self._servers())
+        regions = self._regions_of_ends(asked, self._known)
+        return (
+            regions
+            if len(regions) == len(asked)
+            else regions | self._regions_of_ends(asked - regions.keys(), self._servers())
+        )
 
-    def _found(self, asked: Collection[End], candidates: Iterable[int]) -> dict[End, str]:
+    def _regions_of_ends(self, asked: Collection[End], candidates: Iterable[int]) -> dict[End, str]:
         regions = self.regions
         # A process id may have been given to another server since.
         servers = {end: self._server(pid) or "" for end, pid in find_owners(asked, candidates).items()}

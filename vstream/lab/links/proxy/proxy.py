@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vstream.lab.links import state
-from vstream.lab.links.proxy.connections import Connection
-from vstream.lab.links.proxy.lanes import RTO, Link
+from vstream.lab.links.proxy.connections import ProxiedConnection
+from vstream.lab.links.proxy.lanes import RTO, OneWayLink
 from vstream.lab.links.proxy.owners import SocketOwners
 from vstream.lab.links.state import Answer
 
@@ -37,8 +37,8 @@ class Proxy:
         self._place = place
         self.links = links
         self._owners = SocketOwners(str(place / "conf" / "servers"), links.servers)
-        self._states: defaultdict[Pair, Link] = defaultdict(Link)
-        self._open: set[Connection] = set()
+        self._states: defaultdict[Pair, OneWayLink] = defaultdict(OneWayLink)
+        self._open: set[ProxiedConnection] = set()
         self._refused = 0
         self._servers: dict[int, asyncio.Task[asyncio.Server]] = {}
         self._answered = 0
@@ -83,8 +83,8 @@ class Proxy:
         for pair in self.links.pairs:
             self._states[pair].state = self.links.state(pair)
         for pair in self.links.pairs:
-            there, back = self._states[pair], self._states[pair[::-1]]
-            there.rto = RTO + (there.state.delay or 0) + (back.state.delay or 0)
+            forth, back = self._states[pair], self._states[pair[::-1]]
+            forth.rto = RTO + (forth.state.delay or 0) + (back.state.delay or 0)
         for connection in tuple(self._open):
             connection.refresh()
 
@@ -112,7 +112,7 @@ class Proxy:
 
     def _acceptor(self, front: Front) -> Callable[[], asyncio.Protocol]:
         def new_connection() -> asyncio.Protocol:
-            connection = Connection(
+            connection = ProxiedConnection(
                 front,
                 region_of=self._owners.region_of,
                 link_of=self._states.__getitem__,
@@ -124,7 +124,7 @@ class Proxy:
 
         return new_connection
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ProxiedConnection) -> None:
         self._open.discard(connection)
         self._refused += connection.is_stranger
 

@@ -197,9 +197,9 @@ def _by_servers(
         and name.text
     }
     elsewhere = _mapped_elsewhere(workspace, block)
-    for source, own in scoped.items():
+    for source, clusters in scoped.items():
         # A stream need not be in every region: the rules of other servers say whether this one is.
-        expected[source] = own | (readers & elsewhere.get(source, set()))
+        expected[source] = clusters | (readers & elsewhere.get(source, set()))
     return expected
 
 
@@ -221,9 +221,13 @@ def _by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> di
     if len(scoped) == _PAIR:
         # Of two rules, the one with fewer clusters is the one where somebody forgot one.
         usual = frozenset[str]().union(*scoped.values())
-        expected.update({source: usual for source, own in scoped.items() if own < usual and usual in how_many})
+        expected.update(
+            {source: usual for source, clusters in scoped.items() if clusters < usual and usual in how_many}
+        )
     elif how_many[usual] >= _ENOUGH_RULES:
-        expected.update({source: usual for source, own in scoped.items() if how_many[own] == 1 and own < usual})
+        expected.update(
+            {source: usual for source, clusters in scoped.items() if how_many[clusters] == 1 and clusters < usual}
+        )
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for api_rule in view(block).api:
         for name in api_rule.request.streams:
@@ -281,19 +285,19 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
     first: dict[tuple[int, str | None], tuple[ServerConf, MappingsBlock]] = {}
     findings: list[Violation] = []
     for server in whole(workspace):
-        own = cluster(server)
-        for block in server.mappings if own and own.text in groups else ():
-            assert own is not None
-            earlier, earlier_block = first.setdefault((groups[own.text or ""], block.account), (server, block))
+        cluster_name = cluster(server)
+        for block in server.mappings if cluster_name and cluster_name.text in groups else ():
+            assert cluster_name is not None
+            earlier, earlier_block = first.setdefault((groups[cluster_name.text or ""], block.account), (server, block))
             if earlier_block.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
-                is_same = own.text == getattr(cluster(earlier), "text", None)
+                is_same = cluster_name.text == getattr(cluster(earlier), "text", None)
                 findings += _differences(block, earlier_block, is_same_cluster=is_same)
     yield from {finding.at: finding for finding in findings[:_MOST]}.values()
 
 
 def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
-    here, there = ({entry.source: entry for entry in view(either).entries} for either in (block, other))
-    missing = [source for source in there if source not in here]
+    entries, other_entries = ({entry.source: entry for entry in view(either).entries} for either in (block, other))
+    missing = [source for source in other_entries if source not in entries]
     if missing:
         yield Violation(
             at=block.key_span,
@@ -301,10 +305,10 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
             if len(missing) > 1
             else f"the rule `{missing[0]}` of `{other.file}` is missing here",
             hint="let all servers include one file with mappings",
-            related=(Related(span=there[missing[0]].key_span, message="the rule"),),
+            related=(Related(span=other_entries[missing[0]].key_span, message="the rule"),),
         )
-    for source, entry in here.items():
-        if source not in there:
+    for source, entry in entries.items():
+        if source not in other_entries:
             yield Violation(
                 at=entry.key_span,
                 message=f"`{other.file}` has no rule for `{source}`",
@@ -312,7 +316,7 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
                 related=(Related(span=other.key_span, message="the other rules"),),
             )
             continue
-        mine, theirs = _by_cluster(entry), _by_cluster(there[source])
+        mine, theirs = _by_cluster(entry), _by_cluster(other_entries[source])
         shared = [name for name in mine.keys() & theirs.keys() if name or is_same_cluster]
         name = next((name for name in sorted(shared) if mine[name] != theirs[name]), None)
         if name is not None:
@@ -321,7 +325,7 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
                 at=entry.key_span,
                 message=f"`{source}` becomes something else{where} by the rule of `{other.file}`",
                 hint="let all servers include one file with mappings",
-                related=(Related(span=there[source].key_span, message="the other rule"),),
+                related=(Related(span=other_entries[source].key_span, message="the other rule"),),
             )
 
 

@@ -89,14 +89,14 @@ def sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
-def written(block: MappingsBlock) -> Mapping[int, MappingDestination]:
+def destinations_by_model(block: MappingsBlock) -> Mapping[int, MappingDestination]:
     """The destinations of *block* by the identity of their models."""
     return {id(destination.model): destination for entry in block.entries for destination in entry.destinations}
 
 
 def place_of(block: MappingsBlock, error: MappingError) -> Span:
     """Where *error* was written: at a destination, else at the source of its rule."""
-    destination = written(block).get(id(error.destination))
+    destination = destinations_by_model(block).get(id(error.destination))
     return place(destination) if destination else block.entry(error.mapping).key_span
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.mappings.entries import place, place_of, view, weights, with_server, written
+from vstream.lint.rules.mappings.entries import destinations_by_model, place, place_of, view, weights, with_server
 from vstream.subjects.mapping_rules import MappingErrorKind
 from vstream.subjects.resolve import publish_cost_us
 
@@ -24,7 +24,7 @@ _ALL = 100
 
 def _weight_of(block: MappingsBlock, error: MappingError) -> Span:
     """The weight that *error* is about."""
-    destination = written(block).get(id(error.destination))
+    destination = destinations_by_model(block).get(id(error.destination))
     return destination.weight.span if destination and destination.weight else place_of(block, error)
 
 
@@ -131,10 +131,10 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
     clusters = frozenset(workspace.cluster_names)
     for block in workspace.blocks:
         for entry in view(block).accepted:
-            own = next(
+            unchanged = next(
                 (destination for destination in entry.destinations if destination.model.subject == entry.source), None
             )
-            if own is None:
+            if unchanged is None:
                 continue
             named = entry.clusters
             totals = {"": 0, **weights(entry)}
@@ -145,7 +145,7 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
             lost = [f"{_ALL - total} % {f'in cluster `{name}`' if name else elsewhere}" for name, total in short]
             if lost:
                 yield Violation(
-                    at=place(own),
+                    at=place(unchanged),
                     message=f"`{entry.source}` is its own destination, so what no weight covers is dropped: {', '.join(lost)}",
                     hint="give the rest to a destination without a cluster, or remove this one",
                 )

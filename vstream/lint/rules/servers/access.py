@@ -36,18 +36,18 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
     """
     listening: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
     for server in whole(workspace):
-        own: dict[int, Listener] = {}
+        listeners: dict[int, Listener] = {}
         for listener in server.listeners:
             port = _CLIENT_PORT if listener.block == "client" and listener.port is None else listener.port
             if port is None or port <= 0:
                 continue
-            own_listener = own.get(port)
+            own_listener = listeners.get(port)
             if own_listener is not None and (
                 own_listener.is_everywhere or listener.is_everywhere or own_listener.host == listener.host
             ):
                 yield _clash(listener, port, f"the `{own_listener.block}` port", own_listener.span)
                 continue
-            own.setdefault(port, listener)
+            listeners.setdefault(port, listener)
             if listener.is_everywhere:
                 continue
             earlier = listening.setdefault((listener.host.lower(), port), [])

@@ -210,20 +210,20 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
     belongs = {name: names for names in super_clusters(workspace) for name in names}
     linked = {directory(server) for server in whole(workspace) if server.gateway}
     for server in whole(workspace):
-        own = cluster(server)
-        if own is None or own.text is None or own.text not in belongs:
+        cluster_name = cluster(server)
+        if cluster_name is None or cluster_name.text is None or cluster_name.text not in belongs:
             continue
         gateway = server.gateway
         if gateway is None and workspace.topology is None and directory(server) not in linked:
             continue  # a system of its own, whose cluster has the name of another one
-        listed = {own.text, *(remote.name.text for remote in (gateway.remotes if gateway else ()) if remote.name)}
-        lacking = [name for name in belongs[own.text] if name not in listed]
+        listed = {cluster_name.text, *(remote.name.text for remote in (gateway.remotes if gateway else ()) if remote.name)}
+        lacking = [name for name in belongs[cluster_name.text] if name not in listed]
         if not lacking:
             continue
         rejects = gateway is not None and is_on(gateway.conf, *_REJECT)
         yield Violation(
-            at=gateway.key_span if gateway else own.span,
-            message=f"cluster `{own.text}` has no gateway to {join_names(lacking[:10])}"
+            at=gateway.key_span if gateway else cluster_name.span,
+            message=f"cluster `{cluster_name.text}` has no gateway to {join_names(lacking[:10])}"
             + (", and refuses clusters that it does not list" if rejects else ""),
             hint="list all regions in the `gateways` of every server",
             severity=Severity.ERROR if rejects else None,

@@ -27,23 +27,28 @@ def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
     it is switched off here and on elsewhere, once for a cluster.
     """
     servers = whole(workspace)
-    equipped = {own.text for server in servers if has_jetstream(server) and (own := cluster(server))}
+    equipped = {cluster_name.text for server in servers if has_jetstream(server) and (cluster_name := cluster(server))}
     uses_streams = bool(workspace.streams or workspace.topology)
     joined = {name for names in super_clusters(workspace) if equipped.intersection(names) for name in names}
     seen: set[str] = set()
     for server in servers:
-        own = cluster(server)
-        if own is None or own.text is None or own.text in equipped or own.text in seen:
+        cluster_name = cluster(server)
+        if (
+            cluster_name is None
+            or cluster_name.text is None
+            or cluster_name.text in equipped
+            or cluster_name.text in seen
+        ):
             continue
         is_switched_off = equipped and server.jetstream is not None
-        if not (uses_streams or is_switched_off or own.text in joined):
+        if not (uses_streams or is_switched_off or cluster_name.text in joined):
             continue
-        seen.add(own.text)
+        seen.add(cluster_name.text)
         if any(listener.block == "leafnodes" for listener in server.listeners):
             continue  # a hub: it joins domains, and stores nothing
         yield Violation(
-            at=server.jetstream.span if server.jetstream else own.span,
-            message=f"no server of cluster `{own.text}` has JetStream: no stream can be placed there",
+            at=server.jetstream.span if server.jetstream else cluster_name.span,
+            message=f"no server of cluster `{cluster_name.text}` has JetStream: no stream can be placed there",
             hint="add `jetstream { store_dir: …, max_file: …, max_mem: … }`",
         )
 

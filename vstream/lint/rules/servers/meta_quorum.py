@@ -116,7 +116,7 @@ def _by_region(workspace: Workspace, voters: Mapping[str, int]) -> Mapping[str, 
 
 def _first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span:
     """Where the first server of the cluster *name* is configured."""
-    members = (server for server in whole(workspace) if (own := cluster(server)) and own.text == name)
+    members = (server for server in whole(workspace) if (cluster_name := cluster(server)) and cluster_name.text == name)
     server = next(members, None) or whole(workspace)[0]
-    own = cluster(server)
-    return own.span if own and own.text in names else place(server)
+    cluster_name = cluster(server)
+    return cluster_name.span if cluster_name and cluster_name.text in names else place(server)

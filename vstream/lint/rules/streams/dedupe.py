@@ -177,19 +177,19 @@ def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
     """
     streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
-        own = limit(stream, "max_msg_size")
-        if own is None:
+        max_size = limit(stream, "max_msg_size")
+        if max_size is None:
             continue
         for _, source_stream in streams.sourced_streams(stream):
-            theirs = limit(source_stream, "max_msg_size")
-            if theirs is None or own < theirs:
-                sent = "any size" if theirs is None else f"{theirs:,} bytes"
+            source_size = limit(source_stream, "max_msg_size")
+            if source_size is None or max_size < source_size:
+                sent = "any size" if source_size is None else f"{source_size:,} bytes"
                 yield Violation(
                     at=stream.at("max_msg_size"),
-                    message=f"messages of up to {own:,} bytes, but `{source_stream.config.name}`, which it sources, takes {sent}",
+                    message=f"messages of up to {max_size:,} bytes, but `{source_stream.config.name}`, which it sources, takes {sent}",
                     hint="raise or remove the limit of the stream that sources",
                     # Servers compare two limits; no limit at all is found out by the first big message.
-                    severity=None if theirs else Severity.WARNING,
+                    severity=None if source_size else Severity.WARNING,
                     related=(Related(span=place(source_stream, "max_msg_size"), message="the other limit"),),
                 )
                 break

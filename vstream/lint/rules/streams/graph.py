@@ -21,7 +21,7 @@ from vstream.topology.stream_config import ROUTING_KEY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.streams.values import Source
+    from vstream.lint.rules.streams.values import SourceEntry
     from vstream.lint.workspace import StreamFile, Workspace
     from vstream.topology.model import Topology
 
@@ -50,13 +50,15 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
         if stream.virtual is not None and stream.role is StreamRole.WRITE:
             writes.setdefault(stream.virtual, []).append(stream.config.name)
     for stream in workspace.streams:
-        own = [source for source in sources(stream) if not source.is_external]
+        local_sources = [source for source in sources(stream) if not source.is_external]
         missing = [
-            source for source in own if streams.find(source.name, stream) is None and source.name not in rendered
+            source
+            for source in local_sources
+            if streams.find(source.name, stream) is None and source.name not in rendered
         ]
         if not missing:
             continue
-        source_names = {source.name for source in own}
+        source_names = {source.name for source in local_sources}
         # Comparing with thousands of names would take longer than everything else.
         comparable = names if len(names) <= _COMPARABLE else []
         if stream.virtual:
@@ -104,7 +106,7 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
     streams of one virtual stream source the same write streams in every region.
     """
     for group in StreamSet(workspace.streams).reads():
-        first: dict[str, tuple[StreamFile, Source]] = {}
+        first: dict[str, tuple[StreamFile, SourceEntry]] = {}
         for stream in group:
             for source in sources(stream):
                 first.setdefault(source.name, (stream, source))
@@ -161,13 +163,13 @@ def _physical_names(topology: Topology | None) -> set[str]:
     }
 
 
-def _edges(stream: StreamFile) -> list[Source]:
+def _edges(stream: StreamFile) -> list[SourceEntry]:
     """What counts for a circle: no filter that keeps the stream's own messages out, nothing external."""
-    own = mirror(stream)
+    mirrored = mirror(stream)
     listens = strings(stream, "subjects")
     return [
         source
-        for source in [*sources(stream), *([own] if own else [])]
+        for source in [*sources(stream), *([mirrored] if mirrored else [])]
         if not source.is_external
         and (not source.filter_subject or any(algebra.overlaps(subject, source.filter_subject) for subject in listens))
     ]
@@ -175,7 +177,7 @@ def _edges(stream: StreamFile) -> list[Source]:
 
 def _circles(
     start: StreamFile, streams: StreamSet, done: set[int]
-) -> Iterator[tuple[list[str], int, StreamFile, Source]]:
+) -> Iterator[tuple[list[str], int, StreamFile, SourceEntry]]:
     """
     The circles that a walk in depth from *start* closes: the first names, the length, and the source that closes it.
 
@@ -183,7 +185,7 @@ def _circles(
     """
     if id(start) in done:
         return
-    path: list[tuple[StreamFile, list[Source], int]] = [(start, _edges(start), 0)]
+    path: list[tuple[StreamFile, list[SourceEntry], int]] = [(start, _edges(start), 0)]
     on_path = {id(start): 0}
     while path:
         stream, edges, index = path[-1]
@@ -231,11 +233,11 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         if target is None or _is_for_its_region(stream):
             continue
         at = place(stream, "republish", "dest")
-        own = _overlapping(strings(stream, "subjects"), target)
-        if own:
+        overlapping = _overlapping(strings(stream, "subjects"), target)
+        if overlapping:
             yield Violation(
                 at=at,
-                message=f"`{target}` overlaps the stream's own subject `{own}`: servers refuse the cycle",
+                message=f"`{target}` overlaps the stream's own subject `{overlapping}`: servers refuse the cycle",
                 hint="republish to subjects outside of the stream",
             )
             continue
@@ -264,8 +266,8 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
 def _is_for_its_region(stream: StreamFile) -> bool:
     """Whether it publishes what it takes from others to core subscribers, which no other region's clients hear."""
     everything = table(stream, "republish") == {"src": ANYTHING, "dest": ANYTHING}
-    aside = {profile.routing.value for profile in PROFILES.values() if profile.has_write_beside_read}
-    return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in aside
+    profiles = {profile.routing.value for profile in PROFILES.values() if profile.has_write_beside_read}
+    return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in profiles
 
 
 def _republished_to(stream: StreamFile) -> str | None:

@@ -15,7 +15,7 @@ from vstream.subjects import algebra
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.streams.values import Source
+    from vstream.lint.rules.streams.values import SourceEntry
     from vstream.lint.workspace import StreamFile, Workspace
 
 _FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
@@ -75,8 +75,8 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Violation]:
     is a filter already. All versions from 2.10 (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
-        own = mirror(stream)
-        for source in [*sources(stream), *([own] if own else [])]:
+        mirrored = mirror(stream)
+        for source in [*sources(stream), *([mirrored] if mirrored else [])]:
             if source.filter_subject and source.transforms:
                 yield Violation(
                     at=stream.key_at(*source.path, "filter_subject"),
@@ -96,7 +96,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
     match is stored twice. All versions (server/stream.go, composeIName).
     """
     for stream in workspace.streams:
-        by_name: dict[tuple[str, str], list[Source]] = {}
+        by_name: dict[tuple[str, str], list[SourceEntry]] = {}
         for source in sources(stream):
             external = json.dumps(source.fields.get("external"), sort_keys=True)
             by_name.setdefault((source.name, external), []).append(source)
@@ -126,8 +126,8 @@ def mirror_conflict(workspace: Workspace) -> Iterator[Violation]:
     delete markers. All versions that know the field (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
-        own = mirror(stream)
-        if own is None:
+        mirrored = mirror(stream)
+        if mirrored is None:
             continue
         switches = ("allow_msg_counter", "allow_atomic", "allow_batched", "allow_msg_schedules")
         refused = [
@@ -165,7 +165,7 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _both(one: Source, other: Source) -> str | None:
+def _both(one: SourceEntry, other: SourceEntry) -> str | None:
     """A pattern of *one* that shares messages with one of *other*, None if there is none."""
     return next(
         (narrow for narrow in one.patterns if any(algebra.overlaps(narrow, wide) for wide in other.patterns)), None

@@ -20,7 +20,7 @@ SECOND = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourceEntry:
     """One source of a stream, or its mirror, as far as it makes sense. *transforms* are pairs of subjects."""
 
     path: tuple[str | int, ...]
@@ -88,19 +88,19 @@ def place(stream: StreamFile, *path: str | int) -> Span:
     return stream.at(*path) if is_written else stream.at("name")
 
 
-def sources(stream: StreamFile) -> list[Source]:
+def sources(stream: StreamFile) -> list[SourceEntry]:
     """The sources that are objects with a name, in the order written."""
     listed = stream.config.fields.get("sources")
     items = enumerate(listed) if isinstance(listed, list) else ()
     return [source for index, value in items if (source := _source(("sources", index), value)) is not None]
 
 
-def mirror(stream: StreamFile) -> Source | None:
+def mirror(stream: StreamFile) -> SourceEntry | None:
     """What the stream mirrors, if anything."""
     return _source(("mirror",), stream.config.fields.get("mirror"))
 
 
-def _source(path: tuple[str | int, ...], value: Any) -> Source | None:
+def _source(path: tuple[str | int, ...], value: Any) -> SourceEntry | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
     listed = value.get("subject_transforms")
@@ -109,7 +109,7 @@ def _source(path: tuple[str | int, ...], value: Any) -> Source | None:
         for transform in (listed if isinstance(listed, list) else ())
         if isinstance(transform, dict)
     )
-    return Source(
+    return SourceEntry(
         path=path,
         name=value["name"],
         filter_subject=_text(value.get("filter_subject")),
@@ -141,10 +141,10 @@ class StreamSet:
         candidates = self._by_name.get(name, [])
         if len(candidates) <= 1:
             return candidates[0] if candidates else None
-        here = PurePosixPath(near.file).parts
-        return max(candidates, key=lambda candidate: _common_parts(here, PurePosixPath(candidate.file).parts))
+        near_parts = PurePosixPath(near.file).parts
+        return max(candidates, key=lambda candidate: _common_parts(near_parts, PurePosixPath(candidate.file).parts))
 
-    def sourced_streams(self, stream: StreamFile) -> Iterator[tuple[Source, StreamFile]]:
+    def sourced_streams(self, stream: StreamFile) -> Iterator[tuple[SourceEntry, StreamFile]]:
         """The sources of *stream* that are in this set, each with its stream."""
         for source in sources(stream):
             source_stream = None if source.is_external else self.find(source.name, stream)

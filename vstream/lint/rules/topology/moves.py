@@ -137,7 +137,7 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     source, hidden accounts do not reach the plain stream, and nothing can take over one of its own physical streams, or what
     another takes over.
     """
-    own = {
+    physical_names = {
         physical.physical_name(stream, part.role, part.place): stream.name
         for stream in subject.topology.streams
         for part in stream.physical
@@ -161,10 +161,10 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
                 hint="write `routing: mapped`, or copy the messages by other means",
                 on_key=True,
             )
-        elif plain in own:
+        elif plain in physical_names:
             yield Violation(
                 at=at,
-                message=f"`{plain}` is a physical stream of `{own[plain]}`",
+                message=f"`{plain}` is a physical stream of `{physical_names[plain]}`",
                 hint="name the stream that clients use now",
             )
         elif plain in takers:

@@ -256,7 +256,7 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
     if stretch is None:
         return
     names = {**{region.name: region.name for region in subject.topology.regions}, **clusters}
-    at: Path = ("stretch", "cluster") if "cluster" in _written(subject) else ("stretch",)
+    at: Path = ("stretch", "cluster") if "cluster" in _stretch_fields(subject) else ("stretch",)
     if stretch.cluster in names:
         yield Violation(
             at=at,
@@ -277,7 +277,7 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
             )
 
 
-def _written(subject: TopologySubject) -> frozenset[str]:
+def _stretch_fields(subject: TopologySubject) -> frozenset[str]:
     return frozenset(subject.document.stretch.model_fields_set if subject.document.stretch else ())
 
 

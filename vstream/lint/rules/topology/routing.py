@@ -101,7 +101,7 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
     if not profile_of(subject.topology).has_region_accounts:
         return
     seen: dict[tuple[str, str], str] = {}
-    own = {
+    formats = {
         Security.PASSWORDS: "user: {}",
         Security.NKEYS: "nkey: user-{}.nk",
         Security.CERTIFICATES: "tls: {{cert: user-{}.pem, …}}",
@@ -122,7 +122,7 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
                     at=("connect", region, *field),
                     message=f"region `{region}` is reached as region `{earlier_region}` is, by the {field[-1]} {quote_value(value)}: "
                     "a user belongs to one region",
-                    hint=f"name one of region `{region}`, such as `{own.format(regional_user(VSTREAM_USER, region))}`",
+                    hint=f"name one of region `{region}`, such as `{formats.format(regional_user(VSTREAM_USER, region))}`",
                 )
 
 

@@ -45,8 +45,8 @@ def bad_subject(subject: TopologySubject) -> Iterator[Violation]:
             if problem:
                 message, hint = problem
                 at: Path = ("streams", name, "subjects", index)
-                own = f"give the stream a root of its own, such as `{name}.>`"
-                yield Violation(at=at, message=f"{quote_value(pattern)} {message}", hint=hint or own)
+                default_hint = f"give the stream a root of its own, such as `{name}.>`"
+                yield Violation(at=at, message=f"{quote_value(pattern)} {message}", hint=hint or default_hint)
 
 
 _RESERVED = frozenset(
