@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from vstream.audit import cut as cutting
 from vstream.audit.context import AuditContext

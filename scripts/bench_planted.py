@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from bench_audit import EPOCH, REGIONS, measured, report
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND
 from vstream.audit.context import AuditContext

@@ -44,11 +44,13 @@ def render_manual(title: str, about: str, chapters: Sequence[Chapter]) -> str:
     for chapter in chapters:
         parts.append(f"## {chapter.title}\n")
         parts.append("| Code | Name | Severity | |\n|---|---|---|---|")
-        parts += [
-            f"| [{page.code}](#{page.code.lower()}-{page.name}) | {page.name} | {page.severity.value} | "
-            f"{page.summary.replace('|', chr(92) + '|')} |"
-            for page in chapter.pages
-        ]
+        entries = []
+        for page in chapter.pages:
+            entries.append(
+                f"| [{page.code}](#{page.code.lower()}-{page.name}) | {page.name} | {page.severity.value} | "
+                f"{page.summary.replace('|', chr(92) + '|')} |"
+            )
+        parts += entries
         parts.append("")
         for page in chapter.pages:
             parts.append(f"### {page.code} {page.name}\n")

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import session

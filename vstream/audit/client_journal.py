@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.classify import FAULTS
@@ -51,19 +51,20 @@ ANSWERS = StructType(
 def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
     """JOURNAL of *capture*."""
     wall = capture.manifest().wall
-    rows = [
-        (
-            operation.stream,
-            operation.region,
-            operation.outcome.value,
-            operation.acked_by,
-            operation.seq if operation.acked_by is not None else None,
-            to_signed_int64(operation.digest) if operation.digest else None,
-            wall + operation.sent,
-        )
-        for operation in capture.operations()
-        if operation.kind is OperationKind.PUBLISH
-    ]
+    rows = []
+    for operation in capture.operations():
+        if operation.kind is OperationKind.PUBLISH:
+            rows.append(
+                (
+                    operation.stream,
+                    operation.region,
+                    operation.outcome.value,
+                    operation.acked_by,
+                    operation.seq if operation.acked_by is not None else None,
+                    to_signed_int64(operation.digest) if operation.digest else None,
+                    wall + operation.sent,
+                )
+            )
     return make_table(spark, rows, JOURNAL)
 
 

@@ -167,6 +167,10 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
             origin_names = [row.stream] if is_origin(row) else names
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
     spark = streams.sparkSession
+    mirrors = []
+    for virtual, rows_of_virtual in by_virtual.items():
+        for row in _mirrors(rows_of_virtual):
+            mirrors.append((virtual, row.stream))
     return CutTables(
         rows=[row for row in rows if row.role != _CATALOG],
         roles=make_table(spark, roles, _ROLES),
@@ -174,11 +178,7 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
         expected=make_table(spark, expected, _EXPECTED),
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
         tracks=tracks,
-        mirrors=frozenset(
-            (virtual, row.stream)
-            for virtual, rows_of_virtual in by_virtual.items()
-            for row in _mirrors(rows_of_virtual)
-        ),
+        mirrors=frozenset(mirrors),
         counters=frozenset(row.virtual for row in rows if row.sources and row.limits and _COUNTING in row.limits),
         holes=() if is_narrow or is_sampled else [_hole(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
@@ -207,23 +207,24 @@ def _mirrors(some: Sequence[Any]) -> list[Any]:
 
 
 def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
-    rows = [
-        (
-            virtual,
-            row.stream,
-            row.region,
-            row.first_seq,
-            row.last_seq,
-            row.cut_at_ns,
-            row.limits is None or bool((OLDEST_FIRST | _SELECTIVE) & row.limits.keys()),
-            row.limits is None or bool(_SELECTIVE & row.limits.keys()),
-            row.limits is not None and _TTL in row.limits,
-            None if row.limits is None or _SELECTIVE & row.limits.keys() else _age(row.limits),
-            readers,
-        )
-        for row in some
-        if is_origin(row)
-    ]
+    rows = []
+    for row in some:
+        if is_origin(row):
+            rows.append(
+                (
+                    virtual,
+                    row.stream,
+                    row.region,
+                    row.first_seq,
+                    row.last_seq,
+                    row.cut_at_ns,
+                    row.limits is None or bool((OLDEST_FIRST | _SELECTIVE) & row.limits.keys()),
+                    row.limits is None or bool(_SELECTIVE & row.limits.keys()),
+                    row.limits is not None and _TTL in row.limits,
+                    None if row.limits is None or _SELECTIVE & row.limits.keys() else _age(row.limits),
+                    readers,
+                )
+            )
     # A migration leaves streams behind that readers still take from.
     names = {source.origin for row in some for source in row.sources} - {row.stream for row in some}
     return rows + [(virtual, name, None, None, None, None, True, True, False, None, readers) for name in sorted(names)]

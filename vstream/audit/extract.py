@@ -87,10 +87,7 @@ def plan_extraction(
     *scratch* holds secrets for as long as streams are read. Raises NotReachableError if
     no stream at all can be read, VstreamError for a credential that is missing.
     """
-    requested = [
-        StreamRef(stream=stream.config.name, region=stream.region, virtual=stream.virtual, role=stream.role.value)
-        for stream in streams
-    ]
+    requested = [StreamRef.of(stream) for stream in streams]
     access = reaching.resolve_access(requested, endpoints, scratch)
     cuts = require_readable(cut.take_cuts(requested, access, path=path))
     if since_ns is not None:

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import is_origin
@@ -82,10 +82,7 @@ class Follower:
         since_ns = time.time_ns() - self.window_ns
         if not self._number:
             register(self.spark)
-        requested = [
-            StreamRef(stream=stream.config.name, region=stream.region, virtual=stream.virtual, role=stream.role.value)
-            for stream in self.streams
-        ]
+        requested = [StreamRef.of(stream) for stream in self.streams]
         access = reaching.resolve_access(requested, self.endpoints, self.scratch)
         cuts = require_readable(cut.take_cuts(requested, access))
         with explain_spark_errors():
@@ -138,16 +135,17 @@ class Follower:
 
     def _streams(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int) -> DataFrame:
         """`streams` of the window: an origin begins with the first message of it."""
-        result = {
-            item.stream: item
-            for item in rows.groupBy("stream")
+        result = {}
+        for item in (
+            rows.groupBy("stream")
             .agg(
                 F.count(F.lit(1)).alias("messages"),
                 F.min("seq").alias("first_seq"),
                 F.min(F.when(F.col("time_ns") >= since_ns, F.col("seq"))).alias("first_since"),
             )
             .collect()
-        }
+        ):
+            result[item.stream] = item
         narrow = []
         for entry in cuts:
             counts = result.get(entry.stream_ref.stream)

@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from vstream.audit import inventory
@@ -195,8 +195,6 @@ def read_checked(
 
 
 def _mark(spark: SparkSession, uri: str, state: str, *, messages: int | None = None) -> None:
-    told = [
-        F.lit(value).cast(item.dataType).alias(item.name)
-        for item, value in zip(_STATE.fields, (FORMAT, state, messages), strict=True)
-    ]
-    spark.range(1).select(*told).write.mode("overwrite").json(f"{uri}/state")
+    values = zip(_STATE.fields, (FORMAT, state, messages), strict=True)
+    columns = [F.lit(value).cast(item.dataType).alias(item.name) for item, value in values]
+    spark.range(1).select(*columns).write.mode("overwrite").json(f"{uri}/state")

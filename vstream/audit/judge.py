@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from vstream.audit.classify import MISSING, RANGED
 from vstream.audit.codes import BY_KIND, Count
@@ -115,23 +115,24 @@ def _sorted_rows(table: DataFrame | None) -> list[Any]:
 def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
     counts = evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies").alias("rows")).collect()
     rows = {(row.virtual, row.stream): row.rows for row in counts}
-    states = [
-        StreamState(
-            virtual=row.virtual,
-            stream=row.stream,
-            region=row.region,
-            role=row.role,
-            is_origin=is_origin(row),
-            messages=row.messages,
-            first_seq=row.first_seq,
-            last_seq=row.last_seq,
-            rows=rows.get((row.virtual, row.stream), 0),
-            server_version=row.server_version,
-            path=row.path,
-            error=row.error,
+    states = []
+    for row in evidence.cut.rows:
+        states.append(
+            StreamState(
+                virtual=row.virtual,
+                stream=row.stream,
+                region=row.region,
+                role=row.role,
+                is_origin=is_origin(row),
+                messages=row.messages,
+                first_seq=row.first_seq,
+                last_seq=row.last_seq,
+                rows=rows.get((row.virtual, row.stream), 0),
+                server_version=row.server_version,
+                path=row.path,
+                error=row.error,
+            )
         )
-        for row in evidence.cut.rows
-    ]
     return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 
 
@@ -154,11 +155,10 @@ def _finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding
 def _about_streams(
     evidence: Evidence, streams: Iterable[StreamState], virtuals: Sequence[str], unfinished: str | None
 ) -> Iterator[MessageFinding]:
-    keeping = {
-        (row.virtual, row.stream)
-        for row in evidence.cut.rows
-        if row.limits is not None and not _LIMITS & row.limits.keys()
-    }
+    keeping = set()
+    for row in evidence.cut.rows:
+        if row.limits is not None and not _LIMITS & row.limits.keys():
+            keeping.add((row.virtual, row.stream))
     by_virtual: dict[str, list[StreamState]] = {virtual: [] for virtual in virtuals}
     for stream in streams:
         by_virtual.setdefault(stream.virtual, []).append(stream)
@@ -220,6 +220,11 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
         grouped[tuple(row[name] for name in group)].append(row)
     for (virtual, kind, stream, region, origin, former), members in grouped.items():
         source = places.get((virtual, origin)) if origin is not None else None
+        ranges_of_group = []
+        for row in members:
+            ranges_of_group.append(
+                SequenceRange(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key)
+            )
         yield _finding(
             kind,
             virtual,
@@ -229,10 +234,7 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
             origin=origin,
             origin_region=source.region if source else None,
             former=former or None,
-            ranges=tuple(
-                SequenceRange(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key)
-                for row in members
-            ),
+            ranges=tuple(ranges_of_group),
             more=members[0].ranges - len(members),
             examples=(_ANEW,) if kind == "duplicated" and members[0]["count"] >= _RUN * members[0].ranges else (),
         )
@@ -275,21 +277,22 @@ def _conflict(row: Any) -> str:
 
 
 def _delays(table: Iterable[Any]) -> tuple[Delay, ...]:
-    rows = [
-        Delay(
-            virtual=row.virtual,
-            origin_region=row.origin_region,
-            region=row.region,
-            minute=row.minute,
-            minutes=row.minutes,
-            messages=row.messages,
-            p50_ns=row.p50_ns,
-            p90_ns=row.p90_ns,
-            p99_ns=row.p99_ns,
-            max_ns=row.max_ns,
+    rows = []
+    for row in table:
+        rows.append(
+            Delay(
+                virtual=row.virtual,
+                origin_region=row.origin_region,
+                region=row.region,
+                minute=row.minute,
+                minutes=row.minutes,
+                messages=row.messages,
+                p50_ns=row.p50_ns,
+                p90_ns=row.p90_ns,
+                p99_ns=row.p99_ns,
+                max_ns=row.max_ns,
+            )
         )
-        for row in table
-    ]
     return tuple(sorted(rows, key=lambda item: (item.virtual, item.origin_region, item.region, item.minute or 0)))
 
 
@@ -298,10 +301,10 @@ def _clocks(delays: Iterable[Any]) -> list[MessageFinding]:
     for row in delays:
         if row.minute is None and row.min_ns < 0:
             early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
-    return [
-        _finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES]))
-        for virtual, group in sorted(early.items())
-    ]
+    findings = []
+    for virtual, group in sorted(early.items()):
+        findings.append(_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES])))
+    return findings
 
 
 def _order_difference(row: Any) -> OrderDifference:

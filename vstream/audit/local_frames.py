@@ -22,10 +22,11 @@ def make_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Str
     """
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
     arrow = to_arrow_schema(schema)
-    arrays = [
-        pa.array([list(item.items()) if isinstance(item, dict) else item for item in column], type=field.type)
-        for column, field in zip(columns, arrow, strict=True)
-    ]
+    arrays = []
+    for column, field in zip(columns, arrow, strict=True):
+        arrays.append(
+            pa.array([list(item.items()) if isinstance(item, dict) else item for item in column], type=field.type)
+        )
     return from_arrow(spark, pa.Table.from_arrays(arrays, schema=arrow), schema)
 
 

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit import routes
@@ -78,10 +78,11 @@ def track_id() -> Column:
 
 def _ttl_ns(ttl: Column) -> Column:
     """Nanoseconds that a `Nats-TTL` header says, in seconds or as Go writes durations; null for `never`, and for none."""
-    parts = [
-        F.coalesce(F.regexp_extract(ttl, rf"([0-9.]+){unit}", 1).try_cast("double"), F.lit(0.0)) * F.lit(scale)
-        for unit, scale in _GO_UNITS.items()
-    ]
+    parts = []
+    for unit, scale in _GO_UNITS.items():
+        parts.append(
+            F.coalesce(F.regexp_extract(ttl, rf"([0-9.]+){unit}", 1).try_cast("double"), F.lit(0.0)) * F.lit(scale)
+        )
     seconds = ttl.try_cast("double") * F.lit(1e9)
     # A time and this one are a number that a column can hold.
     length = F.least(F.coalesce(seconds, reduce(add, parts)), F.lit(_FOR_EVER_NS)).cast("bigint")
@@ -123,13 +124,13 @@ def _split_counter_sums(copies: DataFrame, cut: CutTables) -> DataFrame:
 def _require_values(messages: DataFrame) -> DataFrame:
     """*messages*, whose reading fails where a value is null that may not be."""
     forms = "`messages` has a row without `{}`: extract the tables again"
-    return messages.withColumns(
-        {
-            field.name: F.coalesce(field.name, F.raise_error(F.lit(forms.format(field.name))).cast(field.dataType))
-            for field in MESSAGES.fields
-            if not field.nullable
-        }
-    )
+    required = {}
+    for field in MESSAGES.fields:
+        if not field.nullable:
+            required[field.name] = F.coalesce(
+                field.name, F.raise_error(F.lit(forms.format(field.name))).cast(field.dataType)
+            )
+    return messages.withColumns(required)
 
 
 _ORIGIN_FACTS = StructType(
@@ -189,14 +190,15 @@ def _describe_origins(taken: DataFrame, hidden: DataFrame | None, known: DataFra
         proofs = [route.apply(sent) == stored for sent, stored in options if sent is not None]
         if any(proofs) or not proofs:
             routes_found[origin].add((not proofs, route))
-    told = [
-        (
-            *origin,
-            cut.identities.get(origin) or current.get(origin, (0, None))[1],
-            routes.to_rows(_sort_routes(routes_found[origin])),
+    told = []
+    for origin in sorted({*current, *routes_found}):
+        told.append(
+            (
+                *origin,
+                cut.identities.get(origin) or current.get(origin, (0, None))[1],
+                routes.to_rows(_sort_routes(routes_found[origin])),
+            )
         )
-        for origin in sorted({*current, *routes_found})
-    ]
     return make_table(spark, told, _ORIGIN_FACTS)
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.reconcile import ORIGIN

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
@@ -100,11 +100,10 @@ def nearby_buckets(copies: DataFrame, buckets: Iterable[int], size: int) -> Data
     firsts = [0, *sorted(gaps)]
     lasts = [*(n - 1 for n in firsts[1:]), len(ranges) - 1]
     seq = F.col("origin_seq")
-    terms = [
-        seq.between(ranges[first][0] * size, (ranges[last][1] + 1) * size - 1)
-        for first, last in zip(firsts, lasts, strict=True)
-        if ranges
-    ]
+    terms = []
+    for first, last in zip(firsts, lasts, strict=True):
+        if ranges:
+            terms.append(seq.between(ranges[first][0] * size, (ranges[last][1] + 1) * size - 1))
     return copies.where(reduce(or_, terms, F.lit(False)))
 
 

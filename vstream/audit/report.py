@@ -40,6 +40,10 @@ class SequenceRange:
         """As `101` or `101–150`."""
         return f"{self.first}" if self.first == self.last else f"{self.first}–{self.last}"
 
+    def as_dict(self) -> dict[str, Json]:
+        """The range as JSON has it."""
+        return {"first": self.first, "last": self.last, "number": self.number, "seq": self.seq, "subject": self.key}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFinding(Finding):
@@ -76,10 +80,7 @@ class MessageFinding(Finding):
             "origin_region": self.origin_region,
             "detail": self.message,
             "count": self.count,
-            "ranges": [
-                {"first": item.first, "last": item.last, "number": item.number, "seq": item.seq, "subject": item.key}
-                for item in self.ranges
-            ],
+            "ranges": [item.as_dict() for item in self.ranges],
             "more_ranges": self.more,
             "examples": list(self.examples),
         }

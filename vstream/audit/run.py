@@ -265,11 +265,10 @@ class CaptureSource(AuditSource):
 
         manifest, wall = self._manifest, self._manifest.wall
         # What was not seen to bite is no outage to recover from, and what was not healed has no end.
-        windows = [
-            (fault.asked, wall + fault.injected, wall + fault.healed)
-            for fault in self._capture.faults()
-            if fault.healed is not None and fault.outcome is FaultOutcome.CONFIRMED
-        ]
+        windows = []
+        for fault in self._capture.faults():
+            if fault.healed is not None and fault.outcome is FaultOutcome.CONFIRMED:
+                windows.append((fault.asked, wall + fault.injected, wall + fault.healed))
         context = AuditContext(
             subject=f"{manifest.scenario} in {self._capture.path}",
             models=manifest.models,

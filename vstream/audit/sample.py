@@ -59,10 +59,9 @@ def sample_subjects(
         group = [cut for cut in cuts if cut.stream_ref.virtual == virtual]
         routes_of = _routes_by_origin([stream for stream in streams if stream.virtual == virtual])
         # Streams that nothing is taken from are the ends of ways: there a subject is what clients see.
-        names = {
-            item.stream_ref.stream: _subjects_by_key(item, routes_of.get(item.stream_ref.stream), access)
-            for item in group
-        }
+        names = {}
+        for item in group:
+            names[item.stream_ref.stream] = _subjects_by_key(item, routes_of.get(item.stream_ref.stream), access)
         keys = sorted(set().union(*names.values()))
         picked = set(chance.sample(keys, min(number, len(keys))))
         chosen, total = chosen + len(picked), total + len(keys)

@@ -167,12 +167,11 @@ def _region(topology: Topology, region: Region, lost: Collection[str], taken: Co
     names = [server.name for server in region.servers]
     before = sum(name not in lost for name in names)
     left = sum(name not in lost and name not in taken for name in names)
-    replicas = [
-        _replicas(part.settings.fields.get("num_replicas"))
-        for stream in topology.streams
-        for part in stream.physical
-        if part.place == region.name and part.role in {Role.WRITE, Role.ORIGIN}
-    ]
+    replicas = []
+    for stream in topology.streams:
+        for part in stream.physical:
+            if part.place == region.name and part.role in {Role.WRITE, Role.ORIGIN}:
+                replicas.append(_replicas(part.settings.fields.get("num_replicas")))
     after = [_quorum(number, len(names), left) for number in replicas]
     earlier = [_quorum(number, len(names), before) for number in replicas]
     worst = list(Quorum)

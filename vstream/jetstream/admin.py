@@ -79,11 +79,10 @@ class JetStreamAdmin:
             _read_stream(info, account, subject) for answer in pages for info in read_list(answer, "streams", subject)
         ]
         streams = {stream.config.name: stream for stream in observed}
-        missing = {
-            naming.qualified_name(account, str(name))
-            for answer in pages
-            for name in read_list(answer, "missing", subject)
-        }
+        missing = set()
+        for answer in pages:
+            for name in read_list(answer, "missing", subject):
+                missing.add(naming.qualified_name(account, str(name)))
         return streams, sorted(missing - streams.keys())
 
     async def _list(self, subject: str, offset: int) -> dict[str, Any]:

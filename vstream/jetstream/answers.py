@@ -197,10 +197,8 @@ def _find_problem(value: object, wanted: Any, path: str) -> str | None:
     if isinstance(wanted, dict):
         if not isinstance(value, dict):
             return f"`{path}` is not an object"
-        problems = (
-            _find_problem(item, wanted.get(key, wanted.get(None, object)), f"{path}.{key}")
-            for key, item in value.items()
-        )
+        every = wanted.get(None, object)
+        problems = (_find_problem(item, wanted.get(key, every), f"{path}.{key}") for key, item in value.items())
         return next((problem for problem in problems if problem is not None), None)
     is_right = isinstance(value, wanted) and (wanted is not int or not isinstance(value, bool))
     return None if is_right else f"`{path}` is not {_NAMES[wanted]}"

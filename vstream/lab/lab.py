@@ -167,10 +167,9 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
         _, record = recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
         await conf.replace(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
-        reloads = [
-            _reload_server(directory, address, binaries[address.server.name], bundle.accounts)
-            for address in record.servers
-        ]
+        reloads = []
+        for address in record.servers:
+            reloads.append(_reload_server(directory, address, binaries[address.server.name], bundle.accounts))
         outcomes = await asyncio.gather(*reloads)
     by_name = {address.server.name: outcome for address, outcome in zip(record.servers, outcomes, strict=True)}
     return ReloadResult(

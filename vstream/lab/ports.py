@@ -97,23 +97,25 @@ def allocate(
     """Addresses for *places* from port *first* on, with stores and logs in *directory*, and links made by *backend*."""
     fronts = backend is Backend.PROXY
     front = itertools.count(first + PER_SERVER * len(places))
-    return tuple(
-        ServerAddress(
-            server=seat.server,
-            region=seat.region,
-            cluster_name=seat.cluster,
-            host=HOST,
-            client=port,
-            monitor=port + 1,
-            cluster=port + 2,
-            gateway=port + 3,
-            gateway_front=next(front) if fronts else None,
-            # Only the stretch cluster has members in several regions.
-            route_front=next(front) if fronts and seat.is_stretch else None,
-            store_dir=str(directory.data / seat.server.name),
-            log_file=str(directory.log / f"{seat.server.name}.log"),
-            is_stretch=seat.is_stretch,
-            is_hub=seat.is_hub,
+    addresses = []
+    for seat, port in zip(places, range(first, END, PER_SERVER), strict=False):
+        addresses.append(
+            ServerAddress(
+                server=seat.server,
+                region=seat.region,
+                cluster_name=seat.cluster,
+                host=HOST,
+                client=port,
+                monitor=port + 1,
+                cluster=port + 2,
+                gateway=port + 3,
+                gateway_front=next(front) if fronts else None,
+                # Only the stretch cluster has members in several regions.
+                route_front=next(front) if fronts and seat.is_stretch else None,
+                store_dir=str(directory.data / seat.server.name),
+                log_file=str(directory.log / f"{seat.server.name}.log"),
+                is_stretch=seat.is_stretch,
+                is_hub=seat.is_hub,
+            )
         )
-        for seat, port in zip(places, range(first, END, PER_SERVER), strict=False)
-    )
+    return tuple(addresses)

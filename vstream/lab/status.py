@@ -96,14 +96,16 @@ def status(name: str) -> LabStatus:
     """The servers of lab *name*, in the order of its topology. Raises LabError if there is no such lab."""
     directory, record = recorded_lab(name)
     running = records.scan_processes(directory)
+    statuses = []
+    for address in record.servers:
+        statuses.append(
+            _server_status(directory, record, address, next(iter(running.get(address.server.name, ())), None))
+        )
     return LabStatus(
         name=name,
         topology=record.topology,
         directory=directory.path,
-        servers=tuple(
-            _server_status(directory, record, address, next(iter(running.get(address.server.name, ())), None))
-            for address in record.servers
-        ),
+        servers=tuple(statuses),
         links=_proxy_status(directory),
     )
 
@@ -139,16 +141,16 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     """
     servers = addresses(name)
     regions = dict.fromkeys(address.region for address in servers)
-    return {
-        region: Endpoint(
+    by_region = {}
+    for region in regions:
+        by_region[region] = Endpoint(
             urls=tuple(address.client_url for address in servers if _serves(address, region)),
             monitor=tuple(
                 monitor_url(address) for address in servers if address.region == region and not address.is_hub
             ),
             **{**_trust(servers), **_login(name, user, region)},
         )
-        for region in regions
-    }
+    return by_region
 
 
 def _trust(servers: Sequence[ServerAddress]) -> dict[str, Any]:

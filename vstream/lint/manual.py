@@ -151,8 +151,9 @@ _FILES: Final = (
     ),
 )
 
-_RENDERING: Final = tuple(
-    _page(
+
+def _template_page(code: str, files: str) -> Page:
+    return _page(
         code,
         f"template-{files}",
         f"""
@@ -162,13 +163,14 @@ _RENDERING: Final = tuple(
         Nothing is rendered. Compare your template (`--templates`) with the one that ships with vstream.
         """,
     )
-    for code, files in (
-        ("VS201", "streams"),
-        ("VS240", "consumers"),
-        ("VS301", "mappings"),
-        ("VS401", "servers"),
-        ("VS402", "contexts"),
-    )
+
+
+_RENDERING: Final = (
+    _template_page("VS201", "streams"),
+    _template_page("VS240", "consumers"),
+    _template_page("VS301", "mappings"),
+    _template_page("VS401", "servers"),
+    _template_page("VS402", "contexts"),
 )
 
 

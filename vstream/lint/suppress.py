@@ -98,11 +98,10 @@ def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[F
     remaining: list[Finding] = []
     for diagnostic in diagnostics:
         span = diagnostic.span
-        matching = [
-            suppression
-            for suppression in (by_place.get((span.file, diagnostic.code), ()) if span else ())
-            if span and suppression.first_line <= span.line <= suppression.last_line
-        ]
+        matching = []
+        for suppression in by_place.get((span.file, diagnostic.code), ()) if span else ():
+            if span and suppression.first_line <= span.line <= suppression.last_line:
+                matching.append(suppression)
         for suppression in matching:
             suppression.is_used = True
         if not matching:

@@ -48,14 +48,12 @@ _LIMITS: dict[str, Json] = {
 }
 _JETSTREAM: dict[str, Json] = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), _UNLIMITED)
 _WHOLE_API = f"{API}.>"
+_STREAM_VERBS = ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "PEER.REMOVE", "LEADER.STEPDOWN")
 _MANAGED: dict[str, str | None] = {
     **{subject: None for subject in READS if subject.startswith(f"{API}.")},
     PULLS: PULL_THRESHOLD,
     GETS: GET_THRESHOLD,
-    **{
-        f"{API}.STREAM.{verb}.*": None
-        for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "PEER.REMOVE", "LEADER.STEPDOWN")
-    },
+    **{f"{API}.STREAM.{verb}.*": None for verb in _STREAM_VERBS},
     f"{API}.CONSUMER.LEADER.STEPDOWN.>": None,
 }
 """What vstream asks of a hidden account, and how long answers may take where there are several."""
@@ -103,26 +101,25 @@ def operator_view(
     """What the tokens of *topology* are rendered from; *mappings* are those of the accounts of clients."""
     accounts: Sequence[Account] = profile["accounts"]
     purposes = {SYSTEM_ACCOUNT: "for moving leaders", **{entry.name: entry.purpose for entry in accounts}}
-    all_claims = [
-        system_claims(signer),
-        *(
-            account_claims(entry, mappings if entry.name in profile["mapped"] else (), profile["denied"], signer)
-            for entry in with_single_verbs(accounts)
-        ),
-    ]
+    all_claims = [system_claims(signer)]
+    for account in with_single_verbs(accounts):
+        rules = mappings if account.name in profile["mapped"] else ()
+        all_claims.append(account_claims(account, rules, profile["denied"], signer))
+    preloaded = []
+    for claims in all_claims:
+        preloaded.append(
+            {
+                "name": claims["name"],
+                "purpose": purposes[str(claims["name"])],
+                "key": claims["sub"],
+                "token": signer.sign(claims, SIGNER),
+            }
+        )
     return {
         "topology": topology,
         "operator": signer.sign(operator_claims(topology.name, signer), OPERATOR),
         "system": signer.public(account_key(SYSTEM_ACCOUNT)),
-        "preloaded": [
-            {
-                "name": entry["name"],
-                "purpose": purposes[str(entry["name"])],
-                "key": entry["sub"],
-                "token": signer.sign(entry, SIGNER),
-            }
-            for entry in all_claims
-        ],
+        "preloaded": preloaded,
     }
 
 
@@ -178,18 +175,19 @@ def user_claims(user: str, account: str, key: str, signer: Signer) -> dict[str, 
 def _signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) -> dict[str, Json]:
     if not users:
         return {}
-    scopes: list[Json] = [
-        _scope(
-            user.name,
-            user.purpose,
-            {
-                "pub": {"allow": list(user.publish), **({"deny": list(user.denied)} if user.denied else {})},
-                "sub": {"allow": list(user.subscribe)},
-            },
-            signer,
+    scopes: list[Json] = []
+    for user in users:
+        scopes.append(
+            _scope(
+                user.name,
+                user.purpose,
+                {
+                    "pub": {"allow": list(user.publish), **({"deny": list(user.denied)} if user.denied else {})},
+                    "sub": {"allow": list(user.subscribe)},
+                },
+                signer,
+            )
         )
-        for user in users
-    ]
     by_default: dict[str, Json] = {"pub": {"deny": [*denied]} if denied else {}, "sub": {}}
     return {"signing_keys": scopes, "default_permissions": by_default}
 
@@ -227,50 +225,52 @@ def _import(one: Import, importer: str, signer: Signer) -> dict[str, Json]:
 
 
 def _destinations(mapping: Mapping) -> list[Json]:
-    return [
-        {
-            "subject": destination.subject,
-            "weight": destination.weight,
-            **({"cluster": destination.cluster} if destination.cluster else {}),
-        }
-        for destination in mapping.destinations
-    ]
+    destinations: list[Json] = []
+    for destination in mapping.destinations:
+        destinations.append(
+            {
+                "subject": destination.subject,
+                "weight": destination.weight,
+                **({"cluster": destination.cluster} if destination.cluster else {}),
+            }
+        )
+    return destinations
 
 
 def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
     """The accounts that these claims are of, but for the system account, without their users."""
     names = {str(token["sub"]): str(token["name"]) for token in tokens}
-    return tuple(
-        Account(
-            name=str(token["name"]),
-            purpose="",
-            has_jetstream=bool(token["nats"]["limits"].get("disk_storage")),
-            exports=(
-                *(_read_export(export) for export in token["nats"].get("exports") or ()),
-                mark_of(token),
-            ),
-            imports=tuple(_read_import(item, names) for item in token["nats"].get("imports") or ()),
-        )
-        for token in tokens
-        if token["name"] != SYSTEM_ACCOUNT
-    )
+    accounts = []
+    for token in tokens:
+        if token["name"] != SYSTEM_ACCOUNT:
+            accounts.append(
+                Account(
+                    name=str(token["name"]),
+                    purpose="",
+                    has_jetstream=bool(token["nats"]["limits"].get("disk_storage")),
+                    exports=(
+                        *(_read_export(export) for export in token["nats"].get("exports") or ()),
+                        mark_of(token),
+                    ),
+                    imports=tuple(_read_import(item, names) for item in token["nats"].get("imports") or ()),
+                )
+            )
+    return tuple(accounts)
 
 
 def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
     """The mapping rules of an account's claims."""
-    return tuple(
-        Mapping(
-            source=source,
-            destinations=tuple(
-                Destination(
-                    subject=destination["subject"],
-                    weight=destination.get("weight") or 100,
-                    cluster=destination.get("cluster"),
-                )
-                for destination in destinations
-            ),
-        )
-        for source, destinations in (claims["nats"].get("mappings") or {}).items()
+    mappings = []
+    for source, destinations in (claims["nats"].get("mappings") or {}).items():
+        mappings.append(Mapping(source=source, destinations=tuple(map(_read_destination, destinations))))
+    return tuple(mappings)
+
+
+def _read_destination(destination: dict[str, Any]) -> Destination:
+    return Destination(
+        subject=destination["subject"],
+        weight=destination.get("weight") or 100,
+        cluster=destination.get("cluster"),
     )
 
 

@@ -96,13 +96,11 @@ def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str
 
 def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
     """The clusters that the server at *address* dials, its own included, and where."""
-    return [
-        {
-            "name": cluster,
-            "urls": list(dict.fromkeys(server.gateway_url for server in _servers_to_dial(address, servers))),
-        }
-        for cluster, servers in members.items()
-    ]
+    clusters = []
+    for cluster, servers in members.items():
+        urls = dict.fromkeys(server.gateway_url for server in _servers_to_dial(address, servers))
+        clusters.append({"name": cluster, "urls": list(urls)})
+    return clusters
 
 
 def _servers_to_dial(address: ServerAddress, servers: Sequence[ServerAddress]) -> Sequence[ServerAddress]:
@@ -119,11 +117,10 @@ def _servers_to_dial(address: ServerAddress, servers: Sequence[ServerAddress]) -
 def context(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:
     """What the nats CLI context of *region* is rendered from."""
     endpoint = region.endpoint
-    urls = [
-        server_address.client_url
-        for server_address in addresses
-        if server_address.region == region.name and not (server_address.is_stretch or server_address.is_hub)
-    ]
+    urls = []
+    for server_address in addresses:
+        if server_address.region == region.name and not (server_address.is_stretch or server_address.is_hub):
+            urls.append(server_address.client_url)
     credentials: list[tuple[str, str]] = []
     if endpoint is not None:
         urls = list(endpoint.urls) or urls

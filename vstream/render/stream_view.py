@@ -11,7 +11,7 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from vstream.syntax.json_types import Json
     from vstream.topology.model import Consumer, Topology, VirtualStream
@@ -52,16 +52,18 @@ def catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPart, .
     """
     if not profile_of(topology).has_hidden_accounts or not stream.consistency.has_origin:
         return ()
-    return tuple(
-        PhysicalPart(
-            role=Role.CATALOG,
-            place=region,
-            settings=StreamSettings(
-                fields={**_CATALOG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}}
-            ),
+    parts = []
+    for region in stream.regions:
+        parts.append(
+            PhysicalPart(
+                role=Role.CATALOG,
+                place=region,
+                settings=StreamSettings(
+                    fields={**_CATALOG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}}
+                ),
+            )
         )
-        for region in stream.regions
-    )
+    return tuple(parts)
 
 
 _CATALOG: Mapping[str, Json] = {
@@ -86,23 +88,22 @@ def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) ->
         case "mirror":
             return naming.local_name(physical.mirrored_stream(stream) or stream.name)
         case "sources":
-            return [
-                {
-                    "name": naming.local_name(physical.physical_name(stream, Role.WRITE, origin)),
-                    "external": naming.external_api(physical.physical_name(stream, Role.WRITE, origin), account),
-                    "transforms": [
-                        {"src": source, "dest": destination}
-                        for source, destination in physical.source_transforms(topology, stream, origin)
-                    ],
-                }
-                for origin in stream.regions
-            ] + [
-                {"name": naming.local_name(plain), "external": naming.external_api(plain, account), "transforms": []}
-                for plain in [stream_taken_over(stream, part)]
-                if plain
-            ]
+            sources: list[Json] = []
+            for origin in stream.regions:
+                transforms = physical.source_transforms(topology, stream, origin)
+                sources.append(_source_view(physical.physical_name(stream, Role.WRITE, origin), account, transforms))
+            plain = stream_taken_over(stream, part)
+            return [*sources, _source_view(plain, account)] if plain else sources
         case _:
             assert_never(takes)
+
+
+def _source_view(name: str, account: str | None, transforms: Iterable[tuple[str, str]] = ()) -> dict[str, Json]:
+    return {
+        "name": naming.local_name(name),
+        "external": naming.external_api(name, account),
+        "transforms": [{"src": source, "dest": destination} for source, destination in transforms],
+    }
 
 
 def stream_taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:

@@ -122,10 +122,10 @@ class ConvergenceWait:
                 self._advance(reader, source_name(source, name), int(source.get("seq") or 0))
             if self._lacking(reader, targets):
                 await self._look(reader, last, targets)
-        return [
-            f"{name} has {source} up to {reader.reached.get(source, 0)} of {targets[source]}"
-            for source in self._lacking(reader, targets)
-        ]
+        lines = []
+        for source in self._lacking(reader, targets):
+            lines.append(f"{name} has {source} up to {reader.reached.get(source, 0)} of {targets[source]}")
+        return lines
 
     @staticmethod
     def _lacking(reader: _Reader, targets: Mapping[str, int]) -> list[str]:

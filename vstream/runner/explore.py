@@ -83,14 +83,9 @@ class Exploration:
 
     def as_dict(self) -> dict[str, object]:
         """Everything, as JSON has it."""
-        return {
-            "seed": self.seed,
-            "runs": len(self.runs),
-            **{status.value: self.count(status) for status in CaseStatus},
-            "acknowledged": sum(run.outcome.acknowledged for run in self.runs),
-            "lost": sum(run.outcome.lost for run in self.runs),
-            "duplicated": sum(run.outcome.duplicated for run in self.runs),
-            "explored": [
+        runs = []
+        for run in self.runs:
+            runs.append(
                 {
                     **asdict(run),
                     "outcome": {
@@ -101,8 +96,15 @@ class Exploration:
                     "directory": str(run.directory),
                     "short": str(run.short) if run.short else None,
                 }
-                for run in self.runs
-            ],
+            )
+        return {
+            "seed": self.seed,
+            "runs": len(self.runs),
+            **{status.value: self.count(status) for status in CaseStatus},
+            "acknowledged": sum(run.outcome.acknowledged for run in self.runs),
+            "lost": sum(run.outcome.lost for run in self.runs),
+            "duplicated": sum(run.outcome.duplicated for run in self.runs),
+            "explored": runs,
         }
 
 

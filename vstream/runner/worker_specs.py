@@ -32,8 +32,9 @@ _One = TypeVar("_One", Publishers, Readers)
 
 def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
     """One for each region that clients are in. *start* is the capture's, on the monotonic clock."""
-    specs = (
-        WorkerSpec(
+    specs = []
+    for region in stage.topology.regions:
+        spec = WorkerSpec(
             region=region.name,
             urls=stage.clients[region.name].urls,
             login=_login(stage.clients[region.name]),
@@ -45,20 +46,18 @@ def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -
             readers=tuple(_readers(scenario, stage, region.name)),
             consumers=tuple(_consumers(scenario, stage, region.name)),
         )
-        for region in stage.topology.regions
-    )
-    return tuple(spec for spec in specs if spec.publishers or spec.readers or spec.consumers)
+        if spec.publishers or spec.readers or spec.consumers:
+            specs.append(spec)
+    return tuple(specs)
 
 
 def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
     """All regions, each with the streams that live there."""
     names = {region.name for region in stage.topology.regions}
     elsewhere = {name: names - {name} for name in names}
-    return SamplerSpec(
-        start=start,
-        logs=stage.logs,
-        capture=capture,
-        regions=tuple(
+    regions = []
+    for region in stage.topology.regions:
+        regions.append(
             SampledRegion(
                 name=region.name,
                 urls=stage.endpoints[region.name].urls,
@@ -69,31 +68,37 @@ def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
                     stream.config.name for stream in stage.bundle.streams if stream.region not in elsewhere[region.name]
                 ),
             )
-            for region in stage.topology.regions
-        ),
+        )
+    return SamplerSpec(
+        start=start,
+        logs=stage.logs,
+        capture=capture,
+        regions=tuple(regions),
     )
 
 
 def targets(scenario: Scenario, stage: Environment, number: int, regions: tuple[str, ...]) -> tuple[Target, ...]:
     """What `try` step *number* tries: every virtual stream of each of *regions*."""
-    return tuple(
-        Target(
-            region=region,
-            cluster=stage.topology.region(region).cluster,
-            stream=stream.name,
-            read=stage.read_stream(stream.name, region),
-            # What really bears the name is not mapped.
-            bound=naming.local_name(stage.read_stream(stream.name, region))
-            if stream.consistency.has_origin
-            else stream.name,
-            written=stage.write_stream(stream.name, region),
-            subject=_a_subject(scenario, stream.name, region) or naming.probe_subject(stream.subjects[0]),
-            number=number,
-        )
-        for region in regions
-        for stream in stage.topology.streams
-        if region in stream.regions
-    )
+    targets = []
+    for region in regions:
+        for stream in stage.topology.streams:
+            if region in stream.regions:
+                targets.append(
+                    Target(
+                        region=region,
+                        cluster=stage.topology.region(region).cluster,
+                        stream=stream.name,
+                        read=stage.read_stream(stream.name, region),
+                        # What really bears the name is not mapped.
+                        bound=naming.local_name(stage.read_stream(stream.name, region))
+                        if stream.consistency.has_origin
+                        else stream.name,
+                        written=stage.write_stream(stream.name, region),
+                        subject=_a_subject(scenario, stream.name, region) or naming.probe_subject(stream.subjects[0]),
+                        number=number,
+                    )
+                )
+    return tuple(targets)
 
 
 def tried_regions(scenario: Scenario) -> tuple[str, ...]:
@@ -137,6 +142,11 @@ def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[Re
     for number, readers in _with_numbers(scenario.workload.readers, region):
         if readers.kind is ReaderKind.CONSUMER:
             continue
+        subjects = []
+        for publishers in written:
+            if publishers.stream == readers.stream:
+                for origin in publishers.regions:
+                    subjects.append((publishers.subject.replace("{region}", origin), publishers.keys, publishers.rate))
         yield ReaderSpec(
             client=f"{region}/{readers.kind.value}-{readers.stream}{number}",
             stream=readers.stream,
@@ -144,12 +154,7 @@ def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[Re
             rate=readers.rate,
             timeout=readers.timeout,
             is_sequential=readers.kind is ReaderKind.SEQUENCE,
-            subjects=tuple(
-                (publishers.subject.replace("{region}", origin), publishers.keys, publishers.rate)
-                for publishers in written
-                if publishers.stream == readers.stream
-                for origin in publishers.regions
-            ),
+            subjects=tuple(subjects),
         )
 
 

@@ -98,21 +98,22 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
         span, everything = source.key(place), PublishersDocument()
         publishers = [_publishers(workload, everything, stream, topology, span) for stream in topology.streams]
     else:
-        publishers = [
-            _publishers(workload, written, stream, topology, source.value((*place, "publishers", index)))
-            for index, written in enumerate(workload.publishers)
-            for stream in streams_named(written.stream)
-        ]
+        publishers = []
+        for index, written in enumerate(workload.publishers):
+            at = source.value((*place, "publishers", index))
+            for stream in streams_named(written.stream):
+                publishers.append(_publishers(workload, written, stream, topology, at))
     if workload.readers is None:
         both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
         span = source.key(place)
-        readers = [_readers(written, stream, topology, span) for stream in topology.streams for written in both]
+        readers = [_readers(each, stream, topology, span) for stream in topology.streams for each in both]
     else:
-        readers = [
-            _readers(written, stream, topology, source.value((*place, "readers", index)))
-            for index, written in enumerate(workload.readers)
-            for stream in streams_named(written.stream)
-        ]
+        readers = []
+        for index, readers_written in enumerate(workload.readers):
+            at = source.value((*place, "readers", index))
+            readers += [
+                _readers(readers_written, stream, topology, at) for stream in streams_named(readers_written.stream)
+            ]
     return Workload(publishers=tuple(publishers), readers=tuple(readers))
 
 
@@ -151,11 +152,11 @@ def _readers(one: ReadersDocument, stream: VirtualStream, topology: Topology, sp
 
 
 def _regions(wanted: tuple[str, ...] | str, stream: VirtualStream, topology: Topology) -> tuple[str, ...]:
-    return tuple(
-        region.name
-        for region in topology.regions
-        if region.name in stream.regions and (wanted == "all" or region.name in wanted)
-    )
+    regions = []
+    for region in topology.regions:
+        if region.name in stream.regions and (wanted == "all" or region.name in wanted):
+            regions.append(region.name)
+    return tuple(regions)
 
 
 # Steps

@@ -143,13 +143,13 @@ class _Composer:
 
     def _running_servers(self) -> list[str]:
         """Servers of which it is known that they run."""
-        return [
-            server
-            for region, members in self._servers.items()
-            if _UNKNOWN not in self._servers_down(region)
-            for server in members
-            if server not in self._servers_down(region)
-        ]
+        servers = []
+        for region, members in self._servers.items():
+            if _UNKNOWN not in self._servers_down(region):
+                for server in members:
+                    if server not in self._servers_down(region):
+                        servers.append(server)
+        return servers
 
     def _inject(
         self, step: ScenarioData, taken: Mapping[str, frozenset[str]] | None = None, *, is_cut: bool = False
@@ -192,12 +192,12 @@ class _Composer:
         regions = set(self._intact_regions())
         # Where the members of the stretch cluster stand, any open fault may have taken one.
         places = regions if self._open else {*regions, *self._topology.clusters}
-        return [
-            (part.place, physical_name(stream, part.role, part.place))
-            for stream in self._topology.streams
-            for part in stream.physical
-            if part.place in places and part.settings.fields.get("num_replicas") != 1
-        ]
+        streams = []
+        for stream in self._topology.streams:
+            for part in stream.physical:
+                if part.place in places and part.settings.fields.get("num_replicas") != 1:
+                    streams.append((part.place, physical_name(stream, part.role, part.place)))
+        return streams
 
     def _kill_leader(self) -> bool:
         led = self._streams_with_leader()

@@ -101,11 +101,10 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
         message = f"`{mapping.source}` is not a valid subject"
         wording = f"Subject {go_quote(mapping.source)} is not a valid subject"
         return None, [_error(MappingErrorKind.INVALID_SOURCE, mapping, message, wording)]
-    errors = [
-        _weight_error(mapping, each_destination)
-        for each_destination in mapping.destinations
-        if not _is_weight(each_destination.weight)
-    ]
+    errors = []
+    for each_destination in mapping.destinations:
+        if not _is_weight(each_destination.weight):
+            errors.append(_weight_error(mapping, each_destination))
     weighed = [each_destination for each_destination in mapping.destinations if _is_weight(each_destination.weight)]
     transforms = [mapping_transform(mapping.source, each_destination.subject) for each_destination in weighed]
     set_errors = list(_set_errors(mapping, weighed, transforms))
@@ -221,11 +220,8 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
     wants loss, says the server.
     """
     source = mapping.source
-    if any(
-        route.destination and route.destination.subject == source
-        for cluster_routes in routes.values()
-        for route in cluster_routes
-    ):
+    all_routes = (route for cluster_routes in routes.values() for route in cluster_routes)
+    if any(route.destination and route.destination.subject == source for route in all_routes):
         return
     for cluster_routes in routes.values():
         remainder = _ALL - sum(route.weight for route in cluster_routes)

@@ -64,12 +64,11 @@ def expand_buckets(document: TopologyDocument) -> TopologyDocument:
 
 def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
     """Where the language says what is at a path of `expanded`: a bucket's settings are below `kv` or `objects`."""
-    sections = {
-        f"{prefix}{name}": (part, name)
-        for part, prefix in _PREFIXES.items()
-        for name in getattr(document, part)
-        if f"{prefix}{name}" not in document.streams
-    }
+    sections = {}
+    for part, prefix in _PREFIXES.items():
+        for name in getattr(document, part):
+            if f"{prefix}{name}" not in document.streams:
+                sections[f"{prefix}{name}"] = (part, name)
 
     def at(path: Path) -> Path:
         if path[:1] != ("streams",) or len(path) == 1 or path[1] not in sections:

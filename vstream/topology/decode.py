@@ -111,27 +111,30 @@ def _routing(document: TopologyDocument) -> Routing:
     is_beyond_mapping = (
         document.roots
         or Security(document.security.mode) is not Security.PASSWORDS
-        or any(
-            (stream.core_subscribers or buckets.is_object_store(document, name))
-            and not Consistency(stream.consistency).has_origin
-            and not (buckets.is_object_store(document, name) and _names_order(stream))
-            for name, stream in document.streams.items()
-        )
+        or any(_is_beyond_mapping(document, name, stream) for name, stream in document.streams.items())
     )
     return Routing.ACCOUNTS if is_beyond_mapping and document.naming != Naming.BLOG.value else Routing.MAPPED
+
+
+def _is_beyond_mapping(document: TopologyDocument, name: str, stream: StreamDocument) -> bool:
+    """Whether mapping rules of one account cannot serve clients of *stream*."""
+    if Consistency(stream.consistency).has_origin:
+        return False
+    is_object_store = buckets.is_object_store(document, name)
+    return (stream.core_subscribers or is_object_store) and not (is_object_store and _names_order(stream))
 
 
 def _hubs(document: TopologyDocument) -> Hubs | None:
     # One region has nothing to be joined to.
     if Routing(document.routing) is not Routing.DOMAINS or len(document.regions) == 1:
         return None
+    members = {}
+    for name, region in document.regions.items():
+        members[name] = Server(
+            name=naming.hub_name(name), host=document.hubs.hosts.get(name, next(iter(region.servers), None))
+        )
     return Hubs(
-        members={
-            name: Server(
-                name=naming.hub_name(name), host=document.hubs.hosts.get(name, next(iter(region.servers), None))
-            )
-            for name, region in document.regions.items()
-        },
+        members=members,
         ports=Ports(**document.hubs.ports.model_dump()),
     )
 
@@ -141,13 +144,13 @@ def _stretch(document: TopologyDocument) -> Stretch | None:
     if stretch is None:
         return None
     hosts = dict.fromkeys(document.regions) if stretch.members == "all" else stretch.members
+    members = {}
+    for region in document.regions:
+        if region in hosts:
+            members[region] = Server(name=naming.stretch_server_name(stretch.cluster, region), host=hosts[region])
     return Stretch(
         cluster=stretch.cluster,
-        members={
-            region: Server(name=naming.stretch_server_name(stretch.cluster, region), host=hosts[region])
-            for region in document.regions
-            if region in hosts
-        },
+        members=members,
         ports=Ports(**stretch.ports.model_dump()),
         jetstream=JetStreamLimits(**(stretch.jetstream or document.jetstream).model_dump()),
     )
@@ -156,11 +159,10 @@ def _stretch(document: TopologyDocument) -> Stretch | None:
 def _links(document: TopologyDocument) -> Iterator[Link]:
     """The links between regions: what is said of each, over what is said of all."""
     default = document.links.get(naming.DEFAULT_LINK, LinkDocument())
-    by_pair = {
-        frozenset(pairs[0]): link
-        for key, link in document.links.items()
-        if len(pairs := naming.link_ends(key, document.regions)) == 1
-    }
+    by_pair = {}
+    for key, link in document.links.items():
+        if len(pairs := naming.link_ends(key, document.regions)) == 1:
+            by_pair[frozenset(pairs[0])] = link
     for between in combinations(document.regions, 2):
         link = by_pair.get(frozenset(between), LinkDocument())
         values = {**_link_values(default), **_link_values(link)}
@@ -176,12 +178,13 @@ def _region(document: TopologyDocument, name: str, region: RegionDocument) -> Re
     limits = region.jetstream or document.jetstream
     tags = region.tags if len(region.tags) == len(region.servers) else ((),) * len(region.servers)
     names = region.names if len(region.names) == len(region.servers) else _default_names(name, len(region.servers))
+    servers = []
+    for index, host in enumerate(region.servers):
+        servers.append(Server(name=names[index], host=host, tags=tags[index]))
     return Region(
         name=name,
         cluster=region.cluster or name,
-        servers=tuple(
-            Server(name=names[index], host=host, tags=tags[index]) for index, host in enumerate(region.servers)
-        ),
+        servers=tuple(servers),
         ports=Ports(**region.ports.model_dump()),
         jetstream=JetStreamLimits(**limits.model_dump()),
         endpoint=_endpoint(document, name),

@@ -240,6 +240,22 @@ class Stretch:
     ports: Ports
     jetstream: JetStreamLimits
 
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Its servers."""
+        seats = []
+        for region, server in self.members.items():
+            seat = Seat(
+                server=server,
+                region=region,
+                cluster=self.cluster,
+                ports=self.ports,
+                jetstream=self.jetstream,
+                is_stretch=True,
+            )
+            seats.append(seat)
+        return tuple(seats)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
@@ -326,12 +342,12 @@ class VirtualStream:
         """Every physical stream, place by place: the regions in order, then the stretch cluster."""
         by_role = {Role.WRITE: self.write, Role.ORIGIN: self.origin, Role.ORDER: self.order, Role.READ: self.read}
         places = dict.fromkeys((*self.regions, *self.origin, *self.order))
-        return tuple(
-            PhysicalPart(role=role, place=place, settings=settings[place])
-            for place in places
-            for role, settings in by_role.items()
-            if place in settings
-        )
+        parts = []
+        for place in places:
+            for role, settings in by_role.items():
+                if place in settings:
+                    parts.append(PhysicalPart(role=role, place=place, settings=settings[place]))
+        return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,34 +404,19 @@ class Topology:
     @property
     def seats(self) -> tuple[Seat, ...]:
         """Every server that stores: those of the regions' own clusters, then the members of the stretch cluster."""
-        regional = [
-            Seat(
-                server=server,
-                region=region.name,
-                cluster=region.cluster,
-                ports=region.ports,
-                jetstream=region.jetstream,
-            )
-            for region in self.regions
-            for server in region.servers
-        ]
-        stretch = self.stretch
-        members = (
-            [
-                Seat(
-                    server=server,
-                    region=region,
-                    cluster=stretch.cluster,
-                    ports=stretch.ports,
-                    jetstream=stretch.jetstream,
-                    is_stretch=True,
+        regional = []
+        for region in self.regions:
+            for server in region.servers:
+                regional.append(
+                    Seat(
+                        server=server,
+                        region=region.name,
+                        cluster=region.cluster,
+                        ports=region.ports,
+                        jetstream=region.jetstream,
+                    )
                 )
-                for region, server in stretch.members.items()
-            ]
-            if stretch
-            else []
-        )
-        return (*regional, *members)
+        return (*regional, *(self.stretch.seats if self.stretch else ()))
 
     @property
     def processes(self) -> tuple[Seat, ...]:
@@ -424,9 +425,9 @@ class Topology:
         if hubs is None:
             return self.seats
         nothing = JetStreamLimits(max_file=0, max_memory=0, store_dir=None, sync_interval=None)
-        return (
-            *self.seats,
-            *(
+        hub_seats = []
+        for region, server in hubs.members.items():
+            hub_seats.append(
                 Seat(
                     server=server,
                     region=region,
@@ -435,8 +436,10 @@ class Topology:
                     jetstream=nothing,
                     is_hub=True,
                 )
-                for region, server in hubs.members.items()
-            ),
+            )
+        return (
+            *self.seats,
+            *hub_seats,
         )
 
     def servers_at(self, place: str) -> tuple[Server, ...]:

@@ -20,11 +20,11 @@ def other_layout(topology: Topology) -> Topology | None:
         streams = tuple(replace(stream, routing=topology.moves_to, follows_former=True) for stream in topology.streams)
         return replace(topology, routing=topology.moves_to, streams=streams)
     if topology.moves_from is not None:
-        former = tuple(
-            replace(stream, routing=topology.moves_from, is_former=True, follows_former=False)
-            for stream in topology.streams
+        routing = topology.moves_from
+        streams = tuple(
+            replace(stream, routing=routing, is_former=True, follows_former=False) for stream in topology.streams
         )
-        return replace(topology, routing=topology.moves_from, streams=former)
+        return replace(topology, routing=routing, streams=streams)
     return None
 
 

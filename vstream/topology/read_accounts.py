@@ -20,26 +20,27 @@ _DIGITS = 16
 
 def read_accounts(block: ConfMap) -> tuple[Account, ...]:
     """The accounts of an `accounts { … }` block, in the order written, without their users and the system account."""
-    return tuple(
-        Account(
-            name=name,
-            purpose="",
-            has_jetstream=_text(node.get_folded("jetstream")) not in {None, "", "disabled", "False"},
-            exports=tuple(_exports(node.get_folded("exports"))),
-            imports=tuple(_imports(node.get_folded("imports"))),
-        )
-        for name, node in block.items()
-        if isinstance(node, ConfMap) and not name.startswith("$")
-    )
+    accounts = []
+    for name, node in block.items():
+        if isinstance(node, ConfMap) and not name.startswith("$"):
+            accounts.append(
+                Account(
+                    name=name,
+                    purpose="",
+                    has_jetstream=_text(node.get_folded("jetstream")) not in {None, "", "disabled", "False"},
+                    exports=tuple(_exports(node.get_folded("exports"))),
+                    imports=tuple(_imports(node.get_folded("imports"))),
+                )
+            )
+    return tuple(accounts)
 
 
 def unreported_digest(block: ConfMap) -> str:
     """A digest of what servers do not tell of an `accounts { … }` block. No password is in it."""
-    contents = {
-        name: {key: _without_secrets(node.get_folded(key)) for key in _UNSAID}
-        for name, node in block.items()
-        if isinstance(node, ConfMap)
-    }
+    contents = {}
+    for name, node in block.items():
+        if isinstance(node, ConfMap):
+            contents[name] = {key: _without_secrets(node.get_folded(key)) for key in _UNSAID}
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 

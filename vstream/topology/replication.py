@@ -37,16 +37,18 @@ class ReplicationPair:
 
 def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
     """The physical streams of *stream*."""
-    return tuple(
-        PhysicalStream(
-            virtual=stream.name,
-            name=physical.physical_name(stream, part.role, part.place),
-            place=part.place,
-            role=part.role,
-            limits=part.settings.fields,
+    streams = []
+    for part in stream.physical:
+        streams.append(
+            PhysicalStream(
+                virtual=stream.name,
+                name=physical.physical_name(stream, part.role, part.place),
+                place=part.place,
+                role=part.role,
+                limits=part.settings.fields,
+            )
         )
-        for part in stream.physical
-    )
+    return tuple(streams)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +63,19 @@ class Durable:
 
 def durables(topology: Topology) -> tuple[Durable, ...]:
     """The consumers of all virtual streams, region by region."""
-    return tuple(
-        Durable(virtual=stream.name, stream=physical.read_stream_in(stream, region), name=consumer.name, region=region)
-        for stream in topology.streams
-        for consumer in stream.consumers
-        for region in consumer.regions
-    )
+    consumers = []
+    for stream in topology.streams:
+        for consumer in stream.consumers:
+            for region in consumer.regions:
+                consumers.append(
+                    Durable(
+                        virtual=stream.name,
+                        stream=physical.read_stream_in(stream, region),
+                        name=consumer.name,
+                        region=region,
+                    )
+                )
+    return tuple(consumers)
 
 
 def all_physical_streams(topology: Topology) -> tuple[PhysicalStream, ...]:

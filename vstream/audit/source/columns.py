@@ -21,19 +21,16 @@ if TYPE_CHECKING:
 Block: TypeAlias = pa.RecordBatch
 """Messages of one stream, by sequence, with the fields of RAW that are wanted."""
 RAW: Mapping[str, pa.Field] = {
-    name: pa.field(name, kind)
-    for name, kind in (
-        ("seq", pa.int64()),
-        ("time_ns", pa.int64()),
-        ("subject", pa.string()),
-        ("msg_id", pa.string()),
-        ("source", pa.string()),
-        ("ttl", pa.string()),
-        ("size", pa.int32()),
-        ("digest", pa.int64()),
-        ("headers", pa.binary()),
-        ("payload", pa.binary()),
-    )
+    "seq": pa.field("seq", pa.int64()),
+    "time_ns": pa.field("time_ns", pa.int64()),
+    "subject": pa.field("subject", pa.string()),
+    "msg_id": pa.field("msg_id", pa.string()),
+    "source": pa.field("source", pa.string()),
+    "ttl": pa.field("ttl", pa.string()),
+    "size": pa.field("size", pa.int32()),
+    "digest": pa.field("digest", pa.int64()),
+    "headers": pa.field("headers", pa.binary()),
+    "payload": pa.field("payload", pa.binary()),
 }
 
 

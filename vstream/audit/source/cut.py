@@ -97,6 +97,9 @@ def _cut_stream(
 ) -> StreamCut:
     state = info["state"]
     chosen, problem = choose_path(info["config"], version, path, has_leader=has_leader)
+    sources = []
+    for item in info.get("sources") or ():
+        sources.append(SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version)))
     return StreamCut(
         stream_ref=wanted,
         cut_at_ns=asked_at,
@@ -107,10 +110,7 @@ def _cut_stream(
         bytes=int(state["bytes"]),
         server_version=version,
         path=chosen,
-        sources=tuple(
-            SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version))
-            for item in info.get("sources") or ()
-        ),
+        sources=tuple(sources),
         limits=_limits(info["config"]),
         created=info.get("created"),
         mirror=source_name(mirror, wanted.stream) if (mirror := info["config"].get("mirror")) else None,

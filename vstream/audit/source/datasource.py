@@ -95,7 +95,7 @@ class JetStreamDataSource(DataSource):
         options = parse_options({**_options_of_table(schema), **self.options})
         return (FilteringReader if options.pushdown else JetStreamReader)(schema, options)
 
-    def streamReader(self, schema: StructType) -> JetStreamStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> JetStreamStreamReader:
         """For a streaming query."""
         return JetStreamStreamReader(schema, parse_options({**_options_of_table(schema), **self.options}))
 
@@ -142,7 +142,7 @@ class FilteringReader(JetStreamReader):
     twice gives one's filters to both. Those who ask for it use a DataFrame once.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Take what narrows the ranges; returns what Spark still has to filter."""
         self._bounds, rest = push_filters(filters, self._bounds)
         return rest
@@ -163,7 +163,7 @@ class JetStreamStreamReader(DataSourceStreamReader):
         self._access = plan.access if plan else {item.region: options.access for item in options.stream_ref}
         self._cuts: dict[str, StreamCut] = {}
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, int]:
         """Before the first message that is wanted."""
         self._look()
         if self._options.start == "latest":
@@ -171,7 +171,7 @@ class JetStreamStreamReader(DataSourceStreamReader):
         start = self._options.start_seq or 1
         return {key: max(item.first_seq, start, 1) - 1 for key, item in self._cuts.items()}
 
-    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802
+    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002 - Spark's signature
         """The cut of this moment. A stream that cannot be asked stays where it was."""
         self._look()
         most = self._options.rows_per_batch

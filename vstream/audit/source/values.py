@@ -15,6 +15,8 @@ from vstream.topology.stream_config import ACCOUNT_SEPARATOR
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from vstream.topology.bundle import RenderedStream
+
 CONSUMER = "consumer"
 """A pull consumer: the fastest, needs the meta leader, and must not be used where reading removes messages."""
 DIRECT = "direct"
@@ -71,6 +73,11 @@ class StreamRef:
     def name(self) -> str:
         """What servers call it in its account."""
         return naming.local_name(self.stream)
+
+    @classmethod
+    def of(cls, stream: RenderedStream) -> StreamRef:
+        """The physical *stream* of a topology."""
+        return cls(stream=stream.config.name, region=stream.region, virtual=stream.virtual, role=stream.role.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +154,9 @@ def encode_plan(plan: ReadPlan) -> str:
 def decode_plan(text: str) -> ReadPlan:
     """What `encode` wrote."""
     document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
-    return ReadPlan(
-        access={
-            name: Access(**{**item, "servers": tuple(item["servers"])}) for name, item in document["access"].items()
-        },
-        cuts=tuple(
+    cuts = []
+    for cut in document["cuts"]:
+        cuts.append(
             StreamCut(
                 **{
                     **cut,
@@ -161,8 +166,12 @@ def decode_plan(text: str) -> ReadPlan:
                     "subjects": tuple(cut["subjects"]),
                 }
             )
-            for cut in document["cuts"]
-        ),
+        )
+    return ReadPlan(
+        access={
+            name: Access(**{**item, "servers": tuple(item["servers"])}) for name, item in document["access"].items()
+        },
+        cuts=tuple(cuts),
     )
 
 
@@ -182,19 +191,21 @@ def split_tasks(
         pieces = max(1, -(-cut.messages // rows))
         span = cut.last_seq - cut.first_seq + 1
         bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
-        result += [
-            ReadTask(
-                stream_ref=cut.stream_ref,
-                access=access[cut.stream_ref.region].of(cut.stream_ref.stream),
-                path=cut.path or CONSUMER,
-                first=first,
-                last=after - 1,
-                mean_size=max(1, cut.bytes // cut.messages),
-                subjects=cut.subjects or subjects,
-            )
-            for first, after in pairwise(bounds)
-            if after > first
-        ]
+        splits = []
+        for first, after in pairwise(bounds):
+            if after > first:
+                splits.append(
+                    ReadTask(
+                        stream_ref=cut.stream_ref,
+                        access=access[cut.stream_ref.region].of(cut.stream_ref.stream),
+                        path=cut.path or CONSUMER,
+                        first=first,
+                        last=after - 1,
+                        mean_size=max(1, cut.bytes // cut.messages),
+                        subjects=cut.subjects or subjects,
+                    )
+                )
+        result += splits
     return result
 
 

@@ -96,19 +96,21 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
         flows=flows,
     )
     lateness = summarize(history.lateness())
-    return Verdict(
-        manifest=manifest,
-        cases=tuple(judge(facts, expectations)),
-        streams=tuple(streams.values()),
-        windows=(facts.run, *facts.windows.values()),
-        faults=tuple(
+    fault_verdicts = []
+    for fault in faults:
+        fault_verdicts.append(
             FaultVerdict(
                 fault=fault,
                 outages=tuple(find_outages(context, fault, history)),
                 convergences=tuple(converged[fault.healed]) if fault.healed is not None else (),
             )
-            for fault in faults
-        ),
+        )
+    return Verdict(
+        manifest=manifest,
+        cases=tuple(judge(facts, expectations)),
+        streams=tuple(streams.values()),
+        windows=(facts.run, *facts.windows.values()),
+        faults=tuple(fault_verdicts),
         lateness=lateness,
         timeline=Timeline(
             start=shown.start,
@@ -158,11 +160,10 @@ def _judge_stream(
             scan.diverged = holdings.find_diverged(scan)
     served = {region: scans[item.name] for region, item in plan.served.items() if item is not None}
     readable = {region: scan for region, scan in served.items() if scan.error is None}
-    looked_at = {
-        region: seen[place]
-        for region, scan in readable.items()
-        if (place := (scan.captured.region, scan.captured.name)) in seen
-    }
+    looked_at = {}
+    for region, scan in readable.items():
+        if (place := (scan.captured.region, scan.captured.name)) in seen:
+            looked_at[region] = seen[place]
     flow = Propagation(context, name, ledger, readable, looked_at)
     is_same, displaced = same_order([*{scan.captured.name: scan for scan in served.values()}.values()])
     read = tuple(holdings.check_served(region, item) for region, item in plan.served.items())

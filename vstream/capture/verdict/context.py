@@ -29,12 +29,13 @@ class CaptureContext:
 
     def open_at(self, moment: int) -> tuple[str, ...]:
         """What was broken at *moment*: faults that were injected and not yet healed."""
-        return tuple(
-            fault.asked
-            for fault in self.faults
-            if fault.outcome is FaultOutcome.CONFIRMED
-            and fault.injected <= moment < (self.run.end if (ended := end_of_fault(fault)) is None else ended)
-        )
+        open_faults = []
+        for fault in self.faults:
+            if fault.outcome is FaultOutcome.CONFIRMED and fault.injected <= moment < (
+                self.run.end if (ended := end_of_fault(fault)) is None else ended
+            ):
+                open_faults.append(fault.asked)
+        return tuple(open_faults)
 
     def since_start(self, wall: int) -> int:
         """The server's *wall* clock as time since the capture's start."""

@@ -78,11 +78,10 @@ def to_junit(verdict: Verdict) -> str:
 
     What failed is a failure, what is not known an error: neither is ever a success.
     """
-    suites = {
-        name: cases
-        for about, name in _SUITES.items()
-        if (cases := [_case(case, name) for case in verdict.cases if case.about is about])
-    }
+    suites = {}
+    for about, name in _SUITES.items():
+        if cases := [_case(case, name) for case in verdict.cases if case.about is about]:
+            suites[name] = cases
     nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing was judged")
     return to_xml(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})
 

@@ -57,11 +57,11 @@ def _questions(facts: Measurements, expectations: Iterable[Expectation]) -> Iter
 
 def active_streams(facts: Measurements) -> list[str]:
     """The streams that something was published to, or that hold something."""
-    return [
-        name
-        for name, stream in facts.streams.items()
-        if any(tally.attempted for tally in stream.origins.values()) or any(item.stored for item in stream.physical)
-    ]
+    active = []
+    for name, stream in facts.streams.items():
+        if any(tally.attempted for tally in stream.origins.values()) or any(item.stored for item in stream.physical):
+            active.append(name)
+    return active
 
 
 def _regions(facts: Measurements, expectation: Expectation, stream: str | None) -> list[str]:
@@ -92,12 +92,12 @@ def _regions(facts: Measurements, expectation: Expectation, stream: str | None) 
 def _implied_questions(facts: Measurements, asked: Iterable[Question]) -> Iterator[Question]:
     """What must hold for every stream, where no expectation has said something else."""
     answered = {(item.expectation.measure, item.stream) for item in asked if item.region is None}
-    allowed = {
-        item.stream
-        for item in asked
-        if item.expectation.measure is Measure.LOST
-        and (item.expectation.compare is Compare.AT_LEAST or item.expectation.value > 0)
-    }
+    allowed = set()
+    for item in asked:
+        if item.expectation.measure is Measure.LOST and (
+            item.expectation.compare is Compare.AT_LEAST or item.expectation.value > 0
+        ):
+            allowed.add(item.stream)
     for name in active_streams(facts) or [*facts.streams]:
         bounds = [(measure, 0) for measure in SAFETY if measure is not Measure.DIVERGED or name not in allowed]
         if facts.streams[name].model in _ONE_ORDER:

@@ -166,11 +166,10 @@ class Measurements:
             Measure.DIVERGED: lambda item: item.diverged,
         }[measure]
         counts = {item.name: find(item).count for item in cell}
-        reads = {
-            name: unexpected_read.count
-            for name, unexpected_read in stream.unexpected_reads.items()
-            if measure is Measure.UNEXPECTED and region in {None, name}
-        }
+        reads = {}
+        for name, unexpected_read in stream.unexpected_reads.items():
+            if measure is Measure.UNEXPECTED and region in {None, name}:
+                reads[name] = unexpected_read.count
         total = sum(counts.values()) + sum(reads.values())
         shown = [f"{count:,} in {name}" for name, count in counts.items() if count]
         shown += [f"{count:,} read in {name}" for name, count in reads.items()]
@@ -273,14 +272,15 @@ class Measurements:
         return Measurement(value=float(took), detail=f"after {units.duration(took)}")
 
     def _works(self, question: Question, window: WindowVerdict) -> Measurement:
-        measured = [
-            trial
-            for trial in self.history.trials
-            if window.window.start <= trial.due < window.window.end
-            and trial.subject == question.expectation.operation
-            and question.region in {None, trial.region}
-            and question.stream in {None, trial.stream}
-        ]
+        measured = []
+        for trial in self.history.trials:
+            if (
+                window.window.start <= trial.due < window.window.end
+                and trial.subject == question.expectation.operation
+                and question.region in {None, trial.region}
+                and question.stream in {None, trial.stream}
+            ):
+                measured.append(trial)
         if not measured:
             return no_measurement("it was not tried")
         failed = [item for item in measured if item.outcome is not OperationOutcome.OK]

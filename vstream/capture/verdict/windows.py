@@ -91,10 +91,10 @@ def publish_seconds(history: History, start: int, interval: int, count: int) -> 
     regions: defaultdict[str, list[OperationLog]] = defaultdict(list)
     for (_, region), calls in history.publishes.items():
         regions[region].append(calls)
-    return {
-        region: tuple(_second(calls, start + place * interval, interval) for place in range(count))
-        for region, calls in regions.items()
-    }
+    seconds_by_region = {}
+    for region, logs in regions.items():
+        seconds_by_region[region] = tuple(_second(logs, start + place * interval, interval) for place in range(count))
+    return seconds_by_region
 
 
 def _second(every: Sequence[OperationLog], start: int, interval: int) -> PublishSecond:
@@ -124,11 +124,11 @@ def read_shares(history: History, start: int, interval: int, count: int) -> Mapp
             low, high = calls.between(start + place * interval, start + (place + 1) * interval)
             total[place][0] += calls.count(OK, low, high)
             total[place][1] += high - low
-    return {
-        region: tuple(ok / asked if asked else None for ok, asked in total)
-        for region, total in totals.items()
-        if any(asked for _, asked in total)
-    }
+    shares = {}
+    for region, total in totals.items():
+        if any(asked for _, asked in total):
+            shares[region] = tuple(ok / asked if asked else None for ok, asked in total)
+    return shares
 
 
 def control_plane_seconds(

@@ -31,7 +31,7 @@ class Kill(ServerFault):
     kind: ClassVar[str] = "kill"
     keeps_down: ClassVar[bool] = True
 
-    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+    async def inject(self, site: TargetServers, name: str) -> str:
         """SIGKILL to each server that runs. Then no process is left, and no monitoring port answers."""
         for server in self.servers:
             site.process(server).signal(signal.SIGKILL)
@@ -39,11 +39,11 @@ class Kill(ServerFault):
         await wait_until_silent(site, self.servers)
         return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """Start those that do not run."""
         return start_missing(site, self.servers)
 
-    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002
+    def is_over(self, site: TargetServers, name: str) -> bool:
         """Whether they were started since."""
         return are_started(site, self.servers)
 

@@ -22,7 +22,7 @@ class Pause(ServerFault):
 
     kind: ClassVar[str] = "pause"
 
-    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+    async def inject(self, site: TargetServers, name: str) -> str:
         """SIGSTOP to each server that runs. Then every process is stopped, and no monitoring port answers."""
         for server in self.servers:
             site.process(server).signal(signal.SIGSTOP)
@@ -30,13 +30,13 @@ class Pause(ServerFault):
         await wait_until_silent(site, self.servers)
         return f"{name_with_verb(self.servers)} stopped, and silent on the monitoring port"
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """SIGCONT to each server that runs."""
         for server in self.servers:
             site.process(server).signal(signal.SIGCONT)
         return do_nothing
 
-    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002
+    def is_over(self, site: TargetServers, name: str) -> bool:
         """Whether none of them is stopped any more."""
         return not any(site.is_alive(server, stopped=True) for server in self.servers)
 

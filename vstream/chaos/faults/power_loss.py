@@ -87,7 +87,7 @@ class PowerLoss(ServerFault):
             f"{changed} files that had changed in the last {self.seconds:g} s are as they were"
         )
 
-    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002 - as every fault
+    def is_over(self, site: TargetServers, name: str) -> bool:
         """Whether they were started since."""
         return are_started(site, self.servers)
 

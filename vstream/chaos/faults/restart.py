@@ -37,14 +37,14 @@ class Restart(ServerFault):
     is_lame_duck: bool = False
     """Clients are sent away first. Only how it begins depends on it, so the journal need not know."""
 
-    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+    async def inject(self, site: TargetServers, name: str) -> str:
         """SIGTERM, or SIGUSR2, to each server that runs. Then no process is left."""
         for server in self.servers:
             site.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
         await self._wait_until_ended(site, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
         return f"{name_with_verb(self.servers)} gone"
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
         Start them, as `Kill` does.
 
@@ -57,7 +57,7 @@ class Restart(ServerFault):
         await self._wait_until_ended(site, _GRACE)
         return start_missing(site, self.servers)
 
-    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002
+    def is_over(self, site: TargetServers, name: str) -> bool:
         """Whether nobody wants them to run any more."""
         return all(records.read(site.directory, server) is None for server in self.servers)
 

@@ -23,7 +23,7 @@ class StepDown:
     stream: str
     leader: str
 
-    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+    async def inject(self, site: TargetServers, name: str) -> str:
         """Ask the leader. Then another server leads."""
         async with site.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
@@ -41,7 +41,7 @@ class MetaStepDown:
 
     leader: str
 
-    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002
+    async def inject(self, site: TargetServers, name: str) -> str:
         """Ask the leader, in the system account. Then another server leads."""
         async with site.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()

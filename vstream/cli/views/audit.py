@@ -213,11 +213,10 @@ def matrix(report: Report, virtual: str) -> Table | None:
     routes = [route for route in report.routes if route.virtual == virtual]
     if not routes:
         return None
-    delays = {
-        (delay.origin_region, delay.region): delay
-        for delay in report.delays
-        if delay.virtual == virtual and delay.minute is None
-    }
+    delays = {}
+    for delay in report.delays:
+        if delay.virtual == virtual and delay.minute is None:
+            delays[(delay.origin_region, delay.region)] = delay
     table = Table(
         box=box.SIMPLE_HEAD,
         title=f"{clean(virtual)}: written in → arrived in, messages and delay (median, p99, longest)",

@@ -63,10 +63,7 @@ def render_page(report: Report) -> str:
         verdict=report.verdict(),
         summary=summary(report),
         version=__version__,
-        groups=[
-            (look, title, [(finding, list(evidence(finding))) for finding in report.findings if belongs(finding)])
-            for look, title, belongs in _GROUPS
-        ],
+        groups=_group_findings(report),
         matrices=[_matrix(report, virtual) for virtual in shown],
         left_out=len(report.virtuals) - len(shown),
         sections=_sections(plots),
@@ -163,6 +160,15 @@ def _plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterato
             }
 
 
+def _group_findings(report: Report) -> list[tuple[str, str, list[tuple[MessageFinding, list[str]]]]]:
+    """The findings of *report* by group: how it looks, its title, and each finding with its evidence."""
+    groups = []
+    for look, title, belongs in _GROUPS:
+        findings = [(finding, list(evidence(finding))) for finding in report.findings if belongs(finding)]
+        groups.append((look, title, findings))
+    return groups
+
+
 def _sections(plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     findings: dict[str, dict[str, Any]] = {}
     for number, plot in enumerate(plots):
@@ -176,25 +182,26 @@ def _sections(plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _matrix(report: Report, virtual: str) -> dict[str, Any]:
     """Origin × reader, with delays."""
     routes = [route for route in report.routes if route.virtual == virtual]
-    late = {
-        (delay.origin_region, delay.region): delay
-        for delay in report.delays
-        if delay.virtual == virtual and delay.minute is None
-    }
+    late = {}
+    for delay in report.delays:
+        if delay.virtual == virtual and delay.minute is None:
+            late[(delay.origin_region, delay.region)] = delay
     readers = list(dict.fromkeys((route.region, route.stream) for route in routes))
     cells = {(route.origin, route.stream): route for route in routes}
-    return {
-        "virtual": virtual,
-        "verdict": report.verdict(virtual),
-        "readers": [(report.place(region), stream) for region, stream in readers],
-        "rows": [
+    rows = []
+    for origin, place in dict.fromkeys((route.origin, route.origin_region) for route in routes):
+        rows.append(
             (
                 report.place(place) if place else origin,
                 origin,
                 [(cells[origin, stream], late.get((place or "", region))) for region, stream in readers],
             )
-            for origin, place in dict.fromkeys((route.origin, route.origin_region) for route in routes)
-        ],
+        )
+    return {
+        "virtual": virtual,
+        "verdict": report.verdict(virtual),
+        "readers": [(report.place(region), stream) for region, stream in readers],
+        "rows": rows,
     }
 
 
@@ -216,10 +223,16 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
         low, high = min(lows), max(highs)
         places = [(state.region, origin, state.error is None)]
         places += [(route.region, route.stream, route.arrived is not None) for route in routes]
-        rows = [
-            {"region": region, "stream": stream, "is_read": is_read, "marks": list(_marks(findings, stream, low, high))}
-            for region, stream, is_read in places
-        ]
+        rows = []
+        for region, stream, is_read in places:
+            rows.append(
+                {
+                    "region": region,
+                    "stream": stream,
+                    "is_read": is_read,
+                    "marks": list(_marks(findings, stream, low, high)),
+                }
+            )
         yield {
             "virtual": virtual,
             "origin": origin,

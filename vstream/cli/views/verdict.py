@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Availability,
         Example,
         FaultVerdict,
+        PhysicalVerdict,
         StreamVerdict,
         Verdict,
         WindowVerdict,
@@ -142,6 +143,14 @@ def _number(count: int | None, *, is_bad: bool = False) -> Text:
     return Text(f"{count:,}", style="bold red" if is_bad and count else "")
 
 
+_PUBLISH_COUNTS = ("attempted", "acknowledged", "rejected", "indeterminate")
+_COPY_COUNTS = ("duplicated", "unexpected", "reordered", "diverged")
+
+
+def _count_copies(physical: Sequence[PhysicalVerdict], field: str) -> Text:
+    return _number(sum(getattr(part, field).count for part in physical), is_bad=True)
+
+
 def _streams(streams: Sequence[StreamVerdict]) -> Table:
     table = _table(
         "messages",
@@ -162,11 +171,10 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
         served = {view.region: view for view in stream.served}
         for region in dict.fromkeys([*stream.origins, *served, *(part.region for part in stream.physical)]):
             tally, served_here = stream.origins.get(region), served.get(region)
-            physical = [
-                part
-                for part in stream.physical
-                if part.region == region or (served_here is not None and part.name == served_here.stream)
-            ]
+            physical = []
+            for part in stream.physical:
+                if part.region == region or (served_here is not None and part.name == served_here.stream):
+                    physical.append(part)
             is_read = served_here is not None and any(
                 part.name == served_here.stream and part.error is None for part in physical
             )
@@ -174,16 +182,10 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
             table.add_row(
                 stream.name,
                 region,
-                *(
-                    _number(getattr(tally, field)) if tally is not None else _NONE
-                    for field in ("attempted", "acknowledged", "rejected", "indeterminate")
-                ),
+                *(_number(getattr(tally, field)) if tally is not None else _NONE for field in _PUBLISH_COUNTS),
                 _number(served_here.lost.count if served_here is not None and is_read else None, is_bad=True),
                 _number(served_here.recovered.count if served_here is not None and is_read else None),
-                *(
-                    _number(sum(getattr(part, field).count for part in physical) if is_known else None, is_bad=True)
-                    for field in ("duplicated", "unexpected", "reordered", "diverged")
-                ),
+                *(_count_copies(physical, field) if is_known else _number(None, is_bad=True) for field in _COPY_COUNTS),
             )
     return table
 

@@ -45,17 +45,24 @@ def page(verdict: Verdict) -> str:
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": units.duration, "share": units.share}
     shown = list(_charts(verdict))
+    items = []
+    for stream in verdict.streams:
+        for name, messages in findings(stream):
+            if messages.count:
+                items.append(
+                    (
+                        stream.name,
+                        name,
+                        messages.count,
+                        [example_line(example, verdict.zero) for example in messages.examples],
+                    )
+                )
     return env.get_template(TEMPLATE).render(
         verdict=verdict,
         manifest=verdict.manifest,
         counts={status.value: count for status, count in verdict.counts.items()},
         cases={status.value: [case for case in verdict.cases if case.status is status] for status in CaseStatus},
-        findings=[
-            (stream.name, name, messages.count, [example_line(example, verdict.zero) for example in messages.examples])
-            for stream in verdict.streams
-            for name, messages in findings(stream)
-            if messages.count
-        ],
+        findings=items,
         bands=_bands(verdict),
         steps=_steps(verdict),
         ticks=_ticks(verdict.timeline, verdict.zero),
@@ -99,10 +106,9 @@ def _charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
 
 def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
     per_second = timeline.interval / _SECOND
-    rates = {
-        region: {name: [getattr(second, name) / per_second for second in seconds] for name in _OUTCOMES}
-        for region, seconds in timeline.publishes.items()
-    }
+    rates = {}
+    for region, seconds in timeline.publishes.items():
+        rates[region] = {name: [getattr(second, name) / per_second for second in seconds] for name in _OUTCOMES}
     totals = {region: list(map(sum, zip(*rate.values(), strict=True))) for region, rate in rates.items()}
     scale = charts.linear(_HEADROOM * value for values in totals.values() for value in values)
     for region, rate in rates.items():
@@ -127,10 +133,9 @@ def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
     def values_of(seconds: Sequence[PublishSecond], name: str) -> list[int | None]:
         return [getattr(second, name) for second in seconds]
 
-    times = {
-        region: {name: values_of(seconds, name) for name in ("p50", "p99")}
-        for region, seconds in timeline.publishes.items()
-    }
+    times = {}
+    for region, seconds in timeline.publishes.items():
+        times[region] = {name: values_of(seconds, name) for name in ("p50", "p99")}
     scale = charts.logarithmic(
         value for series in times.values() for values in series.values() for value in values if value is not None
     )
@@ -154,6 +159,10 @@ def _lag(timeline: Timeline) -> Iterator[dict[str, Any]]:
     scale = charts.linear(value for lag in timeline.lag.values() for values in lag.values() for value in values)
     for reader in readers:
         lines = [(place, origin, timeline.lag[origin].get(reader)) for place, origin in enumerate(origins)]
+        curves = []
+        for place, _, values in lines:
+            if values is not None:
+                curves.append({"kind": f"line origin-{place % 6}", "d": charts.line(values, scale)})
         yield {
             "section": "Replication lag: messages written in one region and not yet in another",
             "legend": [
@@ -163,11 +172,7 @@ def _lag(timeline: Timeline) -> Iterator[dict[str, Any]]:
             "unit": "messages",
             "high": f"{scale.high:,.4g} messages",
             "low": "0",
-            "paths": [
-                {"kind": f"line origin-{place % 6}", "d": charts.line(values, scale)}
-                for place, _, values in lines
-                if values is not None
-            ],
+            "paths": curves,
             "data": [{"name": f"from {name}", "values": values} for _, name, values in lines if values is not None],
         }
 

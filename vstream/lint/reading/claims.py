@@ -66,16 +66,17 @@ def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[
     for index, item in enumerate(value):
         place = (*path, index)
         fields = item if isinstance(item, dict) else {}
-        written = {
-            name: ConfValue(value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name)))
-            for name in _FIELDS & fields.keys()
-        }
+        written = {}
+        for name in _FIELDS & fields.keys():
+            written[name] = ConfValue(
+                value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name))
+            )
         faults = [_fault_at("a destination must be an object", place, source)] if fields is not item else []
-        faults += [
-            _fault_at(f"`{name}` must be text", (*place, name), source)
-            for name in ("subject", "cluster")
-            if name in written and written[name].text is None
-        ]
+        wrong_fields = []
+        for name in ("subject", "cluster"):
+            if name in written and written[name].text is None:
+                wrong_fields.append(_fault_at(f"`{name}` must be text", (*place, name), source))
+        faults += wrong_fields
         weight = written["weight"].value if "weight" in written else 0
         if not isinstance(weight, int) or isinstance(weight, bool):
             faults.append(_fault_at("`weight` must be a whole number", (*place, "weight"), source))

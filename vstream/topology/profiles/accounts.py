@@ -92,10 +92,11 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 def _region_rule(topology: Topology, subject: str, regions: tuple[str, ...]) -> Mapping:
     """What clients of a region send on *subject* goes to that region's accounts."""
     spelled = naming.with_placeholders(subject)
+    destinations = []
+    for region in regions:
+        target = f"{naming.REGION_PREFIX}.{region}.{spelled}"
+        destinations.append(Destination(subject=target, cluster=topology.region(region).cluster))
     return Mapping(
         source=subject,
-        destinations=tuple(
-            Destination(subject=f"{naming.REGION_PREFIX}.{region}.{spelled}", cluster=topology.region(region).cluster)
-            for region in regions
-        ),
+        destinations=tuple(destinations),
     )

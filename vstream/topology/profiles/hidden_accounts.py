@@ -209,12 +209,11 @@ def core_subscriber_subjects(topology: Topology, region: str) -> tuple[str, ...]
     (server/client.go, processMsgResults). Publishes to streams with one origin are not mapped: subscribers in the
     account of clients hear them as they are.
     """
-    return tuple(
-        subject
-        for stream in topology.streams
-        if stream.core_subscribers and region in stream.regions and not stream.consistency.has_origin
-        for subject in stream.subjects
-    )
+    subjects: list[str] = []
+    for stream in topology.streams:
+        if stream.core_subscribers and region in stream.regions and not stream.consistency.has_origin:
+            subjects += stream.subjects
+    return tuple(subjects)
 
 
 def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[str]:
@@ -233,10 +232,8 @@ def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[st
 def purge_exports(topology: Topology, account: str) -> tuple[Export, ...]:
     """The exports behind `purge_subjects`."""
     subjects = (subject for region in topology.regions for subject in purge_subjects(topology, account, region.name))
-    return tuple(
-        Export(kind=ShareKind.SERVICE, subject=subject, accounts=(common_client_account(topology),))
-        for subject in dict.fromkeys(subjects)
-    )
+    to = (common_client_account(topology),)
+    return tuple(Export(kind=ShareKind.SERVICE, subject=subject, accounts=to) for subject in dict.fromkeys(subjects))
 
 
 def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:

@@ -125,13 +125,15 @@ class MappedProfile(Profile):
         """See Profile."""
         if topology.naming is Naming.ISOLATED:
             return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)
-        return tuple(
-            (
-                naming.physical_subject(topology.naming, stream.name, origin, subject),
-                naming.with_placeholders(subject),
+        transforms = []
+        for subject in stream.subjects:
+            transforms.append(
+                (
+                    naming.physical_subject(topology.naming, stream.name, origin, subject),
+                    naming.with_placeholders(subject),
+                )
             )
-            for subject in stream.subjects
-        )
+        return tuple(transforms)
 
     def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:
         """They would store what clients publish."""
@@ -174,14 +176,14 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
     """
     clients, *hidden = hidden_accounts.accounts(topology)
     takers = tuple(read_account(region.name) for region in topology.regions)
+    users = []
+    for new, old in zip(clients.users, _users(former), strict=True):
+        users.append(_either(new, old, is_new=clients_in is topology))
     feeding = replace(
         clients,
         purpose="clients and streams",
         has_jetstream=True,
-        users=tuple(
-            _either(new, old, is_new=clients_in is topology)
-            for new, old in zip(clients.users, _users(former), strict=True)
-        ),
+        users=tuple(users),
         exports=(
             *clients.exports,
             Export(kind=ShareKind.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
@@ -224,12 +226,12 @@ def _stored_subject(topology: Topology, stream: VirtualStream, region: str, subj
 
 def _users(topology: Topology) -> tuple[User, ...]:
     """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
-    written = tuple(
-        _stored_subject(topology, stream, region, subject)
-        for stream in topology.streams
-        for region in stream.regions
-        for subject in stream.subjects
-    )
+    stored_subjects = []
+    for stream in topology.streams:
+        for region in stream.regions:
+            for subject in stream.subjects:
+                stored_subjects.append(_stored_subject(topology, stream, region, subject))
+    written = tuple(stored_subjects)
     reading = (*READS, PULLS, GETS)
     purged = tuple(purge_subject(stream) for stream in topology.streams if stream.is_bucket)
     # Nothing is between core subscribers and streams that take all publishes in one place.
@@ -260,29 +262,21 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
     clusters = [(region, topology.region(region).cluster) for region in stream.regions]
     for subject in stream.subjects:
         spelled = naming.with_placeholders(subject)
-        yield Mapping(
-            source=subject,
-            destinations=tuple(
-                Destination(
-                    subject=naming.physical_subject(topology.naming, stream.name, region, spelled), cluster=cluster
-                )
-                for region, cluster in clusters
-            )
-            + (_nowhere(topology, stream, spelled) if stream.is_order_named else ()),
-        )
+        destinations = []
+        for region, cluster in clusters:
+            target = naming.physical_subject(topology.naming, stream.name, region, spelled)
+            destinations.append(Destination(subject=target, cluster=cluster))
+        if stream.is_order_named:
+            destinations += _nowhere(topology, stream, spelled)
+        yield Mapping(source=subject, destinations=tuple(destinations))
     if stream.has_namesake:
         return
     for source, destination in READ_RULES:
-        yield Mapping(
-            source=source.replace("<stream>", stream.name),
-            destinations=tuple(
-                Destination(
-                    subject=destination.replace("<read>", MAPPED.local_name(stream, Role.READ, region)),
-                    cluster=cluster,
-                )
-                for region, cluster in clusters
-            ),
-        )
+        destinations = []
+        for region, cluster in clusters:
+            target = destination.replace("<read>", MAPPED.local_name(stream, Role.READ, region))
+            destinations.append(Destination(subject=target, cluster=cluster))
+        yield Mapping(source=source.replace("<stream>", stream.name), destinations=tuple(destinations))
 
 
 def _nowhere(topology: Topology, stream: VirtualStream, spelled: str) -> tuple[Destination, ...]:

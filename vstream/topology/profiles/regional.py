@@ -120,21 +120,22 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
     stretch = topology.stretch
     everybody = (*map(region_account, regions), *((stretch_account(stretch.cluster),) if stretch else ()))
     managers = tuple(map(region_account, regions))
-    accounts = [
-        Account(
-            name=region_account(region),
-            purpose=f"clients and streams of {region}",
-            has_jetstream=True,
-            users=_users(topology, region),
-            exports=_exports(topology, region_account(region), everybody, managers),
-            imports=(
-                *_sourcing_imports(region_account(region), everybody),
-                *_origins_elsewhere(topology, region),
-                *(service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
-            ),
+    accounts = []
+    for region in regions:
+        accounts.append(
+            Account(
+                name=region_account(region),
+                purpose=f"clients and streams of {region}",
+                has_jetstream=True,
+                users=_users(topology, region),
+                exports=_exports(topology, region_account(region), everybody, managers),
+                imports=(
+                    *_sourcing_imports(region_account(region), everybody),
+                    *_origins_elsewhere(topology, region),
+                    *(service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
+                ),
+            )
         )
-        for region in regions
-    ]
     if stretch:
         name = stretch_account(stretch.cluster)
         accounts.append(
@@ -159,18 +160,19 @@ def _exports(
         *(Export(kind=shared, subject=FLOW, accounts=before) for shared in ShareKind if before),
         delivery_export(name, peers),
     )
+    origin_exports = []
+    for account, stream in _origins(topology):
+        if account == name and (takers := tuple(peer for peer in map(region_account, stream.regions) if peer != name)):
+            for subject in stream.subjects:
+                origin_exports.append(
+                    Export(
+                        kind=ShareKind.SERVICE,
+                        subject=subject,
+                        accounts=takers,
+                    )
+                )
     return (
-        *(
-            Export(
-                kind=ShareKind.SERVICE,
-                subject=subject,
-                accounts=takers,
-            )
-            for account, stream in _origins(topology)
-            if account == name
-            and (takers := tuple(peer for peer in map(region_account, stream.regions) if peer != name))
-            for subject in stream.subjects
-        ),
+        *origin_exports,
         *(feeding if peers else ()),
         management_export(managers),
     )
@@ -204,14 +206,13 @@ def _origins_elsewhere(topology: Topology, region: str) -> Iterator[Import]:
 
 def _users(topology: Topology, region: str) -> tuple[User, ...]:
     """Those of one region, each with what it needs and nothing more."""
+    origin_subjects: list[str] = []
+    for stream in topology.streams:
+        if stream.consistency.has_origin and region in stream.regions:
+            origin_subjects += stream.subjects
     virtual = (
         *(f"{PUBLISH_PREFIX}.{subject}" for subject, regions in mapped_subjects(topology) if region in regions),
-        *(
-            subject
-            for stream in topology.streams
-            if stream.consistency.has_origin and region in stream.regions
-            for subject in stream.subjects
-        ),
+        *origin_subjects,
     )
     reading = (*READS, PULLS, GETS)
     # Of the region's own copy, as with domains.

@@ -114,12 +114,11 @@ def canaries(topology: Topology, below: str) -> tuple[str, ...]:
 
     All of a root, so that a new stream below it changes nothing that servers load. A stream with an origin is not mapped.
     """
-    tried = (
-        subject if stream.consistency.has_origin else f"{below}.{subject}"
-        for stream in topology.streams
-        for subject in (*([stream.canary] if stream.canary else []), *map(naming.probe_subject, stream.subjects))
-        if not any(algebra.is_subset(subject, root) for root in topology.roots)
-    )
+    tried = []
+    for stream in topology.streams:
+        for subject in (*([stream.canary] if stream.canary else []), *map(naming.probe_subject, stream.subjects)):
+            if not any(algebra.is_subset(subject, root) for root in topology.roots):
+                tried.append(subject if stream.consistency.has_origin else f"{below}.{subject}")
     return (*(f"{below}.{root}" for root in topology.roots), *tried)
 
 
@@ -140,12 +139,11 @@ def management_export(managers: tuple[str, ...]) -> Export:
 
 def core_subscriptions(topology: Topology, region: str | None = None) -> tuple[str, ...]:
     """The subjects that applications of *region*, or of all, may subscribe to without JetStream."""
-    return tuple(
-        subject
-        for stream in topology.streams
-        if stream.core_subscribers and (region is None or region in stream.regions)
-        for subject in stream.subjects
-    )
+    subjects: list[str] = []
+    for stream in topology.streams:
+        if stream.core_subscribers and (region is None or region in stream.regions):
+            subjects += stream.subjects
+    return tuple(subjects)
 
 
 def purge_subject(stream: VirtualStream) -> str:

@@ -58,13 +58,15 @@ class WriteBesideReadProfile(Profile):
 
     def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
         """What clients publish goes to the write stream of their region: its subject is the same in all of them."""
-        return tuple(
-            Mapping(
-                source=subject,
-                destinations=(Destination(subject=f"{PUBLISH_PREFIX}.{with_placeholders(subject)}"),),
+        rules = []
+        for subject, _ in mapped_subjects(topology):
+            rules.append(
+                Mapping(
+                    source=subject,
+                    destinations=(Destination(subject=f"{PUBLISH_PREFIX}.{with_placeholders(subject)}"),),
+                )
             )
-            for subject, _ in mapped_subjects(topology)
-        )
+        return tuple(rules)
 
 
 def write_stream_api_subjects(topology: Topology, regions: Collection[str]) -> tuple[str, ...]:
@@ -78,14 +80,13 @@ def write_stream_api_subjects(topology: Topology, regions: Collection[str]) -> t
     names = (
         f"{stream.name}-{Role.WRITE.value}" for stream in topology.streams for place in stream.write if place in regions
     )
-    return tuple(
-        subject
-        for name in dict.fromkeys(names)
-        for subject in (
+    subjects = []
+    for name in dict.fromkeys(names):
+        subjects += [
             f"$JS.*.{name}.>",
             f"$JS.*.*.*.{name}",
             f"$JS.*.*.*.{name}.>",
             f"{API}.*.*.*.{name}",
             f"{API}.*.*.*.{name}.>",
-        )
-    )
+        ]
+    return tuple(subjects)

@@ -138,11 +138,12 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         meant = {name: meaning for name, meaning in _Names.of(workspace, block).unknown.items() if meaning}
-        scoped = {
-            entry.source: frozenset(meant.get(name, name) for name in entry.clusters) if meant else entry.clusters
-            for entry in view(block).entries
-            if entry.clusters and not has_default(entry)
-        }
+        scoped = {}
+        for entry in view(block).entries:
+            if entry.clusters and not has_default(entry):
+                scoped[entry.source] = (
+                    frozenset(meant.get(name, name) for name in entry.clusters) if meant else entry.clusters
+                )
         expected_clusters = _by_others(block, scoped)
         for source, clusters in _by_servers(workspace, block, scoped).items():
             expected_clusters[source] = expected_clusters.get(source, frozenset()) | clusters
@@ -189,13 +190,14 @@ def _by_servers(
     expected: dict[str, frozenset[str]] = {}
     if workspace.topology is not None:
         return expected
-    readers = {
-        name.text
-        for server in whole(workspace)
-        if any(read.key_span == block.key_span for read in server.mappings)
-        and (name := cluster(server)) is not None
-        and name.text
-    }
+    readers = set()
+    for server in whole(workspace):
+        if (
+            any(read.key_span == block.key_span for read in server.mappings)
+            and (name := cluster(server)) is not None
+            and name.text
+        ):
+            readers.add(name.text)
     elsewhere = _mapped_elsewhere(workspace, block)
     for source, clusters in scoped.items():
         # A stream need not be in every region: the rules of other servers say whether this one is.

@@ -102,11 +102,11 @@ def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
         for name in api_rule.request.streams:
             by_name[name].append(api_rule)
         renamed |= api_rule.renames
-    return tuple(
-        _Virtual(name, rules)
-        for name, rules in by_name.items()
-        if name in renamed and frozenset[str]().union(*(api_rule.request.names for api_rule in rules)) > _LOOKUP
-    )
+    virtuals = []
+    for name, rules in by_name.items():
+        if name in renamed and frozenset[str]().union(*(api_rule.request.names for api_rule in rules)) > _LOOKUP:
+            virtuals.append(_Virtual(name, rules))
+    return tuple(virtuals)
 
 
 def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Violation]:
@@ -201,11 +201,10 @@ def creation_by_virtual_name(workspace: Workspace) -> Iterator[Violation]:
         return
     creating = {"CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE"}
     for block in workspace.blocks:
-        renaming = [
-            api_rule
-            for api_rule in view(block).api
-            if api_rule.renames and any(creating & target.names for _, target in api_rule.targets)
-        ]
+        renaming = []
+        for api_rule in view(block).api:
+            if api_rule.renames and any(creating & target.names for _, target in api_rule.targets):
+                renaming.append(api_rule)
         if renaming:
             names = sorted(frozenset[str]().union(*(api_rule.renames for api_rule in renaming)))
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
@@ -253,8 +252,8 @@ def origin_mapped(workspace: Workspace) -> Iterator[Violation]:
 
 def _stays(entry: MappingEntry, subjects: tuple[str, ...]) -> bool:
     """Whether all destinations of *entry* lie among *subjects*: an alias within the stream."""
-    patterns = [pattern(destination.model.subject) for destination in entry.destinations]
-    return all(
-        destination is not None and any(is_subset(destination, subject) for subject in subjects)
-        for destination in patterns
-    )
+    for destination in entry.destinations:
+        target = pattern(destination.model.subject)
+        if target is None or not any(is_subset(target, subject) for subject in subjects):
+            return False
+    return True

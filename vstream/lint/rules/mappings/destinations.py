@@ -212,23 +212,21 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Violation]:
             yield _overlap(block, *pair)
 
 
+def _candidates_agree(block: MappingsBlock, example: str, cluster: str) -> bool:
+    """Whether a publish on *example* has the same outcomes in *cluster* by whichever rule the server takes."""
+    outcomes = set()
+    for candidate in block.table.resolve(example, cluster).candidates:
+        outcomes.add(tuple((outcome.subject, outcome.probability_percent) for outcome in candidate.outcomes))
+    return len(outcomes) <= 1
+
+
 def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Violation:
     example = example_of_overlap(effective_source(first.source), effective_source(second.source)) or ""
     names = sorted(first.clusters | second.clusters | {""})
     same = (
         len(names) <= _FEW_CLUSTERS
         and is_literal(example)
-        and all(
-            len(
-                {
-                    tuple((outcome.subject, outcome.probability_percent) for outcome in candidate.outcomes)
-                    for candidate in candidates
-                }
-            )
-            == 1
-            for cluster in names
-            if (candidates := block.table.resolve(example, cluster).candidates)
-        )
+        and all(_candidates_agree(block, example, cluster) for cluster in names)
     )
     return Violation(
         at=second.key_span,

@@ -153,11 +153,10 @@ def _applies(one: MappingDestination, cluster: str | None) -> bool:
 def _targets(block: MappingsBlock) -> tuple[SubjectTrie, tuple[Refusal, ...]]:
     """The destinations of a block that are patterns, and an index of them."""
     _, entries = sources(block)
-    targets = [
-        (entry, destination, pattern(destination.model.subject))
-        for entry in entries
-        for destination in entry.destinations
-    ]
+    targets = []
+    for entry in entries:
+        for destination in entry.destinations:
+            targets.append((entry, destination, pattern(destination.model.subject)))
     usable = [(entry, destination, subject) for entry, destination, subject in targets if subject is not None]
     return SubjectTrie(subject for _, _, subject in usable), tuple(
         (entry, destination) for entry, destination, _ in usable

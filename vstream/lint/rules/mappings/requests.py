@@ -198,10 +198,8 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Violation]:
             stream = entry.source.split(SEPARATOR)[_SHORTEST_REPLY - 1 : _SHORTEST_REPLY] if prefix else []
             if prefix is None or not stream or effective_source(stream[0])[:1] in ("*", ">"):
                 continue
-            if any(
-                reply.model.subject.startswith(prefix) and not reply.model.subject.startswith(f"{prefix}{stream[0]}.")
-                for reply in entry.destinations
-            ):
+            replies = [reply.model.subject for reply in entry.destinations]
+            if any(reply.startswith(prefix) and not reply.startswith(f"{prefix}{stream[0]}.") for reply in replies):
                 yield Violation(
                     at=entry.key_span,
                     message=f"`{entry.source}` is dead: replies name the real stream, never `{stream[0]}`",

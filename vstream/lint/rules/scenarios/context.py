@@ -58,8 +58,8 @@ class ScenarioSubject:
     @property
     def windows(self) -> dict[str, str]:
         """The named steps, and the field of the action of each; empty where it has none."""
-        return {
-            step.as_: fields[0] if len(fields := actions_of(step)) == 1 else ""
-            for step in reversed(self.document.steps)
-            if step.as_
-        }
+        named = {}
+        for step in reversed(self.document.steps):
+            if step.as_:
+                named[step.as_] = fields[0] if len(fields := actions_of(step)) == 1 else ""
+        return named

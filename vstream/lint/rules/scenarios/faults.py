@@ -174,11 +174,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
 
 def _blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
     regions = servers_by_region(topology).values()
-    return next(
-        (
-            open_fault
-            for open_fault in moment.open
-            if open_fault.type.takes is Takes.LINKS or any(open_fault.down.issuperset(members) for members in regions)
-        ),
-        None,
-    )
+    for open_fault in moment.open:
+        if open_fault.type.takes is Takes.LINKS or any(open_fault.down.issuperset(members) for members in regions):
+            return open_fault
+    return None

@@ -56,11 +56,11 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
 
 
 def _physical(subject: ScenarioSubject) -> list[str]:
-    return [
-        physical.physical_name(stream, part.role, part.place)
-        for stream in subject.streams.values()
-        for part in stream.physical
-    ]
+    names = []
+    for stream in subject.streams.values():
+        for part in stream.physical:
+            names.append(physical.physical_name(stream, part.role, part.place))
+    return names
 
 
 def _names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:

@@ -51,11 +51,10 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
             writes.setdefault(stream.virtual, []).append(stream.config.name)
     for stream in workspace.streams:
         local_sources = [source for source in sources(stream) if not source.is_external]
-        missing = [
-            source
-            for source in local_sources
-            if streams.find(source.name, stream) is None and source.name not in rendered
-        ]
+        missing = []
+        for source in local_sources:
+            if streams.find(source.name, stream) is None and source.name not in rendered:
+                missing.append(source)
         if not missing:
             continue
         source_names = {source.name for source in local_sources}
@@ -156,23 +155,24 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _physical_names(topology: Topology | None) -> set[str]:
-    return {
-        physical.physical_name(stream, part.role, part.place)
-        for stream in (topology.streams if topology else ())
-        for part in stream.physical
-    }
+    names = set()
+    for stream in topology.streams if topology else ():
+        for part in stream.physical:
+            names.add(physical.physical_name(stream, part.role, part.place))
+    return names
 
 
 def _edges(stream: StreamFile) -> list[SourceEntry]:
     """What counts for a circle: no filter that keeps the stream's own messages out, nothing external."""
     mirrored = mirror(stream)
     listens = strings(stream, "subjects")
-    return [
-        source
-        for source in [*sources(stream), *([mirrored] if mirrored else [])]
-        if not source.is_external
-        and (not source.filter_subject or any(algebra.overlaps(subject, source.filter_subject) for subject in listens))
-    ]
+    edges = []
+    for source in [*sources(stream), *([mirrored] if mirrored else [])]:
+        if not source.is_external and (
+            not source.filter_subject or any(algebra.overlaps(subject, source.filter_subject) for subject in listens)
+        ):
+            edges.append(source)
+    return edges
 
 
 def _circles(
@@ -241,10 +241,9 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
                 hint="republish to subjects outside of the stream",
             )
             continue
-        back = [
-            (source_stream, _overlapping(strings(source_stream, "subjects"), target))
-            for _, source_stream in streams.sourced_streams(stream)
-        ]
+        back = []
+        for _, source_stream in streams.sourced_streams(stream):
+            back.append((source_stream, _overlapping(strings(source_stream, "subjects"), target)))
         around = next(((source_stream, subject) for source_stream, subject in back if subject), None)
         virtual = _overlapping(_virtual_subjects(workspace.topology, stream), target)
         if around:

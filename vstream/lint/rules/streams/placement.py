@@ -132,12 +132,11 @@ def single_replica(workspace: Workspace) -> Iterator[Violation]:
     vstream rendered, unless their topology is there and says otherwise. All versions.
     """
     servers = servers_by_cluster(workspace)
-    intended = {
-        (virtual.name, region)
-        for virtual in (workspace.topology.streams if workspace.topology else ())
-        for region, settings in virtual.write.items()
-        if settings.fields.get("num_replicas") == 1
-    }
+    intended = set()
+    for virtual in workspace.topology.streams if workspace.topology else ():
+        for region, settings in virtual.write.items():
+            if settings.fields.get("num_replicas") == 1:
+                intended.add((virtual.name, region))
     for stream in workspace.streams:
         if stream.role is not StreamRole.WRITE or replicas(stream) > 1:
             continue

@@ -151,14 +151,8 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
         if workspace.topology is None and stream.config.owner is not None:
             continue  # Its topology may have a canary, and states the servers' version.
         per_subject, max_age = limit(stream, "max_msgs_per_subject"), limit(stream, "max_age")
-        longer = next(
-            (
-                source_stream
-                for _, source_stream in streams.sourced_streams(stream)
-                if max_age and not 0 < number(source_stream, "max_age") <= max_age
-            ),
-            None,
-        )
+        sourced = (source_stream for _, source_stream in streams.sourced_streams(stream))
+        longer = next((item for item in sourced if max_age and not 0 < number(item, "max_age") <= max_age), None)
         # Of a bucket, each key has one writer (VS142, VS143). What a counter takes again adds nothing.
         is_safe = stream.virtual in single or bool(stream.config.fields.get("allow_msg_counter"))
         if per_subject is not None and len(sources(stream)) > 1 and not is_safe:
@@ -202,12 +196,12 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
 
 def _stated_ages(workspace: Workspace) -> Mapping[tuple[str | None, str | None], int]:
     """How long write streams keep messages by the topology, in nanoseconds; 0 is for ever."""
-    return {
-        (virtual.name, region): age
-        for virtual in (workspace.topology.streams if workspace.topology else ())
-        for region, settings in virtual.write.items()
-        if isinstance(age := settings.fields.get("max_age"), int)
-    }
+    ages: dict[tuple[str | None, str | None], int] = {}
+    for virtual in workspace.topology.streams if workspace.topology else ():
+        for region, settings in virtual.write.items():
+            if isinstance(age := settings.fields.get("max_age"), int):
+                ages[(virtual.name, region)] = age
+    return ages
 
 
 @rule("VS231", "direct-get-off", Severity.WARNING)

@@ -104,16 +104,15 @@ def _source(path: tuple[str | int, ...], value: Any) -> SourceEntry | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
     listed = value.get("subject_transforms")
-    transforms = tuple(
-        (_text(transform.get("src")) or ANYTHING, _text(transform.get("dest")) or ANYTHING)
-        for transform in (listed if isinstance(listed, list) else ())
-        if isinstance(transform, dict)
-    )
+    transforms = []
+    for transform in listed if isinstance(listed, list) else ():
+        if isinstance(transform, dict):
+            transforms.append((_text(transform.get("src")) or ANYTHING, _text(transform.get("dest")) or ANYTHING))
     return SourceEntry(
         path=path,
         name=value["name"],
         filter_subject=_text(value.get("filter_subject")),
-        transforms=transforms,
+        transforms=tuple(transforms),
         is_external=bool(value.get("external")),
         fields=value,
     )

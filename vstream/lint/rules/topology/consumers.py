@@ -17,18 +17,16 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
     from vstream.topology.document import ConsumerDocument, StreamDocument
 
+_SAME_WORDS = (
+    "filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver", "backoff", "max_ack_pending",
+    "max_waiting", "headers_only", "description", "metadata",
+)  # fmt: skip
 _WORDS = {
     "mem_storage": "memory",
     "num_replicas": "replicas",
     "filter_subject": "filter_subjects",
-    **{
-        word: word
-        for word in (
-            "filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver", "backoff", "max_ack_pending",
-            "max_waiting", "headers_only", "description", "metadata",
-        )
-    },
-}  # fmt: skip
+    **{word: word for word in _SAME_WORDS},
+}
 """Keys that have a word in the language."""
 _SINCE = {"pause_until": (2, 11), "priority_groups": (2, 11), "priority_policy": (2, 11), "priority_timeout": (2, 11)}
 _MAX_DESCRIPTION = 4 * 1024
@@ -155,14 +153,8 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
         for index, subject_filter in enumerate(consumer.filter_subjects):
             at: Path = (*path, "filter_subjects", index)
             before = [earlier_filter for earlier_filter in consumer.filter_subjects[:index] if earlier_filter in valid]
-            same = next(
-                (
-                    earlier_filter
-                    for earlier_filter in before
-                    if subject_filter in valid and _is_within(subject_filter, earlier_filter)
-                ),
-                None,
-            )
+            is_valid = subject_filter in valid
+            same = next((earlier for earlier in before if is_valid and _is_within(subject_filter, earlier)), None)
             if not algebra.is_valid(subject_filter):
                 yield Violation(
                     at=at,
@@ -170,9 +162,7 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
                     hint="tokens are separated by single dots and hold no spaces; `>` comes last",
                 )
             elif not any(
-                algebra.overlaps(subject_filter, earlier_filter)
-                for earlier_filter in stream.subjects
-                if algebra.is_valid(earlier_filter)
+                algebra.overlaps(subject_filter, subject) for subject in filter(algebra.is_valid, stream.subjects)
             ):
                 yield Violation(
                     at=at,

@@ -57,17 +57,19 @@ class TopologySubject:
     @cached_property
     def physical(self) -> tuple[PhysicalSettings, ...]:
         """Every physical stream."""
-        return tuple(
-            PhysicalSettings(
-                stream=stream.name,
-                role=part.role,
-                region=part.place,
-                fields=part.settings.fields,
-                is_mirror=part.role is Role.READ and stream.consistency.has_mirrors,
-            )
-            for stream in self.topology.streams
-            for part in stream.physical
-        )
+        settings = []
+        for stream in self.topology.streams:
+            for part in stream.physical:
+                settings.append(
+                    PhysicalSettings(
+                        stream=stream.name,
+                        role=part.role,
+                        region=part.place,
+                        fields=part.settings.fields,
+                        is_mirror=part.role is Role.READ and stream.consistency.has_mirrors,
+                    )
+                )
+        return tuple(settings)
 
     def name_of_cluster(self, place: str) -> str:
         """A region or the stretch cluster, as one speaks of it."""

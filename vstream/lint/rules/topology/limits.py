@@ -155,18 +155,16 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
+_SAME_WORDS = (
+    "storage", "max_age", "max_bytes", "max_msgs", "max_msgs_per_subject", "max_msg_size", "max_consumers",
+    "discard", "compression", "duplicate_window", "allow_msg_ttl", "deny_delete", "deny_purge", "description",
+    "metadata",
+)  # fmt: skip
 _WORDS = {
     "num_replicas": "replicas",
     "allow_rollup_hdrs": "allow_rollup",
-    **{
-        word: word
-        for word in (
-            "storage", "max_age", "max_bytes", "max_msgs", "max_msgs_per_subject", "max_msg_size", "max_consumers",
-            "discard", "compression", "duplicate_window", "allow_msg_ttl", "deny_delete", "deny_purge", "description",
-            "metadata",
-        )
-    },
-}  # fmt: skip
+    **{word: word for word in _SAME_WORDS},
+}
 """Keys that have a word in the language."""
 _SINCE = {
     "allow_msg_ttl": (2, 11),

@@ -51,13 +51,12 @@ def _refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[
                     "write it under `write`, where it concerns the stream that takes publishes",
                 )
     mine = physical.fields["max_msg_size"]
-    theirs = [
-        part.settings.fields["max_msg_size"]
-        for stream in subject.topology.streams
-        if stream.name == physical.stream
-        for part in stream.physical
-        if part.role in {Role.ORIGIN, Role.ORDER}
-    ]
+    theirs = []
+    for stream in subject.topology.streams:
+        if stream.name == physical.stream:
+            for part in stream.physical:
+                if part.role in {Role.ORIGIN, Role.ORDER}:
+                    theirs.append(part.settings.fields["max_msg_size"])
     if any(isinstance(size, int) and 0 < mine < size for size in theirs):
         yield (
             subject.place(physical, "max_msg_size"),

@@ -137,11 +137,10 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     source, hidden accounts do not reach the plain stream, and nothing can take over one of its own physical streams, or what
     another takes over.
     """
-    physical_names = {
-        physical.physical_name(stream, part.role, part.place): stream.name
-        for stream in subject.topology.streams
-        for part in stream.physical
-    }
+    physical_names = {}
+    for virtual_stream in subject.topology.streams:
+        for part in virtual_stream.physical:
+            physical_names[physical.physical_name(virtual_stream, part.role, part.place)] = virtual_stream.name
     takers: dict[str, str] = {}
     for name, stream in subject.document.streams.items():
         plain, at = stream.takes_over, ("streams", name, "takes_over")

@@ -157,12 +157,11 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
     overlapping = next(
         (candidate for candidate in topology.roots[:index] if subject_algebra.overlaps(candidate, root)), None
     )
-    below = [
-        (stream, candidate)
-        for stream in topology.streams
-        for candidate in stream.subjects
-        if subject_algebra.overlaps(candidate, root)
-    ]
+    below = []
+    for stream in topology.streams:
+        for candidate in stream.subjects:
+            if subject_algebra.overlaps(candidate, root):
+                below.append((stream, candidate))
     if overlapping is not None:
         yield Violation(
             at=at,

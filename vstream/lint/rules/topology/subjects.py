@@ -96,12 +96,11 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Violation]:
     a Go map and takes the first that matches, so where a message is stored would
     change from one start to the next (server/accounts.go, selectMappedSubject).
     """
-    places: list[tuple[str, Path, str]] = [
-        (name, ("streams", name, "subjects", index), subject_pattern)
-        for name, stream in subject.document.streams.items()
-        for index, subject_pattern in enumerate(stream.subjects)
-        if subject_problem(subject_pattern) is None
-    ]
+    places: list[tuple[str, Path, str]] = []
+    for name, stream_document in subject.document.streams.items():
+        for index, subject_pattern in enumerate(stream_document.subjects):
+            if subject_problem(subject_pattern) is None:
+                places.append((name, ("streams", name, "subjects", index), subject_pattern))
     trie = subject_algebra.SubjectTrie(subject_pattern for _, _, subject_pattern in places)
     # A file that overlaps everywhere has as many pairs as the square of its subjects.
     for first, second in sorted(islice(trie.overlapping_pairs(), 200)):
