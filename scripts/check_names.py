@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {
-    "participle as a function name": 42,
-    "vague local": 77,
+    "participle as a function name": 0,
+    "vague local": 1,
     "nested conditional": 0,
-    "comprehension over three lines": 145,
+    "comprehension over three lines": 0,
     "import inside a function": 21,
-    "class name used twice": 21,
-    "noqa": 116,
+    "class name used twice": 0,
+    "noqa": 87,
     "line": 76_700,
     "file": 480,
 }

@@ -45,7 +45,9 @@ def add_servers(
     regions = new_regions(topology, record)
     _require_possible(directory.name, record, regions)
     seats = [seat for seat in topology.processes if seat.region in regions]
-    used_ports = {port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))}
+    used_ports = {
+        port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))
+    }
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved={*reserved, *used_ports})
     transport = record.transport
     joining = ports.allocate(seats, first, directory, backend=backend)

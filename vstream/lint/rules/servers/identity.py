@@ -216,7 +216,10 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
         gateway = server.gateway
         if gateway is None and workspace.topology is None and directory(server) not in linked:
             continue  # a system of its own, whose cluster has the name of another one
-        listed = {cluster_name.text, *(remote.name.text for remote in (gateway.remotes if gateway else ()) if remote.name)}
+        listed = {
+            cluster_name.text,
+            *(remote.name.text for remote in (gateway.remotes if gateway else ()) if remote.name),
+        }
         lacking = [name for name in belongs[cluster_name.text] if name not in listed]
         if not lacking:
             continue
