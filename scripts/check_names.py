@@ -28,9 +28,9 @@ LIMITS = {
     "comprehension over three lines": 0,
     "import inside a function": 21,
     "class name used twice": 0,
-    "noqa": 87,
-    "line": 76_700,
-    "file": 480,
+    "noqa": 86,
+    "line": 77_800,
+    "file": 488,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

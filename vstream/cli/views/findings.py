@@ -132,11 +132,8 @@ def _uri(file: str) -> str:
 
 def gitlab(findings: Sequence[Finding], anchor: Anchor = AS_NAMED) -> str:
     """A Code Quality report of GitLab, with files relative to *anchor*, the top of the repository."""
-    issues = [
-        _gitlab_issue(finding, fingerprint, anchor)
-        for finding, fingerprint in zip(findings, fingerprints(findings, anchor), strict=True)
-    ]
-    return dump_json(issues)
+    pairs = zip(findings, fingerprints(findings, anchor), strict=True)
+    return dump_json([_gitlab_issue(finding, fingerprint, anchor) for finding, fingerprint in pairs])
 
 
 def _gitlab_issue(finding: Finding, fingerprint: str, anchor: Anchor) -> dict[str, Any]:

@@ -110,4 +110,4 @@ def _gateways_to_dial(topology: Topology, region: Region) -> list[dict[str, Any]
     """*region* and those before it. Later ones dial in, and are heard of then: a new region changes no old list."""
     scheme = "tls" if topology.transport else "nats"
     dialed = topology.regions[: topology.regions.index(region) + 1]
-    return [{"name": other.cluster, "urls": [f"{scheme}://{other.gateway}"]} for other in dialed]
+    return [{"name": peer.cluster, "urls": [f"{scheme}://{peer.gateway}"]} for peer in dialed]
