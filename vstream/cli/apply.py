@@ -14,6 +14,7 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
 from vstream.cli.servers import find_servers, find_signer
+from vstream.cli.shipping import Shipping, shipped_mappings
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
@@ -52,6 +53,24 @@ def command(
     gate_timeout: Annotated[
         float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long a gate may take to hold.", min=0)
     ] = 300,
+    ship_with: Annotated[
+        str | None,
+        typer.Option(
+            "--ship-with",
+            metavar="COMMAND",
+            help="Run this for each server before it reloads. {server}, {host}, {region} and {directory}, which holds "
+            "the rendered files, are filled in.",
+        ),
+    ] = None,
+    loaded_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--wait-loaded",
+            metavar="SECONDS",
+            help="Wait so long until every server has loaded the rules, where a sidecar or somebody else reloads them.",
+            min=0,
+        ),
+    ] = None,
     adopt: Adopt = None,
     lost: Lost = None,
     verbose: Verbose = False,
@@ -68,7 +87,11 @@ def command(
     Exits with 1 if something is blocked, refused or still missing. Exits with 3 if all is done, but nobody knows whether
     each server has loaded its rules.
 
-    Examples: `vstream apply`, `vstream apply --yes`, `vstream apply plan.json`
+    Mapping rules are files on the servers. With a user of the system account (`system` under `connect`), servers are
+    told to reload them one by one, a canary first. Else vstream stops there until you have shipped and reloaded them.
+
+    Examples: `vstream apply`, `vstream apply plan.json`, `vstream apply --wait-loaded 300`,
+    `vstream apply --ship-with 'rsync -a {directory}/ {host}:/etc/nats/'`
     """
     planned = run(_plan(what, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)
@@ -86,7 +109,8 @@ def command(
         _ask()
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
-    applied, left = run(_carry_out(planned, gate_timeout))
+    shipping = Shipping(command=ship_with, loaded_timeout=loaded_timeout)
+    applied, left = run(_carry_out(planned, gate_timeout, shipping))
     _report(planned, applied, left, is_verbose=verbose)
     _exit_if_unknown(left or plan, file)
 
@@ -153,7 +177,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     raise typer.Exit(FAILED)
 
 
-async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult, Plan | None]:
+async def _carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     request, where = planned.request, planned.where
     with progress_bar() as progress:
@@ -161,7 +185,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult
         applied = await apply_plan(
             request,
             planned.plan,
-            _mapping_admin(planned),
+            _mapping_admin(planned, shipping),
             servers=LabServerAdmin(where.lab) if where.lab is not None else None,
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
@@ -177,7 +201,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult
     )
 
 
-def _mapping_admin(planned: Planned) -> MappingAdmin | None:
+def _mapping_admin(planned: Planned, shipping: Shipping) -> MappingAdmin | None:
     """How servers come to load what is planned; None where only whoever runs them can make them."""
     where, request = planned.where, planned.request
     topology, lost = request.topology, request.lost
@@ -185,7 +209,7 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
         return mappings.mapping_admin(where.lab, request.bundle, lost=lost)
     ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
-        return None
+        return shipped_mappings(request, planned.plan, shipping)
     endpoints = {region: endpoint for region, endpoint in where.endpoints.items() if region not in lost}
     credentials = str(ring.credentials(SYSTEM_USER))
     return account_admin(

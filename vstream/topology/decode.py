@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -201,12 +202,16 @@ def _endpoint(document: TopologyDocument, region: str) -> Endpoint | None:
     if connect is None:
         return None
     tls = connect.tls
-    return Endpoint(
-        **connect.model_dump(exclude={"tls"}),
+    endpoint = Endpoint(
+        **connect.model_dump(exclude={"tls", "system"}),
         tls_ca=tls.ca if tls else None,
         tls_cert=tls.cert if tls else None,
         tls_key=tls.key if tls else None,
     )
+    if connect.system is None:
+        return endpoint
+    without_login = replace(endpoint, context=None, creds=None, nkey=None, user=None, password_env=None, token_env=None)
+    return replace(endpoint, system=replace(without_login, **connect.system.model_dump(), monitor=()))
 
 
 def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> VirtualStream:

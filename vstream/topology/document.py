@@ -59,6 +59,21 @@ class TlsDocument(_Closed):
     """The client certificate's key."""
 
 
+class SystemLoginDocument(_Closed):
+    """A user of the system account at the same addresses, with which `apply` tells servers to reload."""
+
+    context: Text | None = None
+    """A nats CLI context, where the region has one too."""
+    creds: Text | None = None
+    """A credentials file."""
+    nkey: Text | None = None
+    """A file with an nkey seed."""
+    user: Text | None = None
+    """A user name; its password is read from `password_env`."""
+    password_env: Variable | None = None
+    """The environment variable that holds the password."""
+
+
 class ConnectDocument(_Closed):
     """How vstream reaches a region. Secrets stay in files and environment variables, never in the topology."""
 
@@ -82,6 +97,8 @@ class ConnectDocument(_Closed):
     HTTP monitoring addresses (`http://host:8222`) of every server, where loaded mappings are read back. With `https://`,
     `tls.ca` says whose certificates count.
     """
+    system: SystemLoginDocument | None = None
+    """A user of the system account: with it, `apply` has servers reload the mapping rules that were shipped to them."""
 
 
 class PortsDocument(_Closed):

@@ -134,6 +134,8 @@ class Endpoint:
     tls_key: str | None = None
     monitor: tuple[str, ...] = ()
     """HTTP monitoring addresses of every server of the region: where loaded mappings are read back."""
+    system: Endpoint | None = None
+    """The same addresses as a user of the system account, if there is one for vstream."""
 
     @property
     def has_login(self) -> bool:

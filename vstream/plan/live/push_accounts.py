@@ -81,7 +81,7 @@ class SignedAccounts:
 
     async def load(self) -> None:
         """See MappingAdmin."""
-        connection = await _connect_to_system(self._system)
+        connection = await connect_to_system(self._system)
         try:
             accounts = [account["sub"] for account in self._claims]
             stored_claims = await asyncio.gather(*(self._read_stored(connection, account) for account in accounts))
@@ -230,7 +230,7 @@ def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
     )
 
 
-async def _connect_to_system(endpoints: Mapping[str, Endpoint]) -> Connection:
+async def connect_to_system(endpoints: Mapping[str, Endpoint]) -> Connection:
     """To the system account, wherever it can be reached. Raises NotReachableError if nowhere."""
     reasons = []
     for region, endpoint in endpoints.items():

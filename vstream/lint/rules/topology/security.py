@@ -130,8 +130,26 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
             f"`connect.{name}` has a `context` and {join_names([*logins, *(['tls'] if connect.tls else [])])}",
             "put the credentials into the context, or write `urls` instead of it",
         )
+    yield from _system_contradictions(name, connect)
     if connect.tls and bool(connect.tls.cert) != bool(connect.tls.key):
         yield f"`connect.{name}.tls` needs `cert` and `key` together", "`ca` may stand alone"
+
+
+def _system_contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:
+    system = connect.system
+    if system is None:
+        return
+    place = f"`connect.{name}.system`"
+    if bool(system.user) != bool(system.password_env):
+        yield f"{place} needs `user` and `password_env` together", "the password itself never stands here"
+    logins = [login for login in ("context", "creds", "nkey", "user") if getattr(system, login)]
+    if len(logins) != 1:
+        yield f"{place} needs one of `context`, `creds`, `nkey` and `user`", "name a user of the system account"
+    elif bool(connect.context) != bool(system.context):
+        yield (
+            f"`connect.{name}` and its `system` must both have a `context`, or neither",
+            "a context says where servers are, too",
+        )
 
 
 def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[str, str] | None:

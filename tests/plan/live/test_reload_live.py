@@ -1,0 +1,197 @@
+"""Mapping rules come as files to servers that are nobody's lab: one `apply` ships them, has them loaded, and looks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from tests.render.test_transport import CERTIFICATES, LEAF_PASSWORD, SuperCluster, running
+from tests.support.command import Ran, vstream
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.server
+
+SHIP = """\
+import pathlib, shutil, sys
+directory, host, server, mode = sys.argv[1:]
+target = pathlib.Path(host) / server
+if mode == "not-" + server:
+    sys.exit(0)
+for file in pathlib.Path(directory).glob("*.cfg"):
+    text = file.read_text()
+    (target / file.name).write_text(text + ("no_such_key: 1" if mode == "broken-" + server else ""))
+"""
+
+
+class ShippedCluster(SuperCluster):
+    """Servers that have a directory of their own each, as hosts have."""
+
+    def run(self, name: str, configuration: Path) -> None:
+        own = self.directory / "hosts" / name
+        shutil.copytree(configuration.parent, own / "servers")
+        for file in self.directory.glob("*.cfg"):
+            shutil.copy(file, own)
+        super().run(name, own / "servers" / configuration.name)
+
+
+class Site:
+    """A topology file, the servers that run it, and the command that ships to them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "acme.yaml"
+        self.ports = {
+            region: {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
+            for region in ("west", "east")
+        }
+        self.script = directory / "ship.py"
+        self.script.write_text(SHIP)
+        self.write("orders")
+        self.cluster = ShippedCluster(directory / "servers", self.file.read_text())
+
+    def write(self, *streams: str, has_system: bool = True) -> None:
+        hosts = {"west": "127.0.0.1", "east": "localhost"}
+        connect = {
+            region: {
+                "urls": [f"tls://{host}:{self.ports[region]['client']}"],
+                "user": "vstream",
+                "password_env": "VSTREAM_PASSWORD_VSTREAM",
+                "tls": {"ca": str(CERTIFICATES / "ca.pem")},
+                "monitor": [f"https://{host}:{self.ports[region]['monitor']}"],
+                **({"system": {"user": "system", "password_env": "VSTREAM_PASSWORD_SYSTEM"}} if has_system else {}),
+            }
+            for region, host in hosts.items()
+        }
+        files = {"cert_file": "server.pem", "key_file": "server.key", "ca_file": "ca.pem"}
+        document = {
+            "version": 1,
+            "name": "acme",
+            "server_version": "2.12",
+            "routing": "accounts",
+            "security": {"transport": {key: str(CERTIFICATES / name) for key, name in files.items()}},
+            "regions": {region: {"servers": [host], "ports": self.ports[region]} for region, host in hosts.items()},
+            "connect": connect,
+            "defaults": {"write": {"max_age": "1h"}},
+            "streams": {name: {"subjects": [f"{name}.>"]} for name in streams},
+        }
+        self.file.write_text(json.dumps(document))
+
+    def apply(self, mode: str = "all", *arguments: str) -> Ran:
+        hosts = self.cluster.directory / "hosts"
+        command = f"{sys.executable} {self.script} {{directory}} {hosts} {{server}} {mode}"
+        return vstream("apply", self.file, "--yes", "--ship-with", command, *arguments)
+
+    def rules(self, server: str, port: str = "accountz?acc=APP") -> str:
+        """What the account of clients has loaded on *server*."""
+        return json.dumps(self.cluster.ask(server, port))
+
+    async def publish(self, region: str, subject: str) -> str:
+        """The stream that takes a publish of an application."""
+        host = {"west": "127.0.0.1", "east": "localhost"}[region]
+        client = await nats.connect(
+            f"tls://{host}:{self.ports[region]['client']}",
+            tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"),
+            user="app",
+            password=LEAF_PASSWORD,
+        )
+        try:
+            return (await client.jetstream(timeout=30).publish(subject, b"")).stream
+        finally:
+            await client.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site(tmp_path_factory.mktemp("shipped"))
+    with running(site.cluster), pytest.MonkeyPatch.context() as patch:
+        for user in ("VSTREAM", "SYSTEM", "PROBE", "APP"):
+            patch.setenv(f"VSTREAM_PASSWORD_{user}", LEAF_PASSWORD)
+        site.cluster.wait(
+            lambda: "east" in site.cluster.ask("west-1", "gatewayz")["outbound_gateways"], "the regions are one"
+        )
+        applied = vstream("apply", site.file, "--yes")
+        assert applied.code == 0, applied.out + applied.err
+        yield site
+
+
+def plan_rules(site: Site) -> list[dict[str, Any]]:
+    ran = vstream("plan", site.file, "--format", "json")
+    assert ran.code == 0, ran.err
+    rules: list[dict[str, Any]] = json.loads(ran.out)["mappings"]
+    return rules
+
+
+def test_one_run_ships_reloads_and_looks(site: Site) -> None:
+    site.write("orders", "events")
+    applied = site.apply()
+    assert applied.code == 0, applied.out + applied.err
+    assert plan_rules(site) == []
+    assert asyncio.run(site.publish("east", "events.a")) == "events"
+
+
+def test_a_server_that_reloaded_and_has_other_rules_is_named(site: Site) -> None:
+    site.write("orders", "events", "late")
+    applied = site.apply("not-east-1", "--wait-loaded", "2")
+    assert applied.code == 3
+    assert "east-1 has not loaded what is planned" in applied.err
+    assert {server for rule in plan_rules(site) for server in rule["servers"]} == {"east-1"}
+    again = site.apply()
+    assert again.code == 0, again.out + again.err
+
+
+def test_the_first_server_is_a_canary(site: Site) -> None:
+    before = site.cluster.ask("east-1", "varz")["config_load_time"]
+    site.write("orders", "events", "late", "more")
+    applied = site.apply("broken-west-1")
+    assert applied.code == 3
+    assert "server `west-1` refuses its files" in applied.err
+    assert site.cluster.ask("east-1", "varz")["config_load_time"] == before
+    again = site.apply()
+    assert again.code == 0, again.out + again.err
+
+
+def test_a_command_that_fails_reloads_nothing(site: Site) -> None:
+    before = site.cluster.ask("west-1", "varz")["config_load_time"]
+    site.write("orders", "events", "late", "more", "last")
+    failed = vstream("apply", site.file, "--yes", "--ship-with", "false {server}")
+    assert (failed.code, "shipping to server `west-1` failed with 1" in failed.err) == (3, True), failed.err
+    unknown = vstream("apply", site.file, "--yes", "--ship-with", "cp {nothing}")
+    assert (unknown.code, "it knows {server}, {host}, {region} and {directory}" in unknown.err) == (3, True)
+    assert site.cluster.ask("west-1", "varz")["config_load_time"] == before
+    again = site.apply()
+    assert again.code == 0, again.out + again.err
+
+
+def test_without_a_system_user_it_waits_for_whoever_reloads(site: Site) -> None:
+    site.write("orders", "events", "late", "more", "last", "waited", has_system=False)
+    stopped = threading.Event()
+
+    def reload() -> None:
+        """A sidecar: reloads whatever is there, again and again."""
+        while not stopped.wait(0.5):
+            for process in site.cluster.processes.values():
+                process.send_signal(signal.SIGHUP)
+
+    sidecar = threading.Thread(target=reload)
+    sidecar.start()
+    try:
+        applied = site.apply("all", "--wait-loaded", "60")
+    finally:
+        stopped.set()
+        sidecar.join()
+    assert applied.code == 0, applied.out + applied.err
+    refused = site.apply()
+    assert refused.code == 0, refused.err  # nothing is left to be loaded, so nothing is asked for
+    site.write("orders", "events", "late", "more", "last", "waited", "never", has_system=False)
+    nobody = site.apply()
+    assert (nobody.code, "nobody would load them" in nobody.err) == (3, True), nobody.err

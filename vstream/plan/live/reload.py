@@ -1,0 +1,167 @@
+"""
+Mapping rules that come as files: shipped by a command, loaded by a reload over the system account, or waited for.
+
+A server reads its own files again when the system account tells it to; it answers with what is wrong with them. The
+first one is a canary: nobody else is told before it has the rules that are planned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.jetstream.answers import decode_object, read_text, reading
+from vstream.plan.live.push_accounts import connect_to_system
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from vstream.jetstream.connection import Connection, Reply
+    from vstream.topology.model import Endpoint
+
+    ReadMissing: TypeAlias = Callable[[], Awaitable[Mapping[str, Sequence[str]]]]
+    # Reads what each server has not loaded of what is planned: the sources of rules by the server's name, none where they
+    # cannot be read.
+
+_PING = "$SYS.REQ.SERVER.PING"
+_ANSWERS = 5.0
+"""Seconds that all servers get to answer."""
+_RELOAD = 20.0
+"""Seconds that a server gets to load its files."""
+_SETTLED = 15.0
+"""Seconds until a server that has reloaded must tell the new rules. It takes milliseconds."""
+_POLL = 0.25
+
+
+class ShippedMappings:
+    """
+    MappingAdmin for servers whose files somebody ships.
+
+    *ship* puts the files on the servers; None where that is done by others. *reloads* have servers load them, one after
+    the other; none where something beside them does, such as a sidecar. *missing* says what is not loaded, and *patience* is how many
+    seconds it may take until nothing is.
+    """
+
+    def __init__(
+        self,
+        *,
+        ship: Callable[[], None] | None,
+        reloads: Sequence[RemoteReload],
+        missing: ReadMissing,
+        patience: float = _SETTLED,
+    ) -> None:
+        self._ship = ship
+        self._reloads = reloads
+        self._missing = missing
+        self._patience = patience
+
+    async def load(self) -> None:
+        """See MappingAdmin."""
+        if self._ship is not None:
+            await asyncio.to_thread(self._ship)
+        for reload in self._reloads:
+            await reload.run(self._check_canary)
+        behind = await wait_loaded(self._missing, None, self._patience)
+        if behind:
+            raise VstreamError(
+                f"{_describe(behind)} after {self._patience:g} s",
+                hint="compare the file on that server with `vstream render`, and its log; then apply again",
+            )
+
+    async def _check_canary(self, server: str) -> None:
+        behind = await wait_loaded(self._missing, server, _SETTLED)
+        if behind:
+            raise VstreamError(
+                f"{_describe(behind)} after a reload, so no other server was told to reload",
+                hint="ship the files that `vstream render` writes to every server, then apply again",
+            )
+
+
+async def wait_loaded(missing: ReadMissing, server: str | None, patience: float) -> dict[str, Sequence[str]]:
+    """What *server*, or any if that is None, still has not loaded after *patience* seconds; empty as soon as nothing is missing."""
+    until = time.monotonic() + patience
+    while True:
+        by_server = await missing()
+        behind = {name: sources for name, sources in by_server.items() if server is None or server == name}
+        if not behind or time.monotonic() > until:
+            return behind
+        await asyncio.sleep(_POLL)
+
+
+def _describe(behind: Mapping[str, Sequence[str]]) -> str:
+    unread = [name for name, sources in behind.items() if not sources]
+    if unread:
+        return f"nobody could read what {', '.join(sorted(unread))} has loaded"
+    example = next(iter(behind.values()))[0]
+    verb = "has" if len(behind) == 1 else "have"
+    return f"{', '.join(sorted(behind))} {verb} not loaded what is planned, such as `{example}`,"
+
+
+class RemoteReload:
+    """
+    Tells *servers* to reload, one after the other, over the system account, which *system* are ways to.
+
+    *times* is 2 where an account is new: the first reload makes it, the second what imports from it.
+    """
+
+    def __init__(self, system: Mapping[str, Endpoint], servers: Sequence[str], *, times: int = 1) -> None:
+        self._system = system
+        self._servers = servers
+        self._times = times
+
+    async def run(self, check_canary: Callable[[str], Awaitable[None]]) -> None:
+        """Reload all of them; *check_canary* is called with the first one before others are told. Raises VstreamError."""
+        connection = await connect_to_system(self._system)
+        try:
+            ids = await read_server_ids(connection, self._servers)
+            for number, server in enumerate(self._servers):
+                for _ in range(self._times):
+                    await reload_server(connection, server, ids[server])
+                if number == 0:
+                    await check_canary(server)
+        finally:
+            await connection.close()
+
+
+async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dict[str, str]:
+    """The id of each of *servers* by name. Raises NotReachableError if one of them does not answer."""
+    ids: dict[str, str] = {}
+
+    def is_last(answer: Reply) -> bool:
+        with reading(_PING):
+            server = decode_object(answer.data, _PING)["server"]
+            ids[read_text(server["name"])] = read_text(server["id"])
+        return ids.keys() >= set(servers)
+
+    try:
+        await connection.collect(_PING, is_last=is_last, timeout=_ANSWERS)
+    except NoRespondersError:
+        raise VstreamError(
+            "the user under `connect.….system` is not in the system account: nobody answers there",
+            hint="name a user of the account $SYS",
+        ) from None
+    except NotReachableError:
+        silent = [server for server in servers if server not in ids]
+        if not silent:
+            raise
+        raise NotReachableError(
+            f"{', '.join(silent)} did not answer on the system account, so no server was told to reload"
+        ) from None
+    return ids
+
+
+async def reload_server(connection: Connection, server: str, server_id: str) -> None:
+    """Have *server* read its files again. Raises VstreamError with its reason if it refuses them."""
+    subject = f"$SYS.REQ.SERVER.{server_id}.RELOAD"
+    answer = await connection.request_json(subject, timeout=_RELOAD)
+    with reading(subject):
+        error = answer.get("error")
+        if error:
+            reason = read_text(error.get("description", "no reason given"))
+            raise VstreamError(
+                f"server `{server}` refuses its files: {reason}",
+                hint="`nats-server -t -c FILE` on that server says more; it goes on with what it had",
+            )
