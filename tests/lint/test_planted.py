@@ -166,6 +166,177 @@ CASES = [
         RULES.replace("a.", "b."),
         "add one for each cluster",
     ),
+    # Types and words of options, by opts.go
+    *(
+        option("VS424", text, cure, hint)
+        for text, cure, hint in (
+            ('prof_port: ‹"6060"›\n', "6060", "write 6060, without quotes"),
+            ('max_payload: ‹"1 mb"›\n', "1MB", "write 1MB, without quotes"),
+            ("debug: ‹yess›\n", "true", "write true"),
+            ('ping_interval: ‹"2 minutes"›\n', '"2m"', 'write "2m"'),
+            ("write_deadline: ‹10sec›\n", '"10s"', 'write "10s"'),
+            ('jetstream { store_dir: /d, max_mem: ‹"1 GB"›, max_file: 1G }\n', "1G", "write 1G"),
+            (
+                "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G, sync_interval: ‹allways› }\n",
+                "always",
+                "did you mean `always`?",
+            ),
+            (
+                "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G, key: $KEY, cipher: ‹aess› }\n",
+                "aes",
+                "did you mean `aes`?",
+            ),
+            ('cluster { name: a, port: ‹"6222"› }\n', "6222", "write 6222, without quotes"),
+            ("gateway { name: a, port: 7222, reject_unknown: ‹off_› }\n", "false", "write false"),
+            ("leafnodes { reconnect: ‹quickly› }\n", '"2m"', 'write "2m"'),
+            ('websocket { port: 8080, no_tls: ‹"true"› }\n', "true", "write true"),
+            ("mqtt { port: 1883, ack_wait: ‹30secs› }\njetstream: enabled\n", '"30s"', 'write "30s"'),
+            ("tls { cert_file: /c, key_file: /k, min_version: ‹1.2› }\n", '"1.2"', 'write "1.2", in quotes'),
+            (
+                "tls { cert_file: /c, key_file: /k, curve_preferences: [‹CurveP25›] }\n",
+                "CurveP256",
+                "did you mean `CurveP256`?",
+            ),
+            (
+                "accounts { A { exports: [{ service: a, response_type: ‹strem› }] } }\n",
+                "stream",
+                "did you mean `stream`?",
+            ),
+            (
+                "accounts { A { users: [{ nkey: U, allowed_connection_types: [‹WEBSOCKETS›] }] } }\n",
+                "WEBSOCKET",
+                "did you mean `WEBSOCKET`?",
+            ),
+        )
+    ),
+    # Accounts that do not fit together, by opts.go and accounts.go
+    *(
+        option("VS425", text, cure, hint)
+        for text, cure, hint in (
+            (
+                "accounts { A { imports: [{ stream: { account: ‹CORES›, subject: a } }] }, CORE { exports: [{ stream: a }] } }\n",
+                "CORE",
+                "did you mean `CORE`?",
+            ),
+            (
+                "accounts { A { imports: [{ service: { account: B, subject: ‹a.b› } }] }, B { exports: [{ service: b.* }, { service: c }] } }\n",
+                "c",
+                'add `{service: "a.b"}` to the `exports` of `B`',
+            ),
+            (
+                "accounts { A { imports: [{ stream: { account: B, subject: ‹a.>› } }] }, B { exports: [{ stream: a.b }] } }\n",
+                "a.b",
+                "to the `exports` of `B`",
+            ),
+            (
+                "accounts { A { imports: [{ stream: { account: B, subject: ‹a› } }] }, B { exports: [{ service: a }, { stream: b }] } }\n",
+                "b",
+                'add `{stream: "a"}`',
+            ),
+            (
+                "accounts { A { imports: [{ service: { account: B, subject: ‹a› } }] }, B { exports: [{ service: a, accounts: [C] }, { service: b }] }, C {} }\n",
+                "b",
+                "add `A` to the `accounts` of the export",
+            ),
+            (
+                "accounts { A { exports: [{ stream: a, ‹response_type: stream› }] } }\n",
+                "",
+                "remove it, or export a `service`",
+            ),
+            (
+                "accounts { A { users: [{ user: u, password: $P }] }, B { users: [{ user: ‹u›, password: $P }] } }\n",
+                "v",
+                "a name of its own",
+            ),
+            (
+                "authorization { ‹user: u, password: $P, ›users: [{ user: v, password: $P }] }\n",
+                "",
+                "move the user into `users`",
+            ),
+            ("authorization { ‹user: u, password: $P, ›token: $T }\n", "", "remove `user`, or the token"),
+        )
+    ),
+    # What the server starts with, by server.go, validateOptions
+    *(
+        option("VS426", text, cure, hint)
+        for text, cure, hint in (
+            ("accounts { SYS {} }\nsystem_account: ‹SYSS›\n", "SYS", "did you mean `SYS`?"),
+            (
+                "authorization { users: [{ user: guest, password: $P }] }\nno_auth_user: ‹gest›\n",
+                "guest",
+                "did you mean `guest`?",
+            ),
+            (
+                "accounts { APP {} }\nleafnodes { remotes: [{ url: 'nats://h', account: ‹AP› }] }\n",
+                "APP",
+                "did you mean `APP`?",
+            ),
+            (
+                "‹gateway { ›listen: 127.0.0.1:7222 }\n",
+                "gateway { name: a, ",
+                "add `name`, the name of this server's cluster",
+            ),
+            ("‹gateway { ›name: a }\n", "gateway { port: 7222, ", "add `port: 7222`"),
+            (
+                "gateway { name: a, port: 7222, gateways: [‹{ ›url: 'nats://h' }] }\n",
+                "{ name: b, ",
+                "add `name`, the name of that cluster",
+            ),
+            (
+                "gateway { name: a, port: 7222, gateways: [‹{ ›name: b }] }\n",
+                "{ url: 'nats://h:7222', ",
+                'add `url: "nats://HOST:7222"`',
+            ),
+            (
+                "http: ‹127.0.0.1:99999›\n",
+                "127.0.0.1:8222",
+                "at most 65535",
+            ),
+            ("max_payload: ‹100MB›\n", "8MB", "write at most 67108864 for `max_payload`"),
+            ("max_pending: ‹512KB›\n", "64MB", "or more for `max_pending`"),
+            ("lame_duck_duration: ‹10s›\n", "30s", 'write "30s" or more'),
+            ("lame_duck_duration: 60s\nlame_duck_grace_period: ‹60s›\n", "10s", 'such as "10s"'),
+            ("‹websocket { ›port: 8080 }\n", "websocket { no_tls: true, ", "`no_tls: true`"),
+            ("‹websocket { ›no_tls: true }\n", "websocket { port: 8080, ", "add `port: 8080`"),
+            ("‹mqtt {› port: 1883 }\n", "jetstream {}\nmqtt {", "add `jetstream {…}`"),
+            ("jetstream { store_dir: /d, domain: ‹eu.west› }\n", "eu-west", "letters, digits"),
+            ('cluster { name: ‹"eu west"›, port: 6222 }\n', "eu-west", "write `eu-west`"),
+            ("‹tls { ›cert_file: /c }\n", "tls { key_file: /k, ", "add `key_file`"),
+        )
+    ),
+    option("VS427", "accounts { A {} }\n‹accounts { B {} }›\n", "", "put both into one, or remove one of them"),
+    option("VS427", "cluster { name: a, port: 6222, ‹name: b› }\n", "", "remove one of them"),
+    option("VS337", 'mappings { ‹"$KV.>"›: "keys.>" }\n', '"orders.>"', "map only the subjects of your own streams"),
+    option("VS337", 'mappings { ‹"$JS.FC.>"›: "flow.>" }\n', '"orders.>"', "map only the subjects of your own streams"),
+    # Rules, by mappings of accounts.go and subject_transform.go
+    *(
+        option(code, f"mappings {{ {text} }}\n", cure, hint)
+        for code, text, cure, hint in (
+            ("VS307", '"o.*": ‹"p.{{wildcard(2)}}"›', '"p.{{wildcard(1)}}"', "number 1"),
+            ("VS307", '"o.*": ‹"p.{{wildcrd(1)}}"›', '"p.{{wildcard(1)}}"', "the functions are wildcard"),
+            ("VS307", '"o.*": ‹"p.*.*"›', '"p.{{wildcard(1)}}"', "write `{{wildcard(1)}}`"),
+            ("VS307", '"o.>": ‹"p"›', '"p.>"', "end both in `>`"),
+            ("VS304", '‹"o..x"›: "p"', '"o.x"', "separated by single dots"),
+            ("VS304", '‹"o.>.x"›: "p"', '"o.*.x"', "`>` comes last"),
+            ("VS311", '"o": [{ destination: p, weight: ‹120%› }]', "100%", "from 0% to 100%"),
+            (
+                "VS312",
+                '"o": [{ destination: p, weight: 60% }, { destination: q, weight: ‹50%› }]',
+                "40%",
+                "make them 100 % together",
+            ),
+            ("VS305", '"o": [{ destination: p, weight: ‹half› }]', "50%", "from 0% to 100%"),
+            (
+                "VS310",
+                '"o": [{ destination: p, weight: 50% }, { destination: ‹p›, weight: 50% }]',
+                "q",
+                "a subject of its own",
+            ),
+            ("VS303", '"o": p, ‹"o"›: q', '"r"', "into one rule"),
+            ("VS302", '"o.*": "p.{{wildcard(1)}}", ‹"o.x"›: q', '"r.x"', "disjoint"),
+            ("VS306", '"o": ‹""›', '"p"', "add `destination"),
+        )
+    ),
     Case("VS010", "server_name: a ‹b›\nlisten: 127.0.0.1:4222\n", "", "put each entry on a line of its own"),
 ]
 

@@ -237,6 +237,9 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
 _PROBES = (
     ("$JS.API.INFO", "every request of JetStream", "no client of the account can use JetStream"),
     ("$JS.ACK.s.c.1.1.1.1.1", "every acknowledgement", "messages are delivered again and again"),
+    ("$JS.FC.s.c.x", "every answer of flow control", "push consumers and sources stop"),
+    ("$KV.b.k", "every key of every key-value bucket", "no client of the account can write to one"),
+    ("$O.b.C.x", "every part of every object", "no client of the account can write to an object store"),
     ("_INBOX.a", "every reply", "requests of clients time out"),
     ("_INBOX.a.b", "every reply", "requests of clients time out"),
 )
@@ -246,7 +249,7 @@ _PROBES = (
 @rule("VS337", "system-subjects-mapped", Severity.ERROR)
 def system_subjects_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
-    A rule maps subjects that clients and servers need for themselves: all requests of JetStream, acknowledgements, or replies.
+    A rule maps subjects that clients and servers need for themselves: all requests of JetStream, acknowledgements, replies, or buckets.
 
     ## Why is this bad?
     A rule takes everything that matches its source (server/client.go, selectMappedSubject; all versions). `_INBOX.>` are

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.rules.servers.access import no_system_account, open_to_everyone, plain_password, port_clash
+from vstream.lint.rules.servers.accounts import accounts_do_not_fit
 from vstream.lint.rules.servers.identity import (
     duplicate_server_name,
     incomplete_gateways,
@@ -16,8 +17,10 @@ from vstream.lint.rules.servers.identity import (
 )
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
 from vstream.lint.rules.servers.meta_quorum import no_majority, region_holds_majority
+from vstream.lint.rules.servers.option_values import written_twice, wrong_value
 from vstream.lint.rules.servers.options import needs_newer_server, unknown_option
 from vstream.lint.rules.servers.sharing import flow_control_not_shared
+from vstream.lint.rules.servers.startup import does_not_start
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
@@ -44,5 +47,9 @@ RULES: tuple[Rule[Workspace], ...] = (
     unknown_option,
     server_name_missing,
     flow_control_not_shared,
+    wrong_value,
+    accounts_do_not_fit,
+    does_not_start,
+    written_twice,
 )
 """In the order of their codes."""

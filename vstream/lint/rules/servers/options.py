@@ -288,6 +288,20 @@ def _options_in(conf: ConfMap, block: Block) -> Iterator[WrittenOption]:
                 yield from _options_in(inner, BLOCKS[name])
 
 
+def blocks_of(root: ConfMap) -> Iterator[ConfMap]:
+    """Every block of a configuration whose options servers have names for, the whole of it first."""
+    yield from _blocks_in(root, BLOCKS["server"])
+
+
+def _blocks_in(conf: ConfMap, block: Block) -> Iterator[ConfMap]:
+    yield conf
+    for entry in conf.effective():
+        name = block.items or block.inner.get(entry.key.lower())
+        if name is not None:
+            for inner in _maps_of(entry.value):
+                yield from _blocks_in(inner, BLOCKS[name])
+
+
 def _maps_of(node: ConfNode) -> Iterator[ConfMap]:
     """The maps that a value is, or holds as an array."""
     if isinstance(node, ConfMap):
@@ -316,7 +330,7 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
         return
     seen: set[Span] = set()
     for server in whole(workspace):
-        for option in _judged_options(server, seen):
+        for option in judged_options(server, seen):
             since = option.block.since.get(option.entry.key.lower(), FIRST)
             if oldest < since:
                 yield Violation(
@@ -339,7 +353,7 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        for option in _judged_options(server, seen):
+        for option in judged_options(server, seen):
             hint = None if option.is_known else _hint(server, option)
             if hint is not None:
                 yield Violation(
@@ -349,7 +363,7 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOption]:
+def judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOption]:
     """The options of *server*, each place once: not those that define variables, which may be called anything."""
     variables = {reference.definition for reference in server.document.references}
     for option in options_of(server.root):

@@ -1,0 +1,78 @@
+"""What VS424 says of values, against `nats-server -t`: the server refuses the wrong kind, and takes the right one."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.lint_inputs import surroundings
+from vstream.lab import binaries
+from vstream.lint.engine import lint
+from vstream.lint.read import Source
+from vstream.lint.rules.servers.option_values import KINDS, ValueKind, Words
+
+NATS_SERVER = binaries.locate("2.15.1")
+PLACES = {
+    "server": "{}\n",
+    "cluster": "cluster {{ {} }}\n",
+    "gateway": "gateway {{ {} }}\n",
+    "leafnodes": "leafnodes {{ {} }}\n",
+    "remote": "leafnodes {{ remotes: [{{ url: 'nats://h', {} }}] }}\n",
+    "jetstream": "jetstream {{ {} }}\n",
+    "websocket": "websocket {{ {} }}\n",
+    "mqtt": "mqtt {{ {} }}\n",
+    "tls": "tls {{ {}, cert_file: /none, key_file: /none }}\n",
+    "export": "accounts {{ A {{ exports: [{{ service: a, {} }}] }} }}\n",
+    "user": "accounts {{ A {{ users: [{{ user: a, {} }}] }} }}\n",
+    "account_limits": "accounts {{ A {{ limits {{ {} }} }} }}\n",
+}
+RIGHT = {
+    ValueKind.BOOLEAN: "true",
+    ValueKind.INTEGER: "3",
+    ValueKind.DURATION: '"30s"',
+    ValueKind.SYNC: "always",
+    ValueKind.SIZE: '"4G"',
+}
+LISTED = {"curve_preferences", "allowed_connection_types", "connection_types"}
+CASES = [(block, option, kind) for block, kinds in KINDS.items() for option, kind in kinds.items()]
+
+pytestmark = pytest.mark.server
+
+
+def written(block: str, option: str, value: str) -> str:
+    return "server_name: s\n" + PLACES[block].format(
+        f"{option}: [{value}]" if option in LISTED else f"{option}: {value}"
+    )
+
+
+def server_refuses(directory: Path, text: str) -> bool:
+    """Whether it complains of the value; that there is no certificate is another matter."""
+    file = directory / f"{abs(hash(text))}.conf"
+    file.write_text(text)
+    done = subprocess.run([NATS_SERVER, "-t", "-c", file.name], cwd=directory, capture_output=True, check=False)
+    return done.returncode != 0 and b"X509" not in done.stderr
+
+
+def we_refuse(text: str) -> bool:
+    report = lint([Source(name="a.conf", content=text.encode())], surroundings({}))
+    return any(finding.code == "VS424" for finding in report.diagnostics)
+
+
+def disagreement(directory: Path, case: tuple[str, str, ValueKind | Words]) -> str | None:
+    block, option, kind = case
+    right = RIGHT[kind] if isinstance(kind, ValueKind) else f'"{kind[-1]}"'
+    for value, is_wrong in ((right, False), ("nonsense", True)):
+        text = written(block, option, value)
+        said = (we_refuse(text), server_refuses(directory, text))
+        if said != (is_wrong, is_wrong):
+            return f"{text.strip()}: we and the server refuse it: {said}"
+    return None
+
+
+def test_the_server_refuses_the_values_that_we_refuse(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        wrong = [found for found in pool.map(lambda case: disagreement(tmp_path, case), CASES) if found]
+    assert wrong == []

@@ -1,0 +1,177 @@
+"""Accounts that do not fit together: imports that nobody exports, and users that the server cannot tell apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from vstream.diagnostics import Related, Severity, Span
+from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.wording import closest
+from vstream.subjects.algebra import is_subset
+from vstream.syntax.natsconf import ConfArray, ConfMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
+
+_KINDS: Final = ("stream", "service")
+_BUILT_IN: Final = frozenset({"$SYS", "$G"})
+_RESPONSE: Final = (
+    "response",
+    "response_type",
+    "threshold",
+    "response_threshold",
+    "response_time",
+    "response_max_time",
+)
+
+
+class AccountExport(NamedTuple):
+    """A stream or service that an account lets others import; *accounts* is None where everybody may."""
+
+    kind: str
+    subject: ConfValue
+    accounts: frozenset[str] | None
+    conf: ConfMap
+
+
+class AccountImport(NamedTuple):
+    """A stream or service that an account takes from another one. *to* is where it is here, by default the same subject."""
+
+    kind: str
+    account: ConfValue
+    subject: ConfValue
+    to: ConfValue | None
+    prefix: ConfValue | None
+    conf: ConfMap
+
+
+def exports_of(account: AccountConf) -> tuple[AccountExport, ...]:
+    """What *account* exports."""
+    exports = []
+    for conf in _maps(account, "exports"):
+        for kind in _KINDS:
+            subject = option(conf, kind)
+            if subject is not None and subject.text is not None:
+                named = entry(conf, "accounts")
+                accounts = frozenset(str(value.value) for value in several(named.value)) if named else None
+                exports.append(AccountExport(kind, subject, accounts, conf))
+    return tuple(exports)
+
+
+def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
+    """What *account* imports."""
+    imports = []
+    for conf in _maps(account, "imports"):
+        for kind in _KINDS:
+            source = table(conf, kind)
+            name, subject = option(source, "account"), option(source, "subject")
+            if name is not None and subject is not None and subject.text is not None:
+                imports.append(AccountImport(kind, name, subject, option(conf, "to"), option(conf, "prefix"), conf))
+    return tuple(imports)
+
+
+def _maps(account: AccountConf, name: str) -> Iterator[ConfMap]:
+    listed = entry(account.conf, name)
+    if listed is not None and isinstance(listed.value, ConfArray):
+        yield from (item for item in listed.value.items if isinstance(item, ConfMap))
+
+
+@rule("VS425", "accounts-do-not-fit", Severity.ERROR)
+def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
+    """
+    An account imports what nobody exports to it, or users cannot be told apart.
+
+    ## Why is this bad?
+    The server does not start and refuses to reload. It names the first account of the file, and not the place. An
+    import needs an export of the other account that covers its subject, and that lists this account if it lists any
+    (all versions; server/opts.go, accounts.go).
+    """
+    seen: set[Span] = set()
+    for server in workspace.servers:
+        for violation in (*_imports(server), *_exports(server), *_users(server)):
+            if isinstance(violation.at, Span) and violation.at not in seen:
+                seen.add(violation.at)
+                yield violation
+
+
+def _imports(server: ServerConf) -> Iterator[Violation]:
+    exports = {account.name: exports_of(account) for account in server.accounts}
+    # The system account exports more than is written.
+    provided = {*_BUILT_IN, server.system_account.text if server.system_account else None}
+    for account in server.accounts:
+        for wish in imports_of(account):
+            name = str(wish.account.value)
+            if name in provided:
+                continue
+            if name not in exports:
+                yield Violation(
+                    at=wish.account.span,
+                    message=f"account `{account.name}` imports from `{name}`, which there is not: the server does not start",
+                    hint=closest(name, sorted(exports), "accounts"),
+                )
+            else:
+                yield from _not_exported(account.name, wish, name, exports[name])
+
+
+def _not_exported(
+    importer: str, wish: AccountImport, exporter: str, exports: tuple[AccountExport, ...]
+) -> Iterator[Violation]:
+    subject = str(wish.subject.value)
+    covering = [
+        export for export in exports if export.kind == wish.kind and is_subset(subject, str(export.subject.value))
+    ]
+    if not covering:
+        yield Violation(
+            at=wish.subject.span,
+            message=f"account `{exporter}` does not export the {wish.kind} `{subject}`: the server does not start",
+            hint=f'add `{{{wish.kind}: "{subject}"}}` to the `exports` of `{exporter}`',
+        )
+    elif all(export.accounts is not None and importer not in export.accounts for export in covering):
+        yield Violation(
+            at=wish.subject.span,
+            message=f"account `{exporter}` exports the {wish.kind} `{subject}` to others, not to `{importer}`",
+            hint=f"add `{importer}` to the `accounts` of the export",
+            related=(Related(span=covering[0].subject.span, message="the export"),),
+        )
+
+
+def _exports(server: ServerConf) -> Iterator[Violation]:
+    for account in server.accounts:
+        for export in exports_of(account):
+            response = entry(export.conf, *_RESPONSE) if export.kind == "stream" else None
+            if response is not None:
+                yield Violation(
+                    at=response.key_span,
+                    message=f"`{response.key}` belongs to services, and `{export.subject.value}` is a stream: "
+                    "the server does not start",
+                    hint="remove it, or export a `service`",
+                )
+
+
+def _users(server: ServerConf) -> Iterator[Violation]:
+    first: dict[str, Span] = {}
+    for user in server.users:
+        if not user.name or user.name.startswith("$"):
+            continue
+        if user.name in first and first[user.name] != user.span:
+            yield Violation(
+                at=user.span,
+                message=f"there is a user `{user.name}` already: the server does not start",
+                hint="give every user a name of its own, in all accounts together",
+                related=(Related(span=first[user.name], message="the other one"),),
+            )
+        first.setdefault(user.name, user.span)
+    authorization = server.authorization
+    single, users, secret = (entry(authorization, *names) for names in (("user", "username"), ("users",), ("token",)))
+    if single is not None and (users is not None or secret is not None):
+        beside = "a list of users" if users is not None else "a token"
+        yield Violation(
+            at=single.key_span,
+            message=f"`authorization` has a user of its own beside {beside}: the server does not start",
+            hint=f"move the user into `users`, and remove `{single.key}` here"
+            if users
+            else f"remove `{single.key}`, or the token",
+        )

@@ -1,0 +1,253 @@
+"""What `nats-server -t` accepts, and the server then refuses to start with: server/server.go, validateOptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vstream.diagnostics import Severity
+from vstream.lint.reading.nodes import entry, option
+from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.server_values import has_any, is_clustered, is_on, whole
+from vstream.lint.rules.servers.options import BLOCKS
+from vstream.lint.rules.wording import closest
+from vstream.subjects.algebra import is_valid
+from vstream.syntax.natsconf import ConfArray, ConfMap
+from vstream.topology.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vstream.lint.workspace import ConfValue, ServerConf, Workspace
+
+_MOST_PORT: Final = 65535
+_DEFAULT_PENDING: Final = 64 << 20
+_DEFAULT_PAYLOAD: Final = 1 << 20
+_LAME_DUCK_S: Final = 120
+_LEAST_LAME_DUCK_S: Final = 30
+_BUILT_IN: Final = ("$SYS", "$G")
+_BY_OPERATOR: Final = (
+    "operator",
+    "operators",
+    "roots",
+    "root",
+    "root_operator",
+    "root_operators",
+    "trusted",
+    "trusted_keys",
+)
+
+
+@rule("VS426", "does-not-start", Severity.ERROR)
+def does_not_start(workspace: Workspace) -> Iterator[Violation]:
+    """
+    The server accepts the file with `-t`, and does not start with it.
+
+    ## Why is this bad?
+    `nats-server -t` reads options one by one; what they are together is looked at when the server starts: names of
+    accounts and users that there are not, a gateway without a name, ports out of range, limits that exclude each
+    other. A restart of a server that ran for months is when you would learn of it (all versions; server/server.go,
+    validateOptions).
+    """
+    for server in whole(workspace):
+        for check in _CHECKS:
+            yield from check(server)
+
+
+def _accounts(server: ServerConf) -> Iterator[Violation]:
+    names = {account.name for account in server.accounts}
+    if has_any(server.root, *_BY_OPERATOR):
+        return
+    system = server.system_account
+    if system is not None and system.text and system.text not in {*names, "$SYS"}:
+        yield Violation(
+            at=system.span,
+            message=f"there is no account `{system.text}` for `system_account`: the server does not start",
+            hint=closest(system.text, sorted(names), "accounts"),
+        )
+    for remote in server.leaf_remotes:
+        account = remote.account
+        if account is not None and account.text and account.text not in {*names, *_BUILT_IN}:
+            yield Violation(
+                at=account.span,
+                message=f"there is no account `{account.text}` for this leaf node: the server does not start",
+                hint=closest(account.text, sorted(names), "accounts"),
+            )
+    guest = option(server.root, "no_auth_user")
+    users = sorted({user.name for user in server.users})
+    if guest is not None and guest.text and users and guest.text not in users:
+        yield Violation(
+            at=guest.span,
+            message=f"there is no user `{guest.text}` for `no_auth_user`: the server does not start",
+            hint=closest(guest.text, users, "users"),
+        )
+
+
+def _gateway(server: ServerConf) -> Iterator[Violation]:
+    gateway = server.gateway
+    if gateway is None or not gateway.conf.entries or _is_misspelt(gateway.conf, "gateway"):
+        return
+    if gateway.name is None:
+        yield Violation(
+            at=gateway.key_span,
+            message="the gateway has no `name`: the server does not start",
+            hint="add `name`, the name of this server's cluster",
+        )
+    if not any(listener.block == "gateway" for listener in server.listeners):
+        yield Violation(
+            at=gateway.key_span,
+            message="the gateway has no port: the server does not start",
+            hint="add `port: 7222`",
+        )
+    listed = entry(gateway.conf, "gateways")
+    items = listed.value.items if listed is not None and isinstance(listed.value, ConfArray) else ()
+    misspelt = {item.span for item in items if isinstance(item, ConfMap) and _is_misspelt(item, "remote_gateway")}
+    for remote in gateway.remotes:
+        if remote.span in misspelt:
+            continue
+        hints = []
+        if remote.name is None:
+            hints.append(("name", "add `name`, the name of that cluster"))
+        if not remote.urls:
+            hints.append(("url", 'add `url: "nats://HOST:7222"`'))
+        for lacking, hint in hints[:1]:
+            message = f"a gateway in the list has no `{lacking}`: the server does not start"
+            yield Violation(at=remote.span, message=message, hint=hint)
+
+
+def _is_misspelt(conf: ConfMap, block: str) -> bool:
+    """Whether a block has an unknown option, of which VS421 speaks: it may be the one that seems to be missing."""
+    return any(written.key.lower() not in BLOCKS[block].options for written in conf.entries)
+
+
+def _ports(server: ServerConf) -> Iterator[Violation]:
+    for listener in server.listeners:
+        if listener.port is not None and listener.port > _MOST_PORT:
+            yield Violation(
+                at=listener.span,
+                message=f"{listener.port} is not a port: the server does not start",
+                hint=f"write a port of at most {_MOST_PORT}",
+            )
+
+
+def _limits(server: ServerConf) -> Iterator[Violation]:
+    payload, pending = option(server.root, "max_payload"), option(server.root, "max_pending")
+    most = pending.value if pending is not None else _DEFAULT_PENDING
+    size = payload.value if payload is not None else _DEFAULT_PAYLOAD
+    at = payload or pending
+    if at is not None and isinstance(size, int) and isinstance(most, int) and size > most > 0:
+        yield Violation(
+            at=at.span,
+            message=f"`max_payload` is {size:,}, more than the {most:,} of `max_pending`: the server does not start",
+            hint=f"write at most {most} for `max_payload`, or more for `max_pending`",
+        )
+
+
+def _lame_duck(server: ServerConf) -> Iterator[Violation]:
+    duration, grace = option(server.root, "lame_duck_duration"), option(server.root, "lame_duck_grace_period")
+    lasts = _seconds(duration) if duration else _LAME_DUCK_S
+    if duration is not None and lasts is not None and lasts < _LEAST_LAME_DUCK_S:
+        yield Violation(
+            at=duration.span,
+            message=f"`lame_duck_duration` is less than {_LEAST_LAME_DUCK_S} seconds: the server does not start",
+            hint=f'write "{_LEAST_LAME_DUCK_S}s" or more',
+        )
+    waits = _seconds(grace) if grace else None
+    if grace is not None and lasts is not None and waits is not None and waits >= lasts:
+        yield Violation(
+            at=grace.span,
+            message="`lame_duck_grace_period` is not below `lame_duck_duration`: the server does not start",
+            hint='write less, such as "10s"',
+        )
+
+
+def _seconds(value: ConfValue) -> float | None:
+    if isinstance(value.value, int | float):
+        return float(value.value)
+    try:
+        return parse_duration(value.text or "") / 1e9
+    except ValueError:
+        return None
+
+
+def _websocket(server: ServerConf) -> Iterator[Violation]:
+    websocket = entry(server.root, "websocket", "ws")
+    if websocket is None or not isinstance(websocket.value, ConfMap) or _is_misspelt(websocket.value, "websocket"):
+        return
+    has_port = any(listener.block in {"websocket", "ws"} for listener in server.listeners)
+    if has_port and not has_any(websocket.value, "tls") and not is_on(websocket.value, "no_tls"):
+        yield Violation(
+            at=websocket.key_span,
+            message="the websocket listener has no TLS: the server does not start",
+            hint="add `tls {…}`, or `no_tls: true` behind something that ends TLS",
+        )
+    elif not has_port:
+        yield Violation(
+            at=websocket.key_span,
+            message="the websocket listener has no port: the server does not listen for websockets",
+            hint="add `port: 8080`",
+            severity=Severity.WARNING,
+        )
+
+
+def _mqtt(server: ServerConf) -> Iterator[Violation]:
+    mqtt = entry(server.root, "mqtt")
+    if mqtt is None or not any(listener.block == "mqtt" for listener in server.listeners):
+        return
+    is_alone = not is_clustered(server) and not server.leaf_remotes
+    if is_alone and not (server.jetstream and server.jetstream.is_enabled):
+        yield Violation(
+            at=mqtt.key_span,
+            message="MQTT needs JetStream, unless the server is in a cluster: the server does not start",
+            hint="add `jetstream {…}`",
+        )
+
+
+def _domain(server: ServerConf) -> Iterator[Violation]:
+    domain = server.jetstream.domain if server.jetstream else None
+    if domain is None or not domain.text:
+        return
+    if any(char in domain.text for char in ".*>") or not is_valid(f"$JS.{domain.text}.API"):
+        yield Violation(
+            at=domain.span,
+            message=f"`{domain.text}` is not a name for a domain: the server does not start",
+            hint="use letters, digits, `-` and `_`",
+        )
+
+
+def _names(server: ServerConf) -> Iterator[Violation]:
+    named = {"server_name": server.server_name, "cluster name": server.cluster_name}
+    for title, name in named.items():
+        if name is not None and name.text and " " in name.text:
+            yield Violation(
+                at=name.span,
+                message=f"a {title} has no spaces: the server does not start",
+                hint=f"write `{name.text.replace(' ', '-')}`",
+            )
+
+
+def _tls(server: ServerConf) -> Iterator[Violation]:
+    tls = entry(server.root, "tls")
+    conf = tls.value if tls is not None and isinstance(tls.value, ConfMap) else None
+    if conf is None or tls is None:
+        return
+    for present, absent in (("cert_file", "key_file"), ("key_file", "cert_file")):
+        if has_any(conf, present) and not has_any(conf, absent):
+            yield Violation(
+                at=tls.key_span,
+                message=f"`tls` has a `{present}` and no `{absent}`: the server does not start",
+                hint=f"add `{absent}`",
+            )
+
+
+_CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+    _accounts,
+    _gateway,
+    _ports,
+    _limits,
+    _lame_duck,
+    _websocket,
+    _mqtt,
+    _domain,
+    _names,
+    _tls,
+)
