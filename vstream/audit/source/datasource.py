@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from vstream.audit.source import cut
 from vstream.audit.source.client import connect
+from vstream.audit.source.following import JetStreamStreamReader
 from vstream.audit.source.options import is_catalog_table, parse_options, without_catalog_properties
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_range
-from vstream.audit.source.values import CONSUMER, ReadPlan, ReadTask, split_tasks
+from vstream.audit.source.spark_types import COLUMNS, MORE_COLUMNS, ReadPartition, to_arrow_schema
+from vstream.audit.source.values import CONSUMER, ReadPlan, split_tasks
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -39,36 +36,6 @@ _OPTIONS = "jetstream.options"
 """In the metadata of the first column: the options of a table in Spark's catalog."""
 _CLOCKS = 5 * 10**9
 """Nanoseconds by which clocks of servers that led a stream one after the other may differ."""
-COLUMNS = StructType(
-    [
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("seq", LongType(), nullable=False),
-        StructField("time", TimestampType(), nullable=False),
-        StructField("time_ns", LongType(), nullable=False),
-        StructField("subject", StringType(), nullable=False),
-        StructField("msg_id", StringType(), nullable=True),
-        StructField("source", StringType(), nullable=True),
-        StructField("size", IntegerType(), nullable=False),
-        StructField("digest", LongType(), nullable=False),
-    ]
-)
-"""What is read if nobody says otherwise."""
-_MORE = [
-    StructField("headers", BinaryType(), nullable=True),
-    StructField("payload", BinaryType(), nullable=False),
-    StructField("ttl", StringType(), nullable=True),
-    StructField("virtual", StringType(), nullable=False),
-    StructField("role", StringType(), nullable=False),
-]
-_KNOWN = {column.name: column.dataType for column in [*COLUMNS.fields, *_MORE]}
-
-
-@dataclass(slots=True)
-class ReadPartition(InputPartition):
-    """One task."""
-
-    range: ReadTask
 
 
 class JetStreamDataSource(DataSource):
@@ -83,7 +50,7 @@ class JetStreamDataSource(DataSource):
         """The columns, unless `.schema(...)` has asked for others."""
         options = parse_options(self.options)
         asked = {"headers": options.headers, "payload": options.payload}
-        first, *rest = [*COLUMNS.fields, *(column for column in _MORE if asked.get(column.name))]
+        first, *rest = [*COLUMNS.fields, *(column for column in MORE_COLUMNS if asked.get(column.name))]
         if is_catalog_table(self.options):
             # Spark (4.3 at least) shows a table's options to whoever makes its schema, and not to whoever reads it.
             metadata = {_OPTIONS: without_catalog_properties(self.options)}
@@ -104,7 +71,7 @@ class JetStreamReader(DataSourceReader):
     """Plans ranges on the driver, reads them on executors."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self._schema = _arrow(schema)
+        self._schema = to_arrow_schema(schema)
         self._options = options
         self._bounds = Bounds(
             first=options.start_seq,
@@ -148,86 +115,6 @@ class FilteringReader(JetStreamReader):
         return rest
 
 
-class JetStreamStreamReader(DataSourceStreamReader):
-    """Follows streams: an offset is the last sequence that was read, for each."""
-
-    def __init__(self, schema: StructType, options: Options) -> None:
-        self._schema = _arrow(schema)
-        self._options = options
-        if options.since_ns or options.until_ns or options.end_seq:
-            raise VstreamError(
-                "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
-            )
-        plan = options.plan
-        self._wanted = tuple(item.stream_ref for item in plan.cuts) if plan else options.stream_ref
-        self._access = plan.access if plan else {item.region: options.access for item in options.stream_ref}
-        self._cuts: dict[str, StreamCut] = {}
-
-    def initialOffset(self) -> dict[str, int]:
-        """Before the first message that is wanted."""
-        self._look()
-        if self._options.start == "latest":
-            return {key: item.last_seq for key, item in self._cuts.items()}
-        start = self._options.start_seq or 1
-        return {key: max(item.first_seq, start, 1) - 1 for key, item in self._cuts.items()}
-
-    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002 - Spark's signature
-        """The cut of this moment. A stream that cannot be asked stays where it was."""
-        self._look()
-        most = self._options.rows_per_batch
-        result = dict(start or {})
-        for key, item in self._cuts.items():
-            before = result.get(key, max(item.first_seq, 1) - 1)
-            last = max(item.last_seq, before)
-            result[key] = min(last, max(before, item.first_seq - 1) + most) if most else last
-        return result
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """What came between two offsets, in ranges."""
-        if any(key not in self._cuts for key in end):
-            self._look()
-        cuts = []
-        for key, last in end.items():
-            entry = self._cuts.get(key)
-            if entry is None or entry.error:
-                if last > start.get(key, 0):
-                    raise VstreamError(
-                        f"stream `{key}` cannot be read: {entry.error if entry else 'it is not asked for'}"
-                    )
-                continue
-            first = max(start.get(key, 0) + 1, entry.first_seq)
-            if first <= last:
-                rows = min(entry.messages, last - first + 1)
-                cuts.append(
-                    replace(
-                        entry,
-                        first_seq=first,
-                        last_seq=last,
-                        messages=max(1, rows),
-                        bytes=entry.bytes * rows // max(1, entry.messages),
-                    )
-                )
-        options = self._options
-        result = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
-        return [ReadPartition(item) for item in result] or [InputPartition(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the messages of one range."""
-        return read_range(partition.range, self._schema) if isinstance(partition, ReadPartition) else iter(())
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing is kept on servers."""
-
-    def _look(self) -> None:
-        """A new cut. Raises VstreamError for a stream that could never be asked."""
-        for take_cut in cut.take_cuts(self._wanted, self._access, path=self._options.read_by):
-            key = _key(take_cut.stream_ref)
-            if not take_cut.error:
-                self._cuts[key] = take_cut
-            elif key not in self._cuts:
-                raise VstreamError(f"stream `{take_cut.stream_ref.stream}` cannot be read: {take_cut.error}")
-
-
 def _options_of_table(schema: StructType) -> dict[str, str]:
     metadata = schema.fields[0].metadata if schema.fields else {}
     return dict((metadata or {}).get(_OPTIONS, {}))
@@ -269,21 +156,3 @@ def _sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int)
     if one.path != CONSUMER:
         return cut.bisect_sequence_at(client, access, one, moment_ns)
     return cut.sequence_at(client, access.of(one.stream_ref.stream), one.stream_ref.name, moment_ns)
-
-
-def _key(one: StreamRef) -> str:
-    return f"{one.region}/{one.stream}" if one.region else one.stream
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    """*schema* as Arrow's. Raises VstreamError for a column that there is none of, or of another type."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - slow to import
-
-    for field in schema.fields:
-        kind = _KNOWN.get(field.name)
-        if kind != field.dataType:
-            raise VstreamError(
-                f"there is no column `{field.name}` of type {field.dataType.simpleString()}",
-                hint=f"`{field.name}` is {kind.simpleString()}" if kind else f"columns: {', '.join(_KNOWN)}",
-            )
-    return to_arrow_schema(schema, timezone="UTC")

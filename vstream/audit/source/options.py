@@ -30,6 +30,7 @@ _OWN = frozenset(
         "until",
         "rows_per_task",
         "rows_per_batch",
+        "fail_on_data_loss",
         "start",
         "plan",
         "headers",
@@ -49,6 +50,8 @@ _PROVIDER = "provider"
 _OF_CATALOG = frozenset({_PROVIDER, "location", "owner", "comment", "external", "is_managed_location"})
 """What Spark adds to the options of a table in its catalog; and each option a second time, as `option.NAME`."""
 _OPTION_PREFIX = "option."
+_ALIASES = {"failondataloss": "fail_on_data_loss"}
+"""What other sources of Spark call an option, in lower case."""
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -69,6 +72,8 @@ class Options:
     rows_per_task: int
     rows_per_batch: int | None
     """Of a streaming query: messages of each stream in one micro-batch."""
+    fails_on_loss: bool
+    """Of a streaming query: whether it stops where messages were removed before it has read them."""
     start: str
     """Of a streaming query: `earliest` or `latest`."""
     headers: bool
@@ -102,6 +107,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         until_ns=_moment(values, "until"),
         rows_per_task=_number(values, "rows_per_task") or ROWS,
         rows_per_batch=_number(values, "rows_per_batch"),
+        fails_on_loss=_flag(values, "fail_on_data_loss", default="true"),
         start=_one_of(values, "start", ("earliest", "latest"), "earliest"),
         headers=_flag(values, "headers"),
         payload=_flag(values, "payload"),
@@ -116,7 +122,7 @@ def is_catalog_table(options: Mapping[str, str]) -> bool:
 
 def without_catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
     """*options* with names in lower case, and without what Spark's catalog adds to them."""
-    values = {name.lower(): value for name, value in options.items()}
+    values = {_ALIASES.get(name.lower(), name.lower()): value for name, value in options.items()}
     if not is_catalog_table(values):
         return values
     return {
@@ -187,8 +193,8 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     return value
 
 
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    text = given.get(name, "false").lower()
+def _flag(given: Mapping[str, str], name: str, default: str = "false") -> bool:
+    text = given.get(name, default).lower()
     if text not in _FLAGS:
         raise VstreamError(f"option `{name}` is true or false, not `{text}`")
     return _FLAGS[text]

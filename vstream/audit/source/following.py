@@ -1,0 +1,234 @@
+"""
+Streaming queries: batch after batch of what is new, and no message lost in silence.
+
+An offset says of each stream which sequence was read last, and when the stream was
+created: one that was deleted and made again begins with 1 once more.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+
+from vstream.audit.source import cut
+from vstream.audit.source.client import api_request, connect
+from vstream.audit.source.reading import read_range
+from vstream.audit.source.spark_types import ReadPartition, to_arrow_schema
+from vstream.audit.source.values import ABSENT, split_tasks
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from vstream.audit.source.options import Options
+    from vstream.audit.source.values import ReadTask, StreamCut, StreamRef
+
+_LOG = logging.getLogger("vstream.jetstream")
+
+
+class StreamOffset(TypedDict):
+    """How far one stream was read."""
+
+    seq: int
+    created: str | None
+    """When the stream was created, as servers say it; None in checkpoints of before 24 November 2026."""
+
+
+class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows streams. Offsets are by region and stream."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._schema = to_arrow_schema(schema)
+        self._options = options
+        if options.since_ns or options.until_ns or options.end_seq:
+            raise VstreamError(
+                "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
+            )
+        plan = options.plan
+        self._streams = tuple(item.stream_ref for item in plan.cuts) if plan else options.stream_ref
+        self._access = plan.access if plan else {item.region: options.access for item in options.stream_ref}
+        self._cuts: dict[str, StreamCut] = {}
+        self._target: dict[str, StreamOffset] | None = None
+        """Of a query that ends: where."""
+
+    def initialOffset(self) -> dict[str, StreamOffset]:
+        """Before the first message to read."""
+        self._take_cuts()
+        if self._options.start == "latest":
+            return {key: _end_of(item) for key, item in self._cuts.items()}
+        start = self._options.start_seq or 1
+        first = {key: max(item.first_seq, start, 1) for key, item in self._cuts.items()}
+        return {key: StreamOffset(seq=first[key] - 1, created=item.created) for key, item in self._cuts.items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What one batch takes of each stream, unless a trigger asks for everything."""
+        rows = self._options.rows_per_batch
+        return ReadMaxRows(rows) if rows else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the query: it reads what is there now, in as many batches as it takes."""
+        self._take_cuts()
+        self._target = {key: _end_of(item) for key, item in self._cuts.items()}
+
+    def latestOffset(
+        self, start: Mapping[str, StreamOffset | int] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, StreamOffset]:
+        """
+        Where the next batch ends. A stream that cannot be asked stays where it was.
+
+        Raises VstreamError for one that was deleted, if that is to stop the query.
+        """
+        self._take_cuts()
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        result = {key: _decode_offset(offset) for key, offset in (start or {}).items()}
+        for key, item in self._cuts.items():
+            end = self._target.get(key) if self._target is not None else _end_of(item)
+            if end is not None:
+                result[key] = _advance(item, result.get(key), end, most)
+        return result
+
+    def reportLatestOffset(self) -> dict[str, StreamOffset]:
+        """The ends of all streams: what Spark shows as `latestOffset` in the progress of a query."""
+        return {key: _end_of(item) for key, item in self._cuts.items()}
+
+    def partitions(
+        self, start: Mapping[str, StreamOffset | int], end: Mapping[str, StreamOffset | int]
+    ) -> Sequence[InputPartition]:
+        """What came between two offsets, in ranges. Raises VstreamError if some of it is gone, unless that is accepted."""
+        ends = {key: _decode_offset(until) for key, until in end.items()}
+        if any(key not in self._cuts or not _is_same(self._cuts[key].created, ends[key]["created"]) for key in ends):
+            self._take_cuts()
+        cuts = []
+        for key, last in ends.items():
+            before = _decode_offset(start[key]) if key in start else None
+            entry = self._cuts.get(key)
+            if entry is None or entry.error:
+                if before is None or last["seq"] > before["seq"]:
+                    raise VstreamError(
+                        f"stream `{key}` cannot be read: {entry.error if entry else 'it is not asked for'}"
+                    )
+                continue
+            cuts.append(self._between(entry, before, last))
+        options = self._options
+        tasks = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
+        whole = {item.stream_ref for item in cuts if not item.num_deleted and not options.subjects}
+        partitions: list[InputPartition] = [
+            ReadPartition(item, is_whole=options.fails_on_loss and item.stream_ref in whole) for item in tasks
+        ]
+        return partitions or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: the messages of one range."""
+        return read_partition(partition, self._schema) if isinstance(partition, ReadPartition) else iter(())
+
+    def commit(self, end: Mapping[str, StreamOffset | int]) -> None:
+        """Nothing is kept on servers."""
+
+    def _between(self, entry: StreamCut, before: StreamOffset | None, last: StreamOffset) -> StreamCut:
+        """The part of *entry* behind *before*, up to *last*."""
+        after = before["seq"] if before is not None else max(entry.first_seq, 1) - 1
+        loss = None
+        if not _is_same(entry.created, last["created"]):
+            loss = _describe_recreated(entry, after)
+            last = StreamOffset(seq=0, created=last["created"])
+        elif before is not None and not _is_same(before["created"], last["created"]):
+            loss = _describe_recreated(entry, after)
+            after = 0
+        elif last["seq"] < after:
+            loss = f"it ends at {last['seq']}, and {after} was read: {last['seq'] + 1} to {after} were taken back"
+        elif entry.first_seq > after + 1 and last["seq"] > after:
+            gone = min(entry.first_seq - 1, last["seq"])
+            loss = f"{after + 1} to {gone} were removed before they were read: {gone - after:,} of its sequences"
+        if loss is not None:
+            self._lose(entry.stream_ref, loss)
+        first = max(after + 1, entry.first_seq)
+        if first > last["seq"]:
+            return replace(entry, messages=0)
+        rows = max(1, min(entry.messages, last["seq"] - first + 1))
+        size = entry.bytes * rows // max(1, entry.messages)
+        return replace(entry, first_seq=first, last_seq=last["seq"], messages=rows, bytes=size)
+
+    def _lose(self, stream: StreamRef, loss: str) -> None:
+        if self._options.fails_on_loss:
+            raise _data_loss(stream, loss)
+        _LOG.warning("messages of stream `%s` are lost to this query: %s", stream.stream, loss)
+
+    def _take_cuts(self) -> None:
+        """A new cut. Raises VstreamError for a stream that could never be asked, or is gone."""
+        for take_cut in cut.take_cuts(self._streams, self._access, path=self._options.read_by):
+            key = _key(take_cut.stream_ref)
+            if not take_cut.error:
+                self._cuts[key] = take_cut
+            elif key not in self._cuts:
+                raise VstreamError(f"stream `{take_cut.stream_ref.stream}` cannot be read: {take_cut.error}")
+            elif take_cut.error == ABSENT and self._options.fails_on_loss:
+                raise _data_loss(
+                    take_cut.stream_ref, f"it was deleted; {self._cuts[key].last_seq} was its last sequence"
+                )
+
+
+def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The messages of one range. Raises VstreamError if some are removed at the same time, where none was missing before."""
+    task, rows = partition.range, 0
+    for batch in read_range(task, schema):
+        rows += batch.num_rows
+        yield batch
+    if partition.is_whole and rows <= task.last - task.first:
+        first = _first_of(task)
+        if first > task.first:
+            gone = min(first - 1, task.last)
+            raise _data_loss(task.stream_ref, f"some of {task.first} to {gone} were removed while they were read")
+
+
+def _first_of(task: ReadTask) -> int:
+    with connect(task.access) as client:
+        return int(api_request(client, task.access, f"STREAM.INFO.{task.stream_ref.name}")["state"]["first_seq"])
+
+
+def _advance(item: StreamCut, before: StreamOffset | None, end: StreamOffset, most: int | None) -> StreamOffset:
+    """Where a batch ends that begins behind *before*: at *end*, or *most* messages further."""
+    if before is None:
+        before = StreamOffset(seq=max(item.first_seq, 1) - 1, created=end["created"])
+    is_other = not _is_same(before["created"], end["created"])
+    after = max(0 if is_other else before["seq"], item.first_seq - 1)
+    last = min(end["seq"], after + most) if most else end["seq"]
+    return StreamOffset(seq=last, created=end["created"])
+
+
+def _end_of(item: StreamCut) -> StreamOffset:
+    return StreamOffset(seq=item.last_seq, created=item.created)
+
+
+def _decode_offset(offset: StreamOffset | int) -> StreamOffset:
+    return StreamOffset(seq=offset, created=None) if isinstance(offset, int) else offset
+
+
+def _is_same(created: str | None, other: str | None) -> bool:
+    return created is None or other is None or created == other
+
+
+def _describe_recreated(entry: StreamCut, after: int) -> str:
+    return (
+        f"it was deleted and made again at {entry.created}; what the former one held behind {after} is gone, "
+        f"and the new one has {entry.first_seq} to {entry.last_seq}"
+    )
+
+
+def _data_loss(stream: StreamRef, loss: str) -> VstreamError:
+    where = f" in region `{stream.region}`" if stream.region else ""
+    return VstreamError(
+        f"data loss: stream `{stream.stream}`{where}: {loss}. "
+        'With option("failOnDataLoss", "false") the query goes on with what is there'
+    )
+
+
+def _key(ref: StreamRef) -> str:
+    return f"{ref.region}/{ref.stream}" if ref.region else ref.stream

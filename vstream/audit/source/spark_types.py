@@ -1,0 +1,72 @@
+"""The columns of streams as tables, and what Spark hands to a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from vstream.audit.source.values import ReadTask
+
+COLUMNS = StructType(
+    [
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("time", TimestampType(), nullable=False),
+        StructField("time_ns", LongType(), nullable=False),
+        StructField("subject", StringType(), nullable=False),
+        StructField("msg_id", StringType(), nullable=True),
+        StructField("source", StringType(), nullable=True),
+        StructField("size", IntegerType(), nullable=False),
+        StructField("digest", LongType(), nullable=False),
+    ]
+)
+"""What is read if nobody says otherwise."""
+MORE_COLUMNS = [
+    StructField("headers", BinaryType(), nullable=True),
+    StructField("payload", BinaryType(), nullable=False),
+    StructField("ttl", StringType(), nullable=True),
+    StructField("virtual", StringType(), nullable=False),
+    StructField("role", StringType(), nullable=False),
+]
+"""What is read besides if somebody asks for it."""
+_KNOWN = {column.name: column.dataType for column in [*COLUMNS.fields, *MORE_COLUMNS]}
+
+
+@dataclass(slots=True)
+class ReadPartition(InputPartition):
+    """One task."""
+
+    range: ReadTask
+    is_whole: bool = False
+    """Whether the stream had a message at each sequence, so that fewer rows are a loss: for queries that fail then."""
+
+
+def to_arrow_schema(schema: StructType) -> pa.Schema:
+    """*schema* as Arrow's. Raises VstreamError for a column that does not exist, or has another type."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - slow to import
+
+    for field in schema.fields:
+        kind = _KNOWN.get(field.name)
+        if kind != field.dataType:
+            raise VstreamError(
+                f"there is no column `{field.name}` of type {field.dataType.simpleString()}",
+                hint=f"`{field.name}` is {kind.simpleString()}" if kind else f"columns: {', '.join(_KNOWN)}",
+            )
+    return to_arrow_schema(schema, timezone="UTC")
