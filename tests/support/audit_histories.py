@@ -228,6 +228,15 @@ class Maker:
         if row:
             self.history.messages.append(dict(row))
 
+    def _plant_put_back(self) -> None:
+        """As a repair puts messages in again: at the end, from a stream that is there for a moment."""
+        row = self._any("read")
+        name, _, rest = (row["source"] or "").partition(" ") if row else ("", "", "")
+        if row and name.startswith("w-") and ":" not in name:
+            reader = self.history.stream(row["stream"])
+            reader["last_seq"] += 1
+            row |= {"seq": reader["last_seq"], "time_ns": NOW + 15 * SECOND, "source": f"{name}:RplAb3dE {rest}"}
+
     def _plant_duplicates(self) -> None:
         row = self._any("read")
         if row:
@@ -360,6 +369,12 @@ class Maker:
                     words = one["source"].split(" ")
                     if len(words) > 5 and int(words[1]) < row["seq"] + 3:
                         one["source"] = " ".join([*words[:5], IDENTITIES[0]])
+            if self.random.random() < 0.6:
+                # Else it was restored from a backup: what it holds is older than what came from its forerunner.
+                for one in self.history.messages:
+                    is_copy = (one["source"] or "").startswith(f"{row['stream']} ")
+                    if one["stream"] == row["stream"] or (is_copy and not one["source"].endswith(IDENTITIES[0])):
+                        one["time_ns"] += 500 * SECOND
 
     def _plant_mirror(self) -> None:
         reader = f"r-{self.random.choice(self.regions)}"

@@ -16,6 +16,7 @@ SKEW = 1_000_000_000
 BUCKET = 4096
 MINUTE = 60 * SKEW
 MISSING = {"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"}
+REPLAY = re.compile(":Rpl[0-9A-Za-z]{5}$")
 EXTERNAL = re.compile("(:[0-9A-Za-z]{8})?(:C=[0-9A-Za-z]{8})?$")
 
 
@@ -42,6 +43,7 @@ class Copy:
     former: str = ""
     origin_seq: int = 0
     sent: str | None = None
+    is_replay: bool = False
     total: int | None = None
     """Of a counter: what its payload is, which no other stream has."""
 
@@ -60,6 +62,10 @@ def header(source: str) -> dict[str, Any] | None:
     found: dict[str, Any] = dict(zip(keys, words, strict=False))
     found["seq"] = int(words[1])
     found["stream"] = EXTERNAL.sub("", words[0])
+    if REPLAY.search(words[0]):
+        found["is_replay"] = True
+        # It is that of a stream that is gone.
+        found.pop("identity", None)
     return found
 
 
@@ -100,6 +106,7 @@ class Audit:
         for name, one in self.origins.items():
             if one["identity"] is not None and name in current:
                 current[name] = one["identity"]
+        self._forget_restored(messages, headers, current)
         routes: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for row, head in zip(messages, headers, strict=True):
             if head and "filters" in head and row["stream"] not in self.origins:
@@ -126,10 +133,28 @@ class Audit:
                 copy.origin, copy.origin_seq, copy.sent = self.streams[name]["mirror"], row["seq"], row["subject"]
             elif head and head["stream"] in self.origins:
                 copy.origin, copy.origin_seq, copy.sent = head["stream"], head["seq"], head.get("subject")
-                if "identity" in head and head["identity"] != current[head["stream"]]:
+                copy.is_replay = "is_replay" in head
+                if head.get("identity") not in {None, current.get(head["stream"], head.get("identity"))}:
                     copy.former = head["identity"]
             found.append(copy)
         return found
+
+    def _forget_restored(
+        self, messages: list[dict[str, Any]], headers: list[dict[str, Any] | None], current: dict[str, str]
+    ) -> None:
+        """An origin that holds what is older than what came from its forerunner was restored, and is the same."""
+        for name in list(current):
+            former = [
+                row["time_ns"]
+                for row, head in zip(messages, headers, strict=True)
+                if head
+                and head["stream"] == name
+                and row["stream"] not in self.origins
+                and head.get("identity", current[name]) != current[name]
+            ]
+            written = [row["time_ns"] for row in messages if row["stream"] == name]
+            if former and written and min(written) + SKEW < max(former):
+                del current[name]
 
     def run(self) -> Counter[Fault]:
         by_reader: dict[str, list[Copy]] = defaultdict(list)
@@ -198,7 +223,8 @@ class Audit:
                 continue
             mine = seen[copy.origin, copy.former]
             if copy.origin_seq not in mine and mine and max(mine) > copy.origin_seq:
-                self._add("reordered", name, (copy.origin, copy.former, copy.origin_seq), copy.seq)
+                kind = "put-back" if copy.is_replay else "reordered"
+                self._add(kind, name, (copy.origin, copy.former, copy.origin_seq), copy.seq)
             mine.add(copy.origin_seq)
 
     def _message(

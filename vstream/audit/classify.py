@@ -444,8 +444,32 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     FAULTS of order: messages of *behind* that stand behind a later one of their origin, their first copies only.
 
     What stands in front of a stretch is the greatest so far for each of its rows that is
-    not above it. Further copies of a message do not change what that is. Rows and stretches
-    meet in slices of a few sequences: a reader in disorder has as many stretches as rows.
+    not above it. Further copies of a message do not change what that is.
+    """
+    place = F.struct("seq", "origin_seq")
+    is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
+    return (
+        pair_with_stretches(behind, backsteps)
+        .where(is_in_it & (F.col("origin_seq") < F.col("before")))
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            F.when(F.col("is_replay"), F.lit("put-back")).otherwise(F.lit("reordered")).alias("kind"),
+            "seq",
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )
+
+
+def pair_with_stretches(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+    """
+    The first copies of messages of *behind*, each with the stretches near it.
+
+    They meet in slices of a few sequences: a reader in disorder has as many stretches as rows, and
+    each row with each stretch would be their square.
     """
     reader = [*ORIGIN, "stream", "region"]
     slices = F.sequence(F.expr(f"seq div {_SLICE}"), F.expr(f"last_seq div {_SLICE}"))
@@ -455,23 +479,8 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
         .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
         .groupBy(*reader, "origin_seq")
         .agg(
-            F.min("seq").alias("seq"), F.min_by("time_ns", "seq").alias("time_ns"), F.min_by("key", "seq").alias("key")
+            F.min("seq").alias("seq"),
+            *(F.min_by(name, "seq").alias(name) for name in ("time_ns", "key", "is_replay")),
         )
     )
-    place = F.struct("seq", "origin_seq")
-    is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
-    return (
-        first.withColumn("slice", F.expr(f"seq div {_SLICE}"))
-        .join(stretches, [*reader, "slice"])
-        .where(is_in_it & (F.col("origin_seq") < F.col("before")))
-        .select(
-            *MESSAGE,
-            "stream",
-            "region",
-            F.lit("reordered").alias("kind"),
-            "seq",
-            F.lit(1).cast("bigint").alias("number"),
-            "time_ns",
-            "key",
-        )
-    )
+    return first.withColumn("slice", F.expr(f"seq div {_SLICE}")).join(stretches, [*reader, "slice"])

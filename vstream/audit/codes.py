@@ -447,8 +447,7 @@ ALL: Final = (
 
         ## What it means
         Order per origin is what a virtual stream promises; order between origins is not. Consumers of this region
-        apply an older message over a newer one. A message that was lost here and came back by
-        `vstream repair --kind replay` stands behind later ones, too: it is there, and its place is gone for good.
+        apply an older message over a newer one.
 
         ## What to do
         Audit what was written since: `vstream audit --since 1h`.
@@ -466,6 +465,24 @@ ALL: Final = (
         ## What it means
         The regions' read streams are no mirrors of one stream, or one of them was made anew.
         """,
+    ),
+    _code(
+        "put-back",
+        "VA303",
+        "put-back",
+        "`{stream}` has {n:message|messages} of `{origin}` behind later ones, where a repair has put them",
+        """
+        A region had lost messages, and `vstream repair --kind replay` has put them in again, at the end.
+
+        ## What it means
+        They are there. Their place is gone for good: consumers of this region get them later than messages that were written after
+        them. This cannot be repaired, and is no error of the servers.
+
+        ## What to do
+        Nothing, if consumers can take an older message behind a newer one. `vstream audit --since 1h` leaves out what was
+        written before.
+        """,
+        _WARNING,
     ),
     _code(
         "disputes",

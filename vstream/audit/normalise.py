@@ -16,11 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit import routes
+from vstream.audit.cut import SKEW_NS
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from vstream.audit.cut import CutTables
@@ -42,6 +45,7 @@ COPIES = StructType(
         StructField("ttl_ns", LongType(), nullable=True),
         StructField("digest", LongType(), nullable=False),
         StructField("sum", LongType(), nullable=True),
+        StructField("is_replay", BooleanType(), nullable=False),
         StructField("track", LongType(), nullable=False),
     ]
 )
@@ -53,7 +57,8 @@ that its virtual stream has. *former* is empty, or the identity that a stream ca
 origin, null where nothing says it; *key* the subject as clients of the virtual stream see
 it, null for a row of an origin whose transforms are not known. Messages of counters (`Cut.counters`) have 0 for
 their *digest*, as the payload is another in every stream, and that of the payload as *sum*, null for
-all others. *ttl_ns* is the time after which the message may be removed, null for one without. *track* is one number for
+all others. *ttl_ns* is the time after which the message may be removed, null for one without. *is_replay*: whether a
+repair has put it in again. *track* is one number for
 virtual, stream, origin and former together (`track`): within a track, sequences of the
 origin rise where nothing is wrong.
 """
@@ -104,7 +109,7 @@ def normalise(messages: DataFrame, cut: CutTables) -> DataFrame:
     count, hidden = rows.where(~F.col("is_origin")), _hidden_names(cut, messages.sparkSession)
     arrived = _parse_headers(count, hidden)
     existing = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
-    told = _describe_origins(count, hidden, existing, cut)
+    told = _describe_origins(rows.where("is_origin"), count, hidden, existing, cut)
     arrived = arrived.join(F.broadcast(existing), ["virtual", "origin"], how="left").join(
         F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
     )
@@ -147,7 +152,30 @@ _EXAMPLE_KEYS = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["s
 _HEADER_FORM = ("virtual", "stream", "origin", "filters", "destinations", "identity")
 
 
-def _describe_origins(taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: CutTables) -> DataFrame:
+def _restored_origins(
+    origins: DataFrame, forms: Sequence[Any], identities: Mapping[tuple[str, str], str]
+) -> set[tuple[str, str]]:
+    """
+    Origins of several identities that were restored from a backup: what they hold is older than what came from their forerunners.
+
+    To servers since 2.15 such a stream is another one. To its clients it is the same: what comes from it once more is there twice.
+    """
+    former: dict[tuple[str, str], int] = {}
+    for row in forms:
+        origin = (row.virtual, row.origin)
+        if row.identity is not None and row.identity != identities[origin]:
+            former[origin] = max(former.get(origin, 0), row.time_ns)
+    if not former:
+        return set()
+    oldest = origins.where(F.col("stream").isin(sorted({name for _, name in former})))
+    times = oldest.groupBy("virtual", "stream").agg(F.min("time_ns").alias("time_ns")).collect()
+    begun = {(row.virtual, row.stream): row.time_ns for row in times}
+    return {origin for origin, last in former.items() if origin in begun and begun[origin] + SKEW_NS < last}
+
+
+def _describe_origins(
+    origins: DataFrame, taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: CutTables
+) -> DataFrame:
     """
     By origin: the identity that it has now, and how its subjects become those of the virtual stream.
 
@@ -190,15 +218,12 @@ def _describe_origins(taken: DataFrame, hidden: DataFrame | None, known: DataFra
         proofs = [route.apply(sent) == stored for sent, stored in options if sent is not None]
         if any(proofs) or not proofs:
             routes_found[origin].add((not proofs, route))
+    identities = {origin: cut.identities.get(origin) or identity for origin, (_, identity) in current.items()}
+    for origin in _restored_origins(origins, rows, identities):
+        del identities[origin]
     told = []
     for origin in sorted({*current, *routes_found}):
-        told.append(
-            (
-                *origin,
-                cut.identities.get(origin) or current.get(origin, (0, None))[1],
-                routes.to_rows(_sort_routes(routes_found[origin])),
-            )
-        )
+        told.append((*origin, identities.get(origin), routes.to_rows(_sort_routes(routes_found[origin]))))
     return make_table(spark, told, _ORIGIN_FACTS)
 
 
@@ -277,6 +302,7 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
         F.when(is_mirrored, F.col("subject")).otherwise(word(4)).alias("sent_subject"),
         # That of a replay is of a stream that is gone.
         F.when(~is_replay, word(5)).alias("identity"),
+        F.coalesce(is_replay, F.lit(False)).alias("is_replay"),
     )
 
 
@@ -297,6 +323,7 @@ def _copies_of_readers(arrived: DataFrame) -> DataFrame:
         "msg_id",
         "ttl_ns",
         "digest",
+        "is_replay",
     )
 
 
@@ -317,4 +344,5 @@ def _copies_of_origins(rows: DataFrame, told: DataFrame) -> DataFrame:
         "msg_id",
         _ttl_ns(F.col("ttl")).alias("ttl_ns"),
         "digest",
+        F.lit(False).alias("is_replay"),
     )

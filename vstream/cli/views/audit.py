@@ -49,6 +49,7 @@ _CHAPTERS = {
     "VA404": "{n:message|messages} dropped for another with the same id",
 }
 """What errors of codes that begin so mean; of several beginnings, the longest counts."""
+_PUT_BACK = "VA303"
 _SHOWN = 40
 """Findings of one severity."""
 _EXPLAINED = 3
@@ -152,7 +153,9 @@ def summary(report: Report) -> str:
     not_seen = f"not everything could be seen{_where(unseen)}"
     match report.verdict():
         case AuditVerdict.PASS:
-            text = "every region holds every message, once, in order"
+            put_back = sum(finding.count for finding in seen if finding.code == _PUT_BACK)
+            order = f"but for {Count(put_back):message|messages} that a repair has put back" if put_back else "in order"
+            text = f"every region holds every message, once, {order}"
         case AuditVerdict.UNKNOWN:
             text = f"nothing is known to be wrong, and {not_seen}"
         case AuditVerdict.FAIL:
