@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
+from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error, reading
 from vstream.jetstream.read_stream import read_messages
@@ -71,12 +73,17 @@ class Scan:
         defined: dict[str, Any] = next(
             (candidate for candidate in config.get("sources") or () if candidate.get("name") == origin), {}
         )
-        has_limits = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
+        has_limits = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS) or self._may_have_expired()
         starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
         return Reach(
             position=int(source["seq"]) if source.get("seq") else None,
             is_whole=not starts_later and (int(state["first_seq"]) <= 1 or not has_limits),
         )
+
+    def _may_have_expired(self) -> bool:
+        """Whether it has a `max_age`, and is older than that."""
+        max_age = int(self.info["config"].get("max_age") or 0) / _NS
+        return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < time.time()
 
     @property
     def is_fed(self) -> bool:
@@ -89,7 +96,9 @@ class Scan:
         return bool(self.info["config"].get("allow_msg_counter"))
 
 
-_LIMITS = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
+_LIMITS = ("max_msgs", "max_bytes")
+"""What removes a stream's beginning, besides its age. What newer messages have replaced is told apart by its subject."""
+_NS = 1_000_000_000
 
 
 def definition_of(source: dict[str, Any]) -> tuple[str, str]:
