@@ -1,0 +1,181 @@
+"""What the commands say of worlds, held against what is true of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.worlds.world import Claim, World
+
+CLASSES = {
+    "lost-prefix": "lost", "lost-middle": "lost", "lost-tail": "lost", "expired": "lost", "late": "lost",
+}  # fmt: skip
+"""Where in a stream a message is missing is for the audit to say: that it is, is what counts here."""
+_WITHOUT_ORIGIN = {"unexpected", "no-such-stream", "last-value"}
+_WORLD = re.compile(r"w\d{3}")
+_PASS, _FAIL = "pass", "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What one command said of one world."""
+
+    world: World
+    command: str
+    missed: tuple[str, ...] = ()
+    invented: tuple[str, ...] = ()
+    verdict: str = ""
+
+
+def judge_audit(world: World, report: Mapping[str, Any], expected: Counter[Claim] | None = None) -> Verdict:
+    """An audit's report; *expected* is what is wrong, if that has changed since the truth was written down."""
+    claims = +(world.truth.claims if expected is None else expected)
+    errors, beside = Counter[Claim](), list[str]()
+    for finding in report["findings"]:
+        if finding["virtual"] != world.virtual:
+            continue
+        if finding["severity"] == "error":
+            kind = CLASSES.get(finding["name"], finding["name"])
+            has_origin = kind not in _WITHOUT_ORIGIN
+            stream = "" if kind == "last-value" else finding["stream"]
+            origin = finding["origin"] or finding["stream"]
+            errors[kind, stream, origin if has_origin else None] += finding["count"]
+        elif not _is_explained(world, finding):
+            beside.append(f"{finding['code']} {finding['detail']}")
+    verdict = report["verdicts"][world.virtual]
+    if world.truth.is_wrong:
+        return Verdict(world=world, command="audit", missed=() if errors else ("anything",), verdict=verdict)
+    missed, invented = claims - errors, errors - claims
+    if (verdict == _FAIL) != bool(claims) and not missed and not invented:
+        (missed if claims else invented)["verdict", verdict, None] += 1
+    return Verdict(
+        world=world, command="audit", missed=_texts(missed), invented=(*_texts(invented), *beside), verdict=verdict
+    )
+
+
+def _is_explained(world: World, finding: Mapping[str, Any]) -> bool:
+    """Whether a warning or a note is about what was done, or what limits do."""
+    setting = world.setting
+    has_limits = not setting.reads_keep_all or not setting.writes_keep_all or setting.has_ttls
+    is_contested = bool(world.contested)
+    return (
+        finding["code"] in world.truth.warnings
+        or (finding["code"] == "VA107" and has_limits)
+        or (finding["code"] == "VA402" and is_contested)
+        or (finding["code"] == "VA406" and "VA405" in world.truth.warnings)
+    )
+
+
+def _texts(claims: Counter[Claim]) -> tuple[str, ...]:
+    return tuple(f"{number} {' '.join(map(str, claim))}" for claim, number in sorted(claims.items(), key=str))
+
+
+def _unknown_pairs(world: World, status: Mapping[str, Any]) -> list[Any]:
+    """Where a status says that it does not know: servers before 2.15 do not say how far they are, and so many are asked at once."""
+    return [pair for pair in status["pairs"] if pair["stream"] == world.virtual and pair["state"] == "unknown"]
+
+
+def judge_doctor(world: World, report: Mapping[str, Any], status: Mapping[str, Any]) -> Verdict:
+    """Only what a doctor can know without reading streams: what it must say, and what it may."""
+    findings = [
+        item for item in report["findings"] if world.name in _WORLD.findall(f"{item['about']} {item['evidence']}")
+    ]
+    codes = {finding["code"] for finding in findings if finding["severity"] == "error"}
+    truth = world.truth
+    is_unknown = truth.doctor == {"VD301"} and bool(_unknown_pairs(world, status))
+    may = truth.doctor | truth.doctor_may
+    return Verdict(
+        world=world,
+        command="doctor",
+        missed=tuple(sorted(truth.doctor)) if truth.doctor and not codes & truth.doctor and not is_unknown else (),
+        invented=tuple(
+            f"{item['code']} {item['about']}: {item['evidence']}"
+            for item in findings
+            if item["severity"] == "error" and item["code"] not in may
+        ),
+        verdict=" ".join(sorted(codes)) or "healthy",
+    )
+
+
+def judge_status(world: World, report: Mapping[str, Any]) -> Verdict:
+    """A stream with a problem is one that the doctor has something to say about, and the other way round."""
+    problems = tuple(str(problem) for problem in report["problems"] if world.name in _WORLD.findall(str(problem)))
+    is_named = bool(problems)
+    unknown = _unknown_pairs(world, report)
+    return Verdict(
+        world=world,
+        command="status",
+        missed=("a problem",) if world.truth.doctor and not is_named and not unknown else (),
+        invented=problems if is_named and not (world.truth.doctor | world.truth.doctor_may) else (),
+        verdict="problem" if is_named else "unknown" if unknown else "well",
+    )
+
+
+def judge_repair(world: World, report: Mapping[str, Any]) -> Verdict:
+    """What can be repaired, and what is said of the rest."""
+    found, expected = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for item in report["replays"]:
+        if item["stream"] == world.virtual:
+            found["replay", item["reader"], item["origin"]] += item["missing"]
+            found["left", item["reader"], item["origin"]] += sum(item["left"].values())
+    for item in report["doubles"]:
+        if item["stream"] == world.virtual:
+            found["copies", item["reader"]] += item["copies"]
+    for item in report["refills"]:
+        if item["origin"] in world.truth.refilled or world.name in item["origin"]:
+            found["refill", item["origin"]] += 1
+    for name, numbers in (("replay", world.truth.replayed), ("left", world.truth.left)):
+        expected.update({(name, *pair): number for pair, number in numbers.items()})
+    expected.update({("copies", reader): number for reader, number in world.truth.copies.items()})
+    # More streams than are measured at once are said to be unknown.
+    unknown = {pair["origin"] for pair in report["unknown"]}
+    expected.update({("refill", origin): 1 for origin in world.truth.refilled - unknown})
+    missed, invented = +(expected - found), +(found - expected)
+    return Verdict(
+        world=world,
+        command="repair",
+        missed=tuple(f"{number} {' '.join(key)}" for key, number in missed.items()),
+        invented=tuple(f"{number} {' '.join(key)}" for key, number in invented.items()),
+        verdict="open" if +found else "nothing",
+    )
+
+
+def after_repair(world: World, refilled: Collection[str]) -> Counter[Claim]:
+    """What is still wrong when everything was repaired that can be, and the write streams *refilled*: order does not come back."""
+    truth, claims = world.truth, Counter(world.truth.claims)
+    for (reader, origin), number in truth.replayed.items():
+        claims["lost", reader, origin] -= number
+        truth.warnings.add("VA303")
+    for claim in list(claims):
+        kind, stream, source = claim
+        if (kind == "duplicated" and truth.copies[stream]) or (kind == "rolled-back" and source in refilled):
+            claims[claim] = 0
+    return +claims
+
+
+def tabulate(verdicts: Iterable[Verdict]) -> str:
+    """A line for each kind of event and command: how many worlds, how they ended, what was missed and what invented."""
+    groups: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        for kind in verdict.world.kinds:
+            groups[kind, verdict.command].append(verdict)
+    lines = [f"{'kind':22} {'command':8} {'worlds':>6} {'missed':>6} {'invented':>8}  verdicts"]
+    for (kind, command), group in sorted(groups.items()):
+        ends = Counter(verdict.verdict for verdict in group)
+        ended = ", ".join(f"{text} {number}" for text, number in ends.most_common(4))
+        missed, invented = sum(bool(item.missed) for item in group), sum(bool(item.invented) for item in group)
+        lines.append(f"{kind:22} {command:8} {len(group):6} {missed:6} {invented:8}  {ended}")
+    return "\n".join(lines)
+
+
+def complain(verdicts: Iterable[Verdict]) -> list[str]:
+    """What was missed or invented, by world."""
+    return [
+        f"{item.world.name} ({item.world.setting.name}: {', '.join(item.world.kinds)}) {item.command}: "
+        f"missed {list(item.missed)}, invented {list(item.invented)}"
+        for item in verdicts
+        if item.missed or item.invented
+    ]
