@@ -322,3 +322,14 @@ async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> 
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 2})
     (found,) = (await regions.look()).replays
     assert (found.count, [len(lost) for lost in found.left.values()]) == (0, [1])
+
+
+async def test_what_was_purged_comes_back_where_age_cannot_have_removed_it(regions: Regions) -> None:
+    await regions.create({EAST: {"max_age": 30 * 86_400 * 10**9}})
+    sent = {await regions.publish("west", f"foo.{number}") for number in range(5)}
+    await regions.until_held(sent)
+    await regions.api(f"STREAM.PURGE.{EAST}")
+    later = await regions.publish("west", "foo.later")
+    await regions.until_held({later})
+    assert await regions.repair() == 5
+    await regions.until_held({*sent, later})
