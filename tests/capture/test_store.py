@@ -114,3 +114,10 @@ def test_what_is_no_capture_is_said(tmp_path: Path, text: str | None) -> None:
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
     with pytest.raises(VstreamError):
         Capture(tmp_path).manifest()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "[]", '{"format": []}'])
+def test_a_manifest_that_is_none_is_one_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(VstreamError, match=r"manifest\.json"):
+        Capture(tmp_path).manifest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -201,6 +202,20 @@ def test_render_follows_no_links_and_deletes_nothing_outside(good: Path, tmp_pat
     (marker / ".vstream-bundle").symlink_to(victim / "bashrc")
     assert vstream("render", good, "-o", marker).code == 3
     assert (victim / "bashrc").read_text() == "mine"
+
+
+def test_nobody_else_can_write_what_is_rendered(good: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "vstream", "render", str(good), "-o", str(tmp_path / "build")], check=False
+        )
+    finally:
+        os.umask(before)
+    assert ran.returncode == 0
+    files = [path for path in (tmp_path / "build").rglob("*") if path.is_file() and path.name != ".vstream-bundle"]
+    assert files
+    assert [path for path in files if path.stat().st_mode & 0o022] == []
 
 
 def test_render_is_not_for_standard_output(good: Path, tmp_path: Path) -> None:

@@ -276,7 +276,15 @@ async def test_a_first_line_without_end_is_an_error_and_no_traceback() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"INFO null\r\n", b"INFO {\r\n", b"INFO [1]\r\n", b'INFO {"connect_urls": 5}\r\n', b"MSG x y z\r\n", b"\xff\r\n"],
+    [
+        b"INFO null\r\n",
+        b"INFO {\r\n",
+        b"INFO [1]\r\n",
+        b'INFO {"connect_urls": 5}\r\n',
+        b"MSG x y z\r\n",
+        b"\xff\r\n",
+        b"HMSG x 1 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+    ],
 )
 async def test_a_line_that_is_not_the_protocol_is_an_error_and_no_traceback(
     line: bytes, caplog: pytest.LogCaptureFixture
@@ -295,6 +303,28 @@ async def test_a_first_line_with_values_of_other_types_is_refused(info: dict[str
     async with Server(**info).open() as server:
         with pytest.raises(NotReachableError, match="INFO"):
             await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+
+
+async def test_a_connection_that_is_lost_with_something_unsent_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Server().open() as server:
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        client = connection.client
+        assert client._transport is not None
+        lost = [ConnectionResetError("Connection lost")]
+        drain = client._transport.drain
+
+        async def fail() -> None:
+            client._pending_data_size = 0
+            if lost:
+                raise lost.pop()
+            await drain()  # type: ignore[no-untyped-call]
+
+        monkeypatch.setattr(client._transport, "drain", fail)
+        client._pending, client._pending_data_size = [b"PING\r\n"], 6
+        await connection.close()
+        assert client.is_closed
+        assert not lost
+        assert client._subs == {}
 
 
 class Answers:

@@ -140,7 +140,7 @@ class Capture:
             raise VstreamError(
                 f"`{self.path}` is no capture: {error}", hint="`vstream scenario run` writes captures"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise VstreamError(f"`{file}` cannot be understood: {_first(error)}") from error
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -204,7 +204,7 @@ def _count(file: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(_CHUNK), b""))
 
 
-def _first(error: ValueError) -> str:
+def _first(error: Exception) -> str:
     if isinstance(error, ValidationError):
         item = error.errors(include_url=False)[0]
         return f"{'.'.join(map(str, item['loc']))}: {item['msg']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +15,7 @@ from vstream.cli.files import BUNDLE_MARKER
 from vstream.cli.servers import find_signer
 from vstream.cli.views.console import print_note
 from vstream.errors import VstreamError
-from vstream.files import write_atomically
+from vstream.files import READABLE, write_atomically
 from vstream.lint.load_topology import render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import missing_files
@@ -158,4 +159,7 @@ def _write_artifact(path: Path, artifact: Artifact) -> None:
     if is_private(artifact.path):
         write_atomically(path, artifact.text, mode=_PRIVATE)
     else:
-        path.write_text(artifact.text, encoding="utf-8", newline="")
+        # For nobody else to write, whatever the umask is, and through no link that came meanwhile.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(path, flags, READABLE), "w", encoding="utf-8", newline="") as file:
+            file.write(artifact.text)

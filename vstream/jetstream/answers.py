@@ -22,6 +22,8 @@ MOST_PAYLOAD = 64 * 1024 * 1024
 MOST_LISTED = 1_000_000
 """Streams or consumers that one answer may announce. A larger total is no total: nobody has so many."""
 
+UNREADABLE = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
+"""Raised where a value of an answer is missing or of another type."""
 _DIGITS = 20
 """Of the largest number of 64 bits."""
 _INTEGERS = (
@@ -117,7 +119,7 @@ def reading(origin: str) -> Iterator[None]:
     """Raise MalformedAnswerError for what an answer of *origin* with missing or wrong values raises when it is read."""
     try:
         yield
-    except (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+    except UNREADABLE as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise MalformedAnswerError(origin, reason) from error
 

@@ -20,8 +20,9 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
-from vstream.jetstream.answers import MOST_PAYLOAD, check_info, decode_object
+from vstream.jetstream.answers import MOST_PAYLOAD, UNREADABLE, check_info, decode_object
 from vstream.permissions import check_plaintext, read_variable
+from vstream.topology.model import is_context_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -55,7 +56,7 @@ class Reply:
         return int(status) if status and len(status) == _STATUS_DIGITS and status.isdecimal() else None
 
 
-_UNREADABLE = (MalformedAnswerError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_UNREADABLE = (MalformedAnswerError, *UNREADABLE)
 """What the library raises for lines of the protocol with other values than it expects."""
 
 
@@ -135,7 +136,12 @@ class TidyClient(Client):
             writer.transport.abort()
             self._transport = None
         try:
-            await super().close()
+            try:
+                await super().close()
+            except OSError:
+                # The connection was lost before all was sent. What closing does after that is still to be done.
+                self._status = Client.DISCONNECTED
+                await super().close()
         except asyncio.CancelledError:
             # An attempt that was cancelled while it waited for its socket to close has cancelled all such waiting.
             current = asyncio.current_task()
@@ -408,7 +414,7 @@ def _file(path: str, region: str, kind: str) -> str:
 def resolve_context(endpoint: Endpoint) -> Endpoint:
     """Fill an endpoint from its nats CLI context. Raises VstreamError if there is no such context."""
     name = endpoint.context or ""
-    if "/" in name or "\\" in name or name.startswith("."):
+    if not is_context_name(name):
         raise VstreamError(
             f"`{name}` is not the name of a nats CLI context",
             hint="names have no `/` and begin with no dot: `nats context ls`",

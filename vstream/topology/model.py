@@ -165,6 +165,11 @@ def find_host(url: str) -> str:
         return url
 
 
+def is_context_name(name: str) -> bool:
+    """Whether *name* can be that of a nats CLI context: anything else would leave the directory of contexts."""
+    return not ("/" in name or "\\" in name or name.startswith("."))
+
+
 def is_loopback(host: str) -> bool:
     """Whether *host*, a name or an address, is this machine itself."""
     try:

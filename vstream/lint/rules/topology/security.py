@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
 from vstream.render import account_view
 from vstream.syntax.quoting import quote_value
-from vstream.topology.model import Naming, Security
+from vstream.topology.model import Naming, Security, is_context_name
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
             f"`connect.{name}` needs either a `context` or `urls`",
             "`context: NAME` takes a nats CLI context; `urls: nats://host:4222` names servers",
         )
+    if connect.context and not is_context_name(connect.context):
+        yield f"`{connect.context}` is not the name of a nats CLI context", "names have no `/` and begin with no dot"
     if bool(connect.user) != bool(connect.password_env):
         yield f"`connect.{name}` needs `user` and `password_env` together", "the password itself never stands here"
     logins = [login for login in ("creds", "nkey", "user", "token_env") if getattr(connect, login)]
