@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from tests.support.command import walk_commands
 from vstream.cli.app import run
 from vstream.cli.failures import report_failure
 
@@ -61,6 +64,43 @@ def raised_code(error: Exception) -> int:
     with pytest.raises(type(error)) as caught:
         raise error
     return report_failure(caught.value)
+
+
+COMMANDS = dict(walk_commands())
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_ends_with_3_where_something_unexpected_happens(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By one handler, that of `run`: a traceback would end with 1, which means "no"."""
+    _, kind, _ = typer.Context.__mro__  # typer brings its own click
+    invoke = kind.invoke  # type: ignore[attr-defined]
+
+    def fail(context: typer.Context, /, *arguments: Any, **options: Any) -> Any:
+        if hasattr(context.command, "commands"):
+            return invoke(context, *arguments, **options)
+        raise LookupError("nobody thought of it")
+
+    monkeypatch.delenv("VSTREAM_DEBUG", raising=False)
+    monkeypatch.setattr("sys.argv", ["vstream", *path.split(), *required_arguments(COMMANDS[path])])
+    monkeypatch.setattr(kind, "invoke", fail)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (3, ""), printed.err
+    assert printed.err.startswith("error: unexpected LookupError in test_exit_codes.py, line ")
+    assert printed.err.count("\n") == 2  # the line, and its hint
+
+
+def required_arguments(command: Any) -> list[str]:
+    """A value for everything that *command* requires."""
+    required = [parameter for parameter in command.params if parameter.required]
+    return [text for parameter in required for text in (*option_name(parameter), "1")]
+
+
+def option_name(parameter: Any) -> list[str]:
+    return [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
 
 
 def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_one_rule_of_two_streams_is_lost() -> None:
             replace(healthy().servers[0], rules={source: to for source, to in rules.items() if source != "foo.>"}),
         ),
         streams={
-            name: replace(healthy().streams["foo-write-west"], name=name, sources=())
+            name: replace(healthy().streams["foo-write-west"], name=name, sources=(), config=None)
             for name in ("foo-write-west", "foo-read-west", "bar-write-west", "bar-read-west")
         },
     )

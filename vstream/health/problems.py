@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.health.loaded_mappings import serving
 from vstream.health.report import PairState, Problem
-from vstream.health.units import format_duration, list_names
+from vstream.health.units import format_duration, format_size, list_names
 from vstream.topology.replication import durables
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vstream.health.loaded_mappings import LoadedMappings
     from vstream.health.report import PairStatus, RegionStatus
     from vstream.health.snapshot import RegionSnapshot, Snapshot
+    from vstream.health.stream_faults import StreamFault
     from vstream.topology.model import Topology
     from vstream.topology.replication import PhysicalStream
 
@@ -24,6 +25,7 @@ def find_problems(
     physical: Sequence[PhysicalStream],
     snapshot: Snapshot,
     loaded: LoadedMappings,
+    faults: Sequence[StreamFault],
     regions: Sequence[RegionStatus],
     pairs: Sequence[PairStatus],
 ) -> Iterator[Problem]:
@@ -38,6 +40,10 @@ def find_problems(
         yield Problem(about=", ".join(difference.servers), text=difference.evidence, code=difference.code)
     for token in loaded.foreign_tokens:
         yield Problem(about=", ".join(token.accounts), text=token.evidence, code="VD507")
+    for fault in faults:
+        yield Problem(about=fault.stream, text=fault.evidence, code="VD509")
+    for about, servers in _servers_that_cannot_write(snapshot).items():
+        yield Problem(about=about, text=f"{list_names(servers)} cannot write to it", code="VD508")
     yield from _stream_problems([stream for stream in physical if stream.place not in down], snapshot)
     yield from _pair_problems(snapshot, pairs, down)
     yield from _consumer_problems(topology, snapshot)
@@ -89,6 +95,9 @@ def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnaps
     for server in servers:
         if server.is_reached and not server.has_jetstream:
             yield Problem(about=server.name, text="JetStream is switched off: was its disk full?", code="VD405")
+        if server.is_nearly_full:
+            used, limit = format_size(server.storage), format_size(server.storage_limit)
+            yield Problem(about=server.name, text=f"its streams fill {used} of the {limit} that they may", code="VD414")
     if region.problem is None and seen.control is not None:
         yield Problem(
             about=region.name,
@@ -96,6 +105,14 @@ def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnaps
             "publishing, Direct Get and existing consumers work without it",
             code="VD406",
         )
+
+
+def _servers_that_cannot_write(snapshot: Snapshot) -> dict[str, list[str]]:
+    """By stream, consumer or Raft group, the servers that have given up writing to it."""
+    servers_of: dict[str, list[str]] = {}
+    for error in snapshot.write_errors:
+        servers_of.setdefault(error.about, []).append(error.server)
+    return servers_of
 
 
 def _stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
@@ -146,20 +163,24 @@ _PAIR_CODES = {
 
 def _consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
     """Problems of consumers whose streams are well."""
-    absent, silent = [], []
+    absent, silent, paused = [], [], []
     for durable in durables(topology):
         stream = snapshot.streams.get(durable.stream)
         if stream is None or stream.leader is None:
             continue
         key = durable.stream, durable.name
+        name, observed = f"{durable.stream} > {durable.name}", snapshot.consumers.get(key)
         if key not in snapshot.consumers:
-            silent.append(f"{durable.stream} > {durable.name}")
-        elif snapshot.consumers[key] is None:
-            absent.append(f"{durable.stream} > {durable.name}")
-    for about, names, code in (
-        ("not exist", absent, "VD505"),
-        ("not answer", silent, "VD506"),
+            silent.append(name)
+        elif observed is None:
+            absent.append(name)
+        elif observed.is_paused:
+            paused.append(name)
+    for names, singular, plural, code in (
+        (absent, "consumer does not exist", "consumers do not exist", "VD505"),
+        (silent, "consumer does not answer", "consumers do not answer", "VD506"),
+        (paused, "consumer is paused", "consumers are paused", "VD510"),
     ):
         if names:
-            subject = "1 consumer does" if len(names) == 1 else f"{len(names):,} consumers do"
-            yield Problem(about=f"{subject} {about}", text=list_names(names), code=code)
+            subject = f"1 {singular}" if len(names) == 1 else f"{len(names):,} {plural}"
+            yield Problem(about=subject, text=list_names(names), code=code)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vstream.topology.consumer_config import ObservedConsumer
 
 NS = 1_000_000_000
+_MUCH = 0.8
 UNCLUSTERED = "?"
 """The leader of a stream on a server that is not clustered."""
 
@@ -58,6 +59,11 @@ class ServerSnapshot:
     def is_reached(self) -> bool:
         """Whether it answered."""
         return self.version is not None
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether more than four fifths of its storage limit are used."""
+        return bool(self.storage_limit) and self.storage >= _MUCH * self.storage_limit
 
     @property
     def may_serve(self) -> bool:
@@ -204,7 +210,7 @@ class Snapshot:
     lags: Mapping[tuple[str, str], Lag] = field(default_factory=dict)
     """By origin and reader, for those pairs that were looked at more closely."""
     gaps: tuple[Gap, ...] = ()
-    """What was skipped; looked for only where everything is asked, as are repeats and refusals."""
+    """What was skipped; looked for only where everything is asked, as are repeats."""
     repeats: tuple[Repeat, ...] = ()
     write_errors: tuple[WriteError, ...] = ()
     beacons: tuple[BeaconSighting, ...] = ()

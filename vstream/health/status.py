@@ -9,6 +9,7 @@ from vstream.health.loaded_mappings import MappedOperation, compare_mappings, se
 from vstream.health.pairs import assess_pairs
 from vstream.health.problems import find_problems, find_unknown
 from vstream.health.report import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
+from vstream.health.stream_faults import find_stream_faults
 from vstream.topology import physical
 from vstream.topology.replication import all_physical_streams, durables
 
@@ -33,7 +34,9 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUN
     streams = all_physical_streams(topology)
     loaded = compare_mappings(topology, bundle, snapshot)
     pairs = assess_pairs(topology, streams, snapshot)
-    regions = tuple(_assess_region(topology, snapshot, loaded, region) for region in snapshot.regions)
+    faults = tuple(find_stream_faults(topology, snapshot))
+    faulty = frozenset(fault.stream for fault in faults)
+    regions = tuple(_assess_region(topology, snapshot, loaded, faulty, region) for region in snapshot.regions)
     places = [region.name for region in topology.regions]
     if topology.stretch:
         places.append(topology.stretch.cluster)
@@ -48,7 +51,7 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUN
         regions=regions,
         streams=tuple(_stream_statuses(streams, snapshot)),
         pairs=pairs,
-        problems=tuple(find_problems(topology, streams, snapshot, loaded, regions, pairs)),
+        problems=tuple(find_problems(topology, streams, snapshot, loaded, faults, regions, pairs)),
         unknown=tuple(find_unknown(topology, snapshot, loaded)),
         mappings_ok={server.name: loaded.is_ok(server.name) for server in snapshot.servers},
         consumers=tuple(_consumer_status(durable, snapshot) for durable in durables(topology)),
@@ -104,7 +107,11 @@ def _stream_statuses(streams: Sequence[PhysicalStream], snapshot: Snapshot) -> I
 
 
 def _assess_region(
-    topology: Topology, snapshot: Snapshot, loaded: LoadedMappings, region: RegionSnapshot
+    topology: Topology,
+    snapshot: Snapshot,
+    loaded: LoadedMappings,
+    faulty: frozenset[str],
+    region: RegionSnapshot,
 ) -> RegionStatus:
     servers = [server for server in snapshot.servers if server.region == region.name]
     streams = [stream for stream in topology.streams if region.name in stream.regions]
@@ -116,6 +123,8 @@ def _assess_region(
     def takes_publishes(stream: VirtualStream) -> bool:
         name = physical.write_stream_in(stream, region.name)
         # An origin is elsewhere: it must be reached from here, too.
+        if name in faulty:
+            return False
         return has_leader(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
 
     def serves_direct_get(stream: VirtualStream) -> bool:

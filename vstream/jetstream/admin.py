@@ -280,4 +280,5 @@ def _read_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
             redelivered=int(info.get("num_redelivered", 0)),
             waiting=int(info.get("num_waiting", 0)),
             pending=int(info.get("num_pending", 0)),
+            is_paused=bool(info.get("paused")),
         )

@@ -61,3 +61,5 @@ class ObservedConsumer:
     """Pull requests that wait for messages: clients that use it now."""
     pending: int
     """Messages that were not delivered yet."""
+    is_paused: bool = False
+    """Whether somebody has paused it (from 2.11)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from vstream.health.loaded_mappings import ForeignToken, LoadedMappings
 from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import assess
 from vstream.lint import load_topology
+from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.replication import durables
 
 PAIR = ("foo-write-west", "foo-read-east")
@@ -108,9 +110,10 @@ PROVOKED: dict[str, Callable[[], Snapshot]] = {
     "VD508": lambda: replace(
         healthy(), write_errors=(WriteError(server="west-1", about="foo-write-west", error="is not current: full"),)
     ),
+    "VD509": lambda: config("foo-write-west", sealed=True),
 }
 """By code: a snapshot in which the check must find something."""
-ELSEWHERE = {"VD505": "consumers", "VD506": "consumers", "VD507": "tokens"}
+ELSEWHERE = {"VD505": "consumers", "VD506": "consumers", "VD507": "tokens", "VD510": "consumers"}
 """Those that need another topology: each has a test of its own below."""
 
 
@@ -131,8 +134,55 @@ def test_consumers_that_differ_are_found() -> None:
     bundle = load_topology.render_bundle(topology)
     silent = examine(topology, bundle, healthy())
     absent = examine(topology, bundle, replace(healthy(), consumers={(durable.stream, durable.name): None}))
+    paused = ObservedConsumer(
+        config=ConsumerConfig(stream=durable.stream, durable=durable.name, fields={}),
+        created="",
+        leader="west-1",
+        delivered=0,
+        ack_floor=0,
+        unacknowledged=0,
+        redelivered=0,
+        waiting=0,
+        pending=0,
+        is_paused=True,
+    )
+    resting = replace(healthy(), consumers={(durable.stream, durable.name): paused})
+    assert [finding.code for finding in examine(topology, bundle, resting).findings] == ["VD510"]
+    assert [problem.code for problem in assess(topology, resting, bundle).problems] == ["VD510"]
     assert [finding.code for finding in silent.findings] == ["VD506"]
     assert [finding.code for finding in absent.findings] == ["VD505"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "evidence"),
+    [
+        ({"sealed": True}, "it is sealed: it stores nothing any more"),
+        ({"subjects": ["_vs.foo.west.foo.only"]}, "it does not take `_vs.foo.west.>`"),
+        ({"discard": "new", "max_msgs": 5}, "it is full (`max_msgs`), and refuses what is new (`discard: new`)"),
+        ({"discard": "new", "max_msgs": 6}, None),
+        ({"discard": "old", "max_msgs": 5}, None),
+    ],
+)
+def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
+    fields: dict[str, object], evidence: str | None
+) -> None:
+    seen = config("foo-write-west", **fields)
+    status = assess(TOPOLOGY, seen, BUNDLE)
+    assert [problem.text for problem in status.problems] == ([evidence] if evidence else [])
+    assert status.regions[0].publish.works == (0 if evidence else 1)
+    found = [finding.evidence for finding in examine(TOPOLOGY, BUNDLE, seen).findings]
+    assert found == ([evidence] if evidence else [])
+
+
+def test_sources_that_give_other_subjects_are_seen() -> None:
+    read: dict[str, Any] = dict(healthy().streams["foo-read-east"].config or {})
+    wrong = [{"src": "_vs.foo.west.>", "dest": "bar.>"}]
+    sources = [
+        {**source, "subject_transforms": wrong} if source["name"] == "foo-write-west" else source
+        for source in read["sources"]
+    ]
+    (problem,) = assess(TOPOLOGY, config("foo-read-east", sources=sources), BUNDLE).problems
+    assert (problem.about, problem.code) == ("foo-read-east", "VD509")
 
 
 def test_foreign_tokens_are_found() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.paths import ROOT
+from vstream.health.doctor.check import Drift
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import CHAPTER, doctor_markdown, examine
 from vstream.health.snapshot import (
@@ -38,18 +39,19 @@ TOPOLOGY: Topology = load_topology.load(TEXT, "acme.yaml").require()
 BUNDLE = load_topology.render_bundle(TOPOLOGY)
 
 
-def healthy(version: str = "2.15.1") -> Snapshot:
-    configs = {stream.config.name: stream.config.fields for stream in BUNDLE.streams}
+def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
+    bundle = load_topology.render_bundle(topology)
+    configs = {stream.config.name: stream.config.fields for stream in bundle.streams}
     origins: dict[str, list[str]] = {}
-    for stream in TOPOLOGY.streams:
+    for stream in topology.streams:
         for feed in replication_pairs(stream):
             origins.setdefault(feed.reader.name, []).append(feed.origin.name)
-    rules = {mapping.source: spell_destinations(mapping) for mapping in BUNDLE.mappings}
+    rules = {mapping.source: spell_destinations(mapping) for mapping in bundle.mappings}
     return Snapshot(
         at=NOW,
         took=0.1,
         account="$G",
-        regions=tuple(RegionSnapshot(name=region.name) for region in TOPOLOGY.regions),
+        regions=tuple(RegionSnapshot(name=region.name) for region in topology.regions),
         servers=tuple(
             ServerSnapshot(
                 name=seat.server.name,
@@ -57,13 +59,13 @@ def healthy(version: str = "2.15.1") -> Snapshot:
                 url="http://127.0.0.1:1",
                 cluster=seat.cluster,
                 version=version,
-                gateways=frozenset(set(TOPOLOGY.clusters) - {seat.cluster}),
+                gateways=frozenset(set(topology.clusters) - {seat.cluster}),
                 has_jetstream=True,
                 meta_leader="west-1",
-                meta_size=3,
+                meta_size=len(topology.seats),
                 rules=rules,
             )
-            for seat in TOPOLOGY.seats
+            for seat in topology.seats
         ),
         streams={
             part.name: StreamSnapshot(
@@ -84,7 +86,7 @@ def healthy(version: str = "2.15.1") -> Snapshot:
                 ),
                 config=configs[part.name],
             )
-            for part in all_physical_streams(TOPOLOGY)
+            for part in all_physical_streams(topology)
         },
     )
 
@@ -184,6 +186,22 @@ def test_servers_with_wrong_settings_are_found() -> None:
     assert found(with_stream(facts, few.name, few)) == {"VD504"}
     headless = replace(facts.streams["foo-read-west"], leader=None)
     assert found(with_stream(facts, headless.name, headless)) == {"VD503"}
+
+
+def test_two_regions_without_stretch_are_no_drift() -> None:
+    """That one of them can stop the meta group is how the topology has it; another size of the group is not."""
+    text = TEXT.replace(b" central: {servers: 1},", b"")
+    topology = load_topology.load(text, "acme.yaml").require()
+    facts = healthy(topology=topology)
+
+    def drifts(facts: Snapshot) -> set[tuple[str, Drift]]:
+        diagnosis = examine(topology, load_topology.render_bundle(topology), facts)
+        return {(finding.code, finding.drift) for finding in diagnosis.findings}
+
+    by_design = ("VD407", Drift.UNRELATED)
+    assert drifts(facts) == {by_design}
+    larger = replace(facts, servers=tuple(replace(server, meta_size=3) for server in facts.servers))
+    assert drifts(larger) == {by_design, ("VD407", Drift.DIFFERENCE)}
 
 
 def test_what_servers_run_with() -> None:

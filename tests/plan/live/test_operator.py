@@ -170,6 +170,11 @@ def test_other_profiles_are_pushed_through_connect(
         swapped = {"west.creds": "east.creds", "east.creds": "west.creds"}
         file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], known))
         assert "is in account `APP_east`, not in `APP_west`" in run("apply", file, "--yes", code=3).err
+    if routing == "mapped":
+        file.write_text(text + re.sub(r", monitor: \[.*?\]", "", known))
+        unseen = run("apply", file, "--yes", code=3).out
+        assert "Not known: which accounts east-1, west-1 hold. No account was pushed." in unseen
+        assert "apply again" in run("apply", file, "--yes", code=3).out  # nothing is left but what nobody knows
     file.write_text(text + known)
     run("apply", file, "--yes")
     for region in ("west", "east"):

@@ -54,9 +54,15 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
 def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
     """What nobody knows of the rules that servers have loaded, and how to find out. *file* is what servers load."""
     servers = ", ".join(plan.unknown_servers)
+    if file == OPERATOR_PATH:
+        yield Text(f"Not known: which accounts {servers} hold. No account was pushed.", style="bold yellow")
+        yield Text(
+            "`vstream apply` pushes accounts where it sees that a server holds others: name every server's `monitor` under "
+            "`connect`, and apply again. To check without, run `vstream probe`."
+        )
+        return
     yield Text(f"Not known: whether {file} is loaded on {servers}.", style="bold yellow")
-    if file != OPERATOR_PATH:
-        yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each.")
+    yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each.")
     yield Text(
         "To check, run `vstream probe`. With every server's `monitor` under `connect`, `vstream plan` checks it too."
     )

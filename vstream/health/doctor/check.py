@@ -54,6 +54,15 @@ class Symptom:
     about: str
     evidence: str
     do: str
+    drift: Drift | None = None
+    """If it means another thing for drift than the check's findings do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorFinding(Finding):
+    """A finding about a live system."""
+
+    drift: Drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +80,17 @@ class DoctorCheck:
         """Its page of the manual."""
         return Page(code=self.code, name=self.name, severity=self.severity, text=inspect.getdoc(self.look) or "")
 
-    def run(self, patient: Patient) -> Iterator[Finding]:
+    def run(self, patient: Patient) -> Iterator[DoctorFinding]:
         """What is wrong with *patient*."""
         for symptom in self.look(patient):
-            yield Finding(
+            yield DoctorFinding(
                 code=self.code,
                 severity=self.severity,
                 message=self.name,
                 where=symptom.about,
                 evidence=symptom.evidence,
                 hint=symptom.do,
+                drift=symptom.drift or self.drift,
             )
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from vstream.health.snapshot import ServerSnapshot, Snapshot
 
-_MUCH = 0.8
 _SHOWN = len("sha256:") + 12
 
 
@@ -144,7 +143,7 @@ def little_room(patient: Patient) -> Iterator[Symptom]:
     Raise `max_file_store`, which takes a restart, or lower `max_age` and `max_bytes` of streams.
     """
     for server in _answering(patient):
-        if server.storage_limit and server.storage >= _MUCH * server.storage_limit:
+        if server.is_nearly_full:
             used, limit = format_size(server.storage), format_size(server.storage_limit)
             yield Symptom(
                 about=server.name,

@@ -15,9 +15,10 @@ from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.status import assess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from vstream.diagnostics import Finding
+    from vstream.health.doctor.check import DoctorFinding
     from vstream.health.doctor.configs import ConfigFile
     from vstream.health.snapshot import Snapshot
     from vstream.syntax.json_types import Json
@@ -28,7 +29,6 @@ CHECKS: Final = checks_of(streams, sourcing, servers, configs)
 """All checks, by their codes."""
 CHAPTER: Final = Chapter(title="Doctor", pages=tuple(check.page for check in CHECKS))
 """The manual of `vstream doctor`."""
-_DRIFT: Final = {check.code: check.drift for check in CHECKS}
 _ORDER = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
 
 
@@ -54,7 +54,7 @@ class Diagnosis:
     streams: int
     configs: int
     """How many configuration files were compared with what their servers have loaded."""
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
 
     @property
     def health(self) -> Health:
@@ -63,9 +63,9 @@ class Diagnosis:
             return Health.UNHEALTHY
         return Health.UNKNOWN if self.of_drift(Drift.UNKNOWN) else Health.HEALTHY
 
-    def of_drift(self, drift: Drift) -> tuple[Finding, ...]:
+    def of_drift(self, drift: Drift) -> tuple[DoctorFinding, ...]:
         """The findings that mean *drift*."""
-        return tuple(finding for finding in self.findings if _DRIFT[finding.code] is drift)
+        return tuple(finding for finding in self.findings if finding.drift is drift)
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -81,7 +81,7 @@ class Diagnosis:
         }
 
 
-def findings_as_dicts(findings: tuple[Finding, ...]) -> list[Json]:
+def findings_as_dicts(findings: Sequence[Finding]) -> list[Json]:
     """Findings as JSON would have them."""
     return [_as_dict(finding) for finding in findings]
 

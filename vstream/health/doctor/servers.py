@@ -173,6 +173,7 @@ def meta_shape(patient: Patient) -> Iterator[Symptom]:
                 about=region,
                 evidence=f"it has {most} of {len(seats)} servers: without it there is no majority",
                 do="use as many servers in each of three regions or more",
+                drift=Drift.UNRELATED,  # the topology itself says so
             )
 
 

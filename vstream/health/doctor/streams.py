@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Severity
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
+from vstream.health.stream_faults import find_stream_faults
 from vstream.health.units import list_names
 from vstream.topology.replication import all_physical_streams, durables
 from vstream.topology.versions import format_version, parse_version
@@ -268,3 +269,39 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
             evidence=f"{list_names(names)} cannot write to it: {error}",
             do=_RECREATE if _STOPPED in error else "make space, then restart the servers one after the other",
         )
+
+
+@check("VD509", "refuses-messages")
+def refuses_messages(patient: Patient) -> Iterator[Symptom]:
+    """
+    A stream refuses messages, or gives them other subjects, because of how it is configured.
+
+    ## Why is this bad?
+    A sealed stream stores nothing. A full one with `discard: new` refuses every publish. One that listens on other subjects
+    never gets what the mapping rules send it: publishers get "no responders". Messages with other subjects are stored, and
+    nobody who reads the virtual stream finds them.
+
+    ## What to do
+    `vstream plan` shows what was changed, and `vstream apply` puts it back. A sealed stream cannot be opened again: delete it once
+    every region has everything (`vstream status`), and apply. Of a full stream, raise the limit, or purge it.
+    """
+    for fault in find_stream_faults(patient.topology, patient.snapshot):
+        yield Symptom(about=fault.stream, evidence=fault.evidence, do=APPLY)
+
+
+@check("VD510", "paused-consumer", Severity.WARNING)
+def paused_consumer(patient: Patient) -> Iterator[Symptom]:
+    """
+    A consumer of the topology is paused.
+
+    ## Why is this bad?
+    Its clients get no messages until the time that whoever paused it has set.
+
+    ## What to do
+    `nats consumer resume STREAM CONSUMER`, unless somebody wants it so.
+    """
+    for (stream, name), observed in sorted(patient.snapshot.consumers.items()):
+        if observed is not None and observed.is_paused:
+            yield Symptom(
+                about=f"{stream} > {name}", evidence="it is paused", do=f"`nats consumer resume {stream} {name}`"
+            )

@@ -42,7 +42,7 @@ from vstream.topology.replication import Durable, PhysicalStream, all_physical_s
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.health.snapshot import RegionSnapshot, WriteError
+    from vstream.health.snapshot import RegionSnapshot
     from vstream.topology.consumer_config import ObservedConsumer
     from vstream.topology.model import Endpoint, Topology
 
@@ -63,7 +63,7 @@ async def collect_snapshot(
     """
     What all servers say, not later than *deadline* seconds from now.
 
-    With *is_deep* also the configuration of every stream, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
+    With *is_deep* also what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
     with *is_deep* VstreamError where servers and topology have different modes of security.
     """
     round_ = _SnapshotCollector(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
@@ -111,7 +111,7 @@ class _SnapshotCollector:
             self._gaps(),
             self._consumers(),
             self._beacons(),
-            write_errors.find_write_errors(servers, self._deadline) if self._is_deep else _none(),
+            write_errors.find_write_errors(servers, self._deadline),
         )
         return Snapshot(
             at=at,
@@ -260,8 +260,7 @@ class _SnapshotCollector:
     async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
         """What *server* reports about JetStream. Keeps the streams that it leads."""
         account = quote(await self._account_of(region), safe="")
-        more = "&config=true" if self._is_deep else ""
-        path = f"/jsz?acc={account}&streams=true&stream_leader_only=true{more}"
+        path = f"/jsz?acc={account}&streams=true&stream_leader_only=true&config=true"
         try:
             answer = await monitoring.get(url, path, self._remaining())
         except ServerError:
@@ -362,7 +361,3 @@ class _SnapshotCollector:
         except VstreamError:
             return False
         return True
-
-
-async def _none() -> tuple[WriteError, ...]:
-    return ()
