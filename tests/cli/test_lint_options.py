@@ -12,9 +12,13 @@ from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
+import typer.main
 
 from tests.support.command import Ran, environment, vstream
 from tests.support.paths import ROOT
+from vstream.cli.app import app
+from vstream.lint.config import read_config
+from vstream.lint.selection import AS_NAMED, known_codes
 
 SUBSET = json.loads((ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json").read_text())
 DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n}\n'
@@ -345,3 +349,18 @@ def test_a_name_that_is_no_text_is_printed_as_text(here: Path, output: str) -> N
     assert ran.code == 1
     assert "\\ud" not in ran.out.lower().replace("\\\\", "\\")
     ran.out.encode()
+
+
+# The page
+
+
+def test_the_page_has_every_option_and_settings_that_can_be_read() -> None:
+    page = (ROOT / "docs/lint.md").read_text()
+    command = typer.main.get_command(app).commands["lint"]  # type: ignore[attr-defined]
+    options = {name for option in command.params for name in option.opts if name.startswith("--")}
+    assert {name for name in options - {"--help"} if f"`{name}" not in page} == set()
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    config = read_config(example, ".vstream.toml", known_codes(), AS_NAMED)
+    assert config is not None
+    assert config.topology == "acme.yaml"
+    assert set(config.selection.severity) == {"VS335", "routing"}
