@@ -45,7 +45,7 @@ TEXT = "scenario: 1\nname: test\n"
 
 def scenario(
     *steps: tuple[str | None, Action],
-    retry: Retry = Retry.NONE,
+    retries: Sequence[Retry] = (Retry.NONE,),
     readers: Sequence[ReaderKind] = (),
     version: str | None = None,
     topology: str = TOPOLOGY,
@@ -53,7 +53,7 @@ def scenario(
     rate: float = 100,
     links: str = "none",
 ) -> Scenario:
-    """Publishers in every region, readers of these kinds, and these named steps."""
+    """Publishers in every region for each of *retries*, readers of these kinds, and these named steps."""
     return Scenario(
         name="test",
         description="",
@@ -62,7 +62,7 @@ def scenario(
         topology_text=topology,
         lab=LabSpec(versions={} if version is None else {"*": version}, links=links),
         workload=Workload(
-            publishers=(
+            publishers=tuple(
                 Publishers(
                     stream="foo",
                     subject="foo.{region}.{key}",
@@ -74,7 +74,8 @@ def scenario(
                     timeout=timeout,
                     give_up=60 * NS,
                     span=HERE,
-                ),
+                )
+                for retry in retries
             ),
             readers=tuple(
                 Readers(stream="foo", kind=kind, regions=REGIONS, rate=20, timeout=NS, span=HERE) for kind in readers
