@@ -17,10 +17,19 @@ from tests.support.command import environment, vstream
 from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.paths import ROOT
+from tests.support.shared_lab import renew, shared_lab
+from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
 
-VERSIONS = with_night(["2.10.26", "2.15.1"], ["2.11.11", "2.12.8", "2.14.6"])
+SETUPS = with_night(
+    [("isolated", "2.15.1"), ("blog", "2.10.26")],
+    [
+        ("isolated", "2.10.26"),
+        ("blog", "2.15.1"),
+        *((naming, version) for naming in ("isolated", "blog") for version in ("2.11.11", "2.12.8", "2.14.6")),
+    ],
+)
 EXAMPLES = ROOT / "examples"
 
 SMALL = """\
@@ -49,15 +58,27 @@ def work(state: Path, tmp_path: Path) -> Iterator[Path]:
     assert processes_in(state) == []
 
 
+@pytest.fixture(scope="module")
+def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with shared_lab(tmp_path_factory.mktemp("small"), SMALL) as file:
+        yield file
+
+
+@pytest.fixture
+def small(small_lab: Path) -> Path:
+    """The topology SMALL, whose lab runs with no streams and no mappings."""
+    renew(small_lab, SMALL)
+    return small_lab
+
+
 def plan_of(file: Path) -> dict[str, object]:
     plan: dict[str, object] = vstream("plan", file, "--format", "json").json()
     return plan
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("naming", ["isolated", "blog"])
-def test_apply_empty_plan_and_probe_on_every_version(work: Path, version: str, naming: str) -> None:
+@pytest.mark.parametrize(("naming", "version"), SETUPS)
+def test_apply_empty_plan_and_probe_on_every_version(work: Path, naming: str, version: str) -> None:
     file = work / "small.yaml"
     promised = ".".join(version.split(".")[:2])
     file.write_text(SMALL.replace('"2.10"', f'"{promised}"\nnaming: {naming}'))
@@ -99,67 +120,58 @@ def test_the_blogs_example(work: Path) -> None:
     assert vstream("plan", file, "--detailed-exitcode").code == 0
 
 
-def test_a_saved_plan_is_carried_out_once(work: Path) -> None:
-    file = work / "small.yaml"
-    file.write_text(SMALL)
-    assert vstream("lab", "up", file).code == 0
-    plan = work / "plan.json"
-    assert vstream("plan", file, "--out", plan).code == 0
-    file.unlink()  # the plan says everything itself
+def test_a_saved_plan_is_carried_out_once(small: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    assert vstream("plan", small, "--out", plan).code == 0
+    small.unlink()  # the plan says everything itself
     assert vstream("apply", plan, "--yes").code == 0
     stale = vstream("apply", plan, "--yes")
     assert stale.code == 3
     assert "the servers have changed since the plan was made" in stale.err
 
 
-def test_a_topology_changes_and_the_servers_follow(work: Path) -> None:
-    file = work / "small.yaml"
-    file.write_text(SMALL)
-    assert vstream("lab", "up", file).code == 0
+def test_a_topology_changes_and_the_servers_follow(small: Path) -> None:
     # Nobody to ask: without --yes nothing happens.
-    assert vstream("apply", file).code == 1
-    assert "12 to create" in vstream("plan", file).out
-    assert vstream("apply", file, "--yes").code == 0
+    assert vstream("apply", small).code == 1
+    assert "12 to create" in vstream("plan", small).out
+    assert vstream("apply", small, "--yes").code == 0
 
     # A new stream needs new rules on every running server.
-    file.write_text(SMALL + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
-    grown = vstream("apply", file, "--yes")
+    small.write_text(SMALL + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
+    grown = vstream("apply", small, "--yes")
     assert grown.code == 0, grown.out + grown.err
     assert "mappings.cfg loaded on every server" in grown.out
-    assert vstream("probe", file, "-s", "bar").code == 0
+    assert vstream("probe", small, "-s", "bar").code == 0
 
     # A limit that removes messages needs to be allowed by name.
-    file.write_text(
+    small.write_text(
         SMALL.replace("max_msgs: 1000", "max_msgs: 10") + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n"
     )
-    refused = vstream("apply", file, "--yes")
+    refused = vstream("apply", small, "--yes")
     assert refused.code == 1
     assert "--allow-destructive" in refused.err
-    assert vstream("apply", file, "--yes", "--allow-destructive").code == 0
+    assert vstream("apply", small, "--yes", "--allow-destructive").code == 0
 
     # A storage that servers cannot change is blocked, and nothing else is done meanwhile.
-    file.write_text(SMALL.replace("storage: memory", "storage: file").replace("two roots", "still two"))
-    blocked = vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
+    small.write_text(SMALL.replace("storage: memory", "storage: file").replace("two roots", "still two"))
+    blocked = vstream("apply", small, "--yes", "--allow-destructive", "--allow-many")
     assert blocked.code == 1
     assert "servers cannot change the storage of a stream" in blocked.out
-    assert vstream("plan", file).code == 1
+    assert vstream("plan", small).code == 1
 
     # A stream is removed: rules first, then readers, then what they read.
-    file.write_text(SMALL.replace("max_msgs: 1000", "max_msgs: 10"))
-    assert vstream("apply", file, "--yes").code == 1
-    many = vstream("apply", file, "--yes", "--allow-destructive")
+    small.write_text(SMALL.replace("max_msgs: 1000", "max_msgs: 10"))
+    assert vstream("apply", small, "--yes").code == 1
+    many = vstream("apply", small, "--yes", "--allow-destructive")
     assert "--allow-many" in many.err
-    removed = vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
+    removed = vstream("apply", small, "--yes", "--allow-destructive", "--allow-many")
     assert removed.code == 0, removed.out + removed.err
-    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    assert vstream("plan", small, "--detailed-exitcode").code == 0
 
 
-def test_streams_of_others_are_blocked_until_they_are_adopted(work: Path) -> None:
-    file = work / "small.yaml"
-    file.write_text(SMALL)
-    assert vstream("lab", "up", file).code == 0
-    assert vstream("apply", file, "--yes").code == 0
-    other = work / "other.yaml"
+def test_streams_of_others_are_blocked_until_they_are_adopted(small: Path, tmp_path: Path) -> None:
+    assert vstream("apply", small, "--yes").code == 0
+    other = tmp_path / "other.yaml"
     other.write_text(SMALL.replace("name: small", "name: other"))
     blocked = vstream("apply", other, "--yes", "--lab", "small")
     assert blocked.code == 1
@@ -171,8 +183,8 @@ def test_streams_of_others_are_blocked_until_they_are_adopted(work: Path) -> Non
     assert adopted.code == 0, adopted.out + adopted.err
     assert vstream("plan", other, "--lab", "small", "--detailed-exitcode").code == 0
     # What was adopted is no longer the first topology's to delete.
-    file.write_text(SMALL.partition("streams:")[0])
-    assert plan_of(file)["changes"] == []
+    small.write_text(SMALL.partition("streams:")[0])
+    assert plan_of(small)["changes"] == []
 
 
 def test_servers_that_are_older_than_promised_are_refused(work: Path) -> None:
@@ -184,29 +196,23 @@ def test_servers_that_are_older_than_promised_are_refused(work: Path) -> None:
     assert "runs 2.11.11" in ran.err
 
 
-def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(work: Path) -> None:
-    file = work / "small.yaml"
-    file.write_text(SMALL)
-    assert vstream("lab", "up", file).code == 0
-    assert vstream("apply", file, "--yes").code == 0
+def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(small: Path) -> None:
+    assert vstream("apply", small, "--yes").code == 0
     import psutil  # noqa: PLC0415
 
     (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
     east = next(server for server in lab["servers"] if server["name"] == "east-1")
     psutil.Process(east["pid"]).kill()
-    ran = vstream("plan", file)
+    ran = vstream("plan", small)
     assert ran.code == 1, ran.out + ran.err
     assert "no server answered for it" in ran.out
     assert "to create" not in ran.out or "0 to create" in ran.out
-    probed = vstream("probe", file, "--deadline", "3")
+    probed = vstream("probe", small, "--deadline", "3")
     assert probed.code == 1
     assert "east" in probed.out
 
 
-def test_a_lab_that_has_other_servers_than_the_topology_is_said(work: Path) -> None:
-    file = work / "small.yaml"
-    file.write_text(SMALL)
-    assert vstream("lab", "up", file).code == 0
+def test_a_lab_that_has_other_servers_than_the_topology_is_said(small: Path) -> None:
     plain = SMALL.partition("    overrides:")[0]
     regions = "{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}"
     fewer = plain.replace(regions, "{west: {servers: 1}, east: {servers: 1}}")
@@ -214,15 +220,15 @@ def test_a_lab_that_has_other_servers_than_the_topology_is_said(work: Path) -> N
         (fewer.replace("name: small", "name: other"), "it also has central-1"),
         (plain.replace(regions, regions.replace("1", "2", 1)), "it lacks west-2"),
     ):
-        file.write_text(text)
+        small.write_text(text)
         for command in ("plan", "apply", "probe"):
-            ran = vstream(command, file, "--lab", "small", *(["--yes"] if command == "apply" else []))
+            ran = vstream(command, small, "--lab", "small", *(["--yes"] if command == "apply" else []))
             assert ran.code == 3, ran.out + ran.err
             assert said in ran.err
     # A region that the lab's own topology has lost: its servers would stop, which has to be allowed.
-    file.write_text(fewer)
-    assert "server central-1  stops" in vstream("plan", file).out
-    ran = vstream("apply", file, "--yes")
+    small.write_text(fewer)
+    assert "server central-1  stops" in vstream("plan", small).out
+    ran = vstream("apply", small, "--yes")
     assert ran.code == 1
     assert "--allow-destructive" in ran.err
 
@@ -254,13 +260,10 @@ streams:
         assert vstream("plan", file, "--detailed-exitcode").code == 0
 
 
-def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted(work: Path) -> None:
-    file = work / "small.yaml"
-    file.write_text(SMALL)
-    assert vstream("lab", "up", file).code == 0
+def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted(small: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "vstream", "apply", file],
+        [sys.executable, "-m", "vstream", "apply", small],
         stdin=theirs,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -276,7 +279,7 @@ def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted
         assert process.wait(timeout=60) == 130
     os.close(ours)
     os.close(theirs)
-    assert "12 to create" in vstream("plan", file).out
+    assert "12 to create" in vstream("plan", small).out
 
 
 def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configuration(work: Path) -> None:
@@ -329,14 +332,11 @@ streams:
         assert planned.code == 0, planned.out
 
 
-def test_a_lab_whose_record_is_broken_is_in_nobodys_way_and_can_be_removed(work: Path, state: Path) -> None:
-    file = work / "small.yaml"
-    file.write_text(SMALL)
-    assert vstream("lab", "up", file).code == 0
-    broken = state / "labs" / "broken"
+def test_a_lab_whose_record_is_broken_is_in_nobodys_way_and_can_be_removed(small: Path) -> None:
+    broken = lab_directory("small").path.parent / "broken"
     broken.mkdir()
     (broken / "lab.json").write_text("{")
-    assert vstream("plan", file).code == 0
+    assert vstream("plan", small).code == 0
     said = vstream("lab", "status")
     assert said.code == 3
     assert "`vstream lab down broken --purge`" in said.err

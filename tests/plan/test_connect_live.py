@@ -11,6 +11,7 @@ import nats
 import pytest
 
 from tests.support.command import Ran, vstream
+from tests.support.shared_lab import renew, shared_lab
 
 pytestmark = pytest.mark.lab
 
@@ -26,19 +27,20 @@ streams:
 BAR = "  bar: {subjects: [bar.>]}\n"
 
 
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with shared_lab(tmp_path_factory.mktemp("two"), HEAD + BAR) as file:
+        yield file
+
+
 @pytest.fixture
-def servers(state: Path, tmp_path: Path) -> Iterator[dict[str, dict[str, str]]]:
-    """A lab with `foo` and `bar` applied, by server name."""
-    file = tmp_path / "lab.yaml"
-    file.write_text(HEAD + BAR)
-    try:
-        up = vstream("lab", "up", file)
-        assert up.code == 0, up.err
-        assert vstream("apply", file, "--yes").code == 0
-        (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
-        yield {server["name"]: server for server in lab["servers"]}
-    finally:
-        vstream("lab", "down", "two", "--purge")
+def servers(two: Path, tmp_path: Path) -> dict[str, dict[str, str]]:
+    """A lab with `foo` and `bar` applied, by server name; its topology is `lab.yaml`."""
+    renew(two, HEAD + BAR)
+    assert vstream("apply", two, "--yes").code == 0
+    (tmp_path / "lab.yaml").write_text(HEAD + BAR)
+    (lab,) = vstream("lab", "status", "--format", "json").json()["labs"]
+    return {server["name"]: server for server in lab["servers"]}
 
 
 def connected(

@@ -18,9 +18,9 @@ from nats.aio.msg import Msg
 
 from tests.support import labs
 from tests.support.command import vstream
-from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.probe_lab import until
+from tests.support.shared_lab import own_lab, renew, shared_lab
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, open_connection
@@ -55,11 +55,21 @@ WRONG_LAST_SEQUENCE = 10071
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "models.yaml"
-    path.write_text(MODELS)
-    yield path
-    assert vstream("lab", "down", "models", "--purge").code == 0
-    assert processes_in(state) == []
+    with own_lab(state, tmp_path, "models", MODELS) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def models_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with shared_lab(tmp_path_factory.mktemp("models"), MODELS) as file:
+        yield file
+
+
+@pytest.fixture
+def models(models_lab: Path) -> Path:
+    """The topology MODELS, whose lab runs with no streams and no mappings."""
+    renew(models_lab, MODELS)
+    return models_lab
 
 
 @asynccontextmanager
@@ -71,19 +81,15 @@ async def connected() -> AsyncIterator[Mapping[str, Connection]]:
         await asyncio.gather(*(connection.close() for connection in connections.values()))
 
 
-def started(file: Path, version: str = "2.15.1", text: str | None = None) -> None:
-    if text is not None:
-        file.write_text(text)
-    up = vstream("lab", "up", file, "--server-version", version)
-    assert up.code == 0, up.err
-    applied = vstream("apply", file, "--yes")
-    assert applied.code == 0, applied.out + applied.err
+def applied(file: Path) -> None:
+    ran = vstream("apply", file, "--yes")
+    assert ran.code == 0, ran.out + ran.err
 
 
 async def published(
     connection: Connection, subject: str, data: str = "", headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    reply = await connection.request(subject, data.encode(), headers=headers, timeout=5.0)
+    reply = await connection.request(subject, data.encode(), headers=headers, timeout=PATIENCE)
     ack: dict[str, Any] = json.loads(reply.data)
     return ack
 
@@ -99,7 +105,10 @@ async def contents(connection: Connection, stream: str, pattern: str) -> list[Di
 @pytest.mark.versions
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
-    started(file, version, MODELS + JOURNAL)
+    await asyncio.to_thread(file.write_text, MODELS + JOURNAL)
+    up = vstream("lab", "up", file, "--server-version", version)
+    assert up.code == 0, up.err
+    applied(file)
     again = vstream("plan", file, "--detailed-exitcode")
     assert again.code == 0, again.out
     probed = vstream("probe", file, "--forms", "--format", "json")
@@ -271,8 +280,8 @@ async def _bucket_is_read_by_its_name() -> None:
         await until(unread)
 
 
-async def test_a_stretch_stream_and_the_order_outlive_a_region(file: Path) -> None:
-    started(file)
+async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> None:
+    applied(models)
     async with connected() as connections:
         await published(connections["west"], "ledger.x", "before")
 
@@ -281,7 +290,7 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(file: Path) -> No
             seen = [[one.data for one in copy] for copy in copies]
             return None if seen == [list(wanted)] * 2 else str(seen)
 
-        await until(lambda: unseen(b"before"), within=30)
+        await until(lambda: unseen(b"before"))
         lost = [server for server in lab.status("models").servers if server.region == "west"]
         assert {server.name for server in lost} == {"west-1", "stretch-west"}
         for server in lost:
@@ -306,8 +315,8 @@ def changed(file: Path, text: str) -> None:
     assert vstream("plan", file, "--detailed-exitcode").code == 0
 
 
-async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home(file: Path) -> None:
-    started(file)
+async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home(models: Path) -> None:
+    applied(models)
     async with connected() as connections:
         for number in range(20):
             await published(connections["west"], "prices.x", str(number))
@@ -319,7 +328,7 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
         wide, west = PRICES.replace("homed, home: east", "stretch"), PRICES.replace("east", "west")
         for text in (HEAD + SENSORS + LEDGER + STOCK + one for one in (wide, west)):
             # Servers move or scale a stream, not both at once: one replica all the way.
-            changed(file, text.replace("canary:", "write: {replicas: 1}, canary:"))
+            changed(models, text.replace("canary:", "write: {replicas: 1}, canary:"))
 
             async def incomplete() -> str | None:
                 for region, connection in connections.items():
@@ -336,25 +345,25 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
                 return None if kept.get("num_pending") == 20 else str(kept)
 
             await until(forgotten, within=60)
-    probed = vstream("probe", file)
+    probed = vstream("probe", models)
     assert probed.code == 0, probed.out
 
 
 @pytest.mark.parametrize("model", ["ordered", "stretch", "homed, home: east"])
-def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(file: Path, model: str) -> None:
-    file.write_text(HEAD + SENSORS)
-    started(file)
-    file.write_text(HEAD + SENSORS.replace("canary:", f"consistency: {model}, canary:"))
-    blocked = vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
+def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(models: Path, model: str) -> None:
+    models.write_text(HEAD + SENSORS)
+    applied(models)
+    models.write_text(HEAD + SENSORS.replace("canary:", f"consistency: {model}, canary:"))
+    blocked = vstream("apply", models, "--yes", "--allow-destructive", "--allow-many")
     assert blocked.code == 1
     assert "another consistency model" in blocked.out
     assert "another name" in blocked.out
-    file.write_text(HEAD + SENSORS)
-    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    models.write_text(HEAD + SENSORS)
+    assert vstream("plan", models, "--detailed-exitcode").code == 0
 
 
-async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(file: Path) -> None:
-    started(file)
+async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(models: Path) -> None:
+    applied(models)
     async with connected() as connections:
         ack = await published(connections["west"], "stock.a")
         deleted = await connections["west"].request_json("$JS.API.STREAM.DELETE.stock-read-west")
@@ -365,7 +374,7 @@ async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(file: Pa
             return None if message and message.stream in {"stock", "stock-read-central", "stock-read-east"} else "late"
 
         await until(gone)
-    probed = vstream("probe", file, "-s", "stock", "--format", "json")
+    probed = vstream("probe", models, "-s", "stock", "--format", "json")
     assert probed.code == 1
     checks = probed.json()["checks"]
     bad = {(check["hop"], check["origin"], check["region"]) for check in checks if check["status"] != "ok"}
@@ -374,4 +383,4 @@ async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(file: Pa
     assert said == {"`stock-read-west` cannot be read: `stock-read-west` does not exist"}
     (read,) = [check for check in checks if (check["hop"], check["region"]) == ("direct_get", "west")]
     assert "`stock-read-west` takes part once it takes a message" in read["detail"]
-    assert "1 to create, 0 to update, 0 to delete" in vstream("plan", file).out
+    assert "1 to create, 0 to update, 0 to delete" in vstream("plan", models).out

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from tests.support import probe_lab
 from tests.support.command import vstream
+from tests.support.night import with_night
 from tests.support.probe_lab import LAB, REGIONS, World, empty_world, running_lab, topology, until
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
@@ -30,9 +31,9 @@ Message = tuple[str, int, str, bytes, str | None]
 """Origin, sequence there, subject, payload, message id."""
 
 
-@pytest.fixture(scope="module", params=["2.15.1", "2.12.8"])
+@pytest.fixture(scope="module", params=with_night(["2.15.1"], ["2.12.8"]))
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """On servers that store how far they are in their sources, and on some that look it up in what they hold."""
+    """On servers that store how far they are in their sources, and on some that look it up in what they hold (as single ones do in test_single_server.py)."""
     with running_lab(tmp_path_factory.mktemp("repair") / "state", binaries.locate(request.param)):
         yield request.param
 

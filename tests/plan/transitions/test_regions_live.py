@@ -83,7 +83,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
     assert (await command("lab", "down", "moving", "--purge")).code == 0
 
 
-@pytest.mark.parametrize("routing", ["accounts", "domains"])
+@pytest.mark.parametrize("routing", with_night(["accounts"], ["domains"]))
 async def test_a_fourth_region_comes_and_goes(state: Path, tmp_path: Path, routing: str) -> None:
     """
     As `scripts/bench --regions` measures it. What clients publish on is below a root, which stays mapped.
@@ -141,9 +141,9 @@ async def purged(stream: str) -> int:
     """Purge *stream*, but for what its readers may not have: how many messages have gone."""
     client = await nats.connect(list(lab.endpoints("moving")["west"].urls), connect_timeout=30)
     try:
-        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=10)).data)
+        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=60)).data)
         body = json.dumps({"seq": info["state"]["last_seq"] - RATE}).encode()
-        answer = json.loads((await client.request(f"$JS.API.STREAM.PURGE.{stream}", body, timeout=10)).data)
+        answer = json.loads((await client.request(f"$JS.API.STREAM.PURGE.{stream}", body, timeout=60)).data)
     finally:
         await client.close()
     return int(answer["purged"])
