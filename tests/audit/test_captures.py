@@ -5,31 +5,33 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
 from vstream.audit.client_journal import journal_table
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
+from vstream.audit.extract import ExtractedTables
 from vstream.audit.frames import read_tables, to_spark, write_tables
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.publish import RESULTS, check_catalog, publish
 from vstream.audit.report import AuditVerdict, Report
+from vstream.audit.schema import STREAMS
+from vstream.audit.session import without_codegen
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.audit.stages import AuditPipeline, AuditStage
 from vstream.audit.table_store import TableStore
 from vstream.capture.records import OperationOutcome
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -40,39 +42,18 @@ pytestmark = [
 WINDOWS = (("kill-region west", WALL + SECOND, WALL + 2 * SECOND),)
 
 
-def audited(spark: SparkSession, history: History, path: Path) -> Report:
-    capture = history.write(path)
-    found = to_spark(spark, extract_capture(capture))
-    context = AuditContext(subject="test", models=capture.manifest().models, windows=WINDOWS)
-    return AuditPipeline(store=TableStore(spark), context=context)(
-        found.messages, found.streams, journal_table(spark, capture)
-    )
-
-
-def kinds(report: Report) -> Counter[str]:
+def kinds(report: Report, virtual: str | None = None) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for one in report.findings:
+    for one in report.of(virtual):
         counts[one.name] += one.count * (one.severity is Severity.ERROR)
     return +counts
 
 
-def test_publishes_without_an_answer_are_neither_lost_nor_failed(spark: SparkSession, tmp_path: Path) -> None:
-    history = clean(Shape(rejected=0.1, indeterminate=0.2, messages=60))
-    report = audited(spark, history, tmp_path)
-    assert report.verdict() is AuditVerdict.PASS
-    indeterminate = [one for one in report.answers if one.outcome == "indeterminate"]
-    publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
-    assert publishes == len(history.of(OperationOutcome.INDETERMINATE))
-    assert 0 < stored < publishes
-    assert {one.outcome: one.stored for one in report.answers if one.outcome == "rejected"} == {"rejected": 0}
-    assert {(one.window, one.region) for one in report.settled} == {
-        ("kill-region west", region) for region in ("west", "central", "east")
-    }
-    # What was written just before the fault was over arrived after it, in at most 200 ms.
-    assert 0 < max(one.settled_ns for one in report.settled) < SECOND // 5
+def unanswered() -> History:
+    return clean(Shape(rejected=0.1, indeterminate=0.2, messages=60))
 
 
-def test_what_only_the_journal_shows(spark: SparkSession, tmp_path: Path) -> None:
+def wrong_in_the_journal() -> History:
     history = clean(Shape(rejected=0.1))
     west, east = history.streams["foo-write-west"], history.streams["foo-write-east"]
     # Acknowledged, and nowhere: the last message of a write stream, and all copies of it.
@@ -90,16 +71,15 @@ def test_what_only_the_journal_shows(spark: SparkSession, tmp_path: Path) -> Non
     stored = next(row for row in east if row.msg_id is not None)
     history.operations.remove(refused)
     history.operations.append(replace(refused, digest=stored.digest))
-    report = audited(spark, history, tmp_path)
-    assert report.verdict() is AuditVerdict.FAIL
-    found = kinds(report)
-    assert (found["acked-lost"], found["overwritten"], found["unpublished"]) == (1, 1, 1)
-    assert [one.count for one in report.findings if one.name == "refused-stored"] == [1]
+    return history
 
 
-def test_one_order_everywhere_is_kept_to_where_it_is_promised(spark: SparkSession, tmp_path: Path) -> None:
-    history = clean(Shape(model="ordered"))
-    assert audited(spark, history, tmp_path / "clean").verdict() is AuditVerdict.PASS
+def ordered() -> History:
+    return clean(Shape(model="ordered"))
+
+
+def misordered() -> History:
+    history = ordered()
     rows = history.streams["foo-read-east"]
     place = next(place for place, row in enumerate(rows) if row.origin != rows[place + 1].origin)
     first, second = rows[place], rows[place + 1]
@@ -107,23 +87,99 @@ def test_one_order_everywhere_is_kept_to_where_it_is_promised(spark: SparkSessio
         replace(second, seq=first.seq, time=first.time),
         replace(first, seq=second.seq, time=second.time),
     ]
-    report = audited(spark, history, tmp_path / "swapped")
-    assert kinds(report) == {"misordered": 2}
-    assert {one.stream for one in report.findings if one.name == "misordered"} == {"foo-read-east"}
+    return history
 
 
-def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Nothing in them says how far: what was mirrored, and how far that had come, was recorded."""
+def emptied() -> History:
     history = clean(Shape(model="ordered", consumers=False))
     writes = {name: len(rows) for name, rows in history.streams.items() if history.is_published_to(name)}
     history.samples = [replace(one, sourced={"foo-order-stretch": writes}) for one in history.samples]
     for name in ("foo-order-stretch", *history.reads()):
         history.streams[name].clear()
         history.roles[name] = replace(history.roles[name], limits={"max_age": SECOND // 10})
-    report = audited(spark, history, tmp_path)
-    assert (report.verdict(), kinds(report)) == (AuditVerdict.PASS, Counter())
+    return history
+
+
+def repeated() -> History:
+    history = clean()
+    rows = history.streams["foo-read-east"]
+    again = [row for row in rows if row.origin == "foo-write-west"][:15]
+    rows += [replace(row, seq=rows[-1].seq + n, time=rows[-1].time + n) for n, row in enumerate(again, 1)]
+    return history
+
+
+PLANTED = (unanswered, wrong_in_the_journal, ordered, misordered, emptied, repeated)
+
+
+@pytest.fixture(scope="module")
+def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """One audit of all PLANTED, each a virtual stream called like its function: Spark plans one for seconds, however small."""
+    place = tmp_path_factory.mktemp("planted")
+    captures = {make.__name__: make().write(place / make.__name__) for make in PLANTED}
+    tables = [renamed(extract_capture(capture), name) for name, capture in captures.items()]
+    journals = [journal_table(spark, capture).withColumn("virtual", F.lit(name)) for name, capture in captures.items()]
+    every = ExtractedTables(
+        messages=pa.concat_tables(one.messages for one in tables),
+        streams=[row for one in tables for row in one.streams],
+    )
+    with without_codegen(spark):
+        found = to_spark(spark, every)
+        models = {name: capture.manifest().models["foo"] for name, capture in captures.items()}
+        run = AuditPipeline(
+            store=TableStore(spark), context=AuditContext(subject="test", models=models, windows=WINDOWS)
+        )
+        return run(found.messages, found.streams, reduce(DataFrame.unionByName, journals))
+
+
+def renamed(tables: ExtractedTables, virtual: str) -> ExtractedTables:
+    """*tables*, of a virtual stream that is called *virtual*."""
+    place, column = tables.messages.schema.get_field_index("virtual"), STREAMS.names.index("virtual")
+    names = pa.array([virtual] * tables.messages.num_rows, pa.string())
+    return ExtractedTables(
+        messages=tables.messages.set_column(place, tables.messages.schema.field(place), names),
+        streams=[(*row[:column], virtual, *row[column + 1 :]) for row in tables.streams],
+    )
+
+
+def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted: Report) -> None:
+    assert planted.verdict("unanswered") is AuditVerdict.PASS
+    answers = [one for one in planted.answers if one.virtual == "unanswered"]
+    indeterminate = [one for one in answers if one.outcome == "indeterminate"]
+    publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
+    assert publishes == len(unanswered().of(OperationOutcome.INDETERMINATE))
+    assert 0 < stored < publishes
+    assert {one.outcome: one.stored for one in answers if one.outcome == "rejected"} == {"rejected": 0}
+    settled = [one for one in planted.settled if one.virtual == "unanswered"]
+    assert {(one.window, one.region) for one in settled} == {
+        ("kill-region west", region) for region in ("west", "central", "east")
+    }
+    # What was written just before the fault was over arrived after it, in at most 200 ms.
+    assert 0 < max(one.settled_ns for one in settled) < SECOND // 5
+
+
+def test_what_only_the_journal_shows(planted: Report) -> None:
+    virtual = "wrong_in_the_journal"
+    assert planted.verdict(virtual) is AuditVerdict.FAIL
+    found = kinds(planted, virtual)
+    assert (found["acked-lost"], found["overwritten"], found["unpublished"]) == (1, 1, 1)
+    assert [one.count for one in planted.of(virtual) if one.name == "refused-stored"] == [1]
+
+
+def test_one_order_everywhere_is_kept_to_where_it_is_promised(planted: Report) -> None:
+    assert planted.verdict("ordered") is AuditVerdict.PASS
+    assert kinds(planted, "misordered") == {"misordered": 2}
+    assert {one.stream for one in planted.of("misordered") if one.name == "misordered"} == {"foo-read-east"}
+
+
+def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(planted: Report) -> None:
+    """Nothing in them says how far: what was mirrored, and how far that had come, was recorded."""
+    assert (planted.verdict("emptied"), kinds(planted, "emptied")) == (AuditVerdict.PASS, Counter())
+
+
+def test_ranges_that_repeat_are_explained(planted: Report) -> None:
+    [found] = [one for one in planted.of("repeated") if one.severity is Severity.ERROR]
+    assert (found.name, found.count, found.stream) == ("duplicated", 15, "foo-read-east")
+    assert "begun anew" in found.examples[0]
 
 
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
@@ -198,17 +254,6 @@ def spoil(table: Path, data: bytes) -> None:
         file.unlink()
     for file in table.glob("part-*"):
         file.write_bytes(data)
-
-
-def test_ranges_that_repeat_are_explained(spark: SparkSession, tmp_path: Path) -> None:
-    history = clean()
-    rows = history.streams["foo-read-east"]
-    again = [row for row in rows if row.origin == "foo-write-west"][:15]
-    rows += [replace(row, seq=rows[-1].seq + n, time=rows[-1].time + n) for n, row in enumerate(again, 1)]
-    report = audited(spark, history, tmp_path)
-    [found] = [one for one in report.findings if one.severity is Severity.ERROR]
-    assert (found.name, found.count, found.stream) == ("duplicated", 15, "foo-read-east")
-    assert "begun anew" in found.examples[0]
 
 
 def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.support.scenario_runs import (
     scenario,
     stored,
 )
-from vstream.capture.records import FaultOutcome, Operation, OperationKind, OperationOutcome
+from vstream.capture.records import FaultOutcome, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
 from vstream.errors import VstreamError
@@ -260,7 +260,7 @@ def during(capture: Capture, window: str, region: str) -> Counter[tuple[Operatio
     )
 
 
-def is_retried(operation: Operation) -> bool:
+def is_retried(operation: OperationRecord) -> bool:
     return operation.client.endswith("/publish-foo-2")
 
 
