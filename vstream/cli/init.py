@@ -24,6 +24,12 @@ version: 1
 name: {name}                  # streams are marked with this name as their owner
 server_version: "2.12"      # the oldest nats-server that must be able to run this
 {routing}
+security:
+  transport:                # real servers speak TLS on every port, with these files on each: docs/security.md. A lab does
+    cert_file: /etc/nats/server.pem        # with `vstream lab up --tls`, and makes its own
+    key_file: /etc/nats/server-key.pem
+    ca_file: /etc/nats/ca.pem
+
 regions:                    # one cluster each
   west:
     servers: 3              # a number for the lab, or host names: [w1.example.net, w2.example.net, w3.example.net]
@@ -37,9 +43,10 @@ regions:                    # one cluster each
 # connect:                  # how plan, apply and probe reach real servers; a lab needs none of it
 #   west: {{context: sc-west}}                          # a nats CLI context
 #   east:
-#     urls: [nats://e1.example.net:4222]
+#     urls: [tls://e1.example.net:4222]
 #     creds: ~/east.creds
-#     monitor: [http://e1.example.net:8222]            # where the loaded mappings are read back
+#     tls: {{ca: ~/nats-ca.pem}}
+#     monitor: [https://e1.example.net:8222]           # where the loaded mappings are read back
 
 defaults:                   # for every stream that does not say otherwise
   write:
