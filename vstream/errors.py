@@ -60,6 +60,17 @@ class MalformedAnswerError(NotReachableError):
         )
 
 
+class NotPermittedError(NotReachableError):
+    """The server refused what was sent, as the user has no permission for it: nothing has happened."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="docs/security.md lists what each command needs")
+
+
+NOT_PERMITTED: dict[str, None] = {}
+"""What servers have not let this process do, in their order: a command that was refused something cannot say yes or no."""
+
+
 class NoRespondersError(VstreamError):
     """Nobody listens on the subject: what was asked has not happened."""
 

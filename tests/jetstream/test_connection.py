@@ -32,10 +32,11 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
 
 
 def test_a_contexts_secrets_are_used(saved: Saved) -> None:
-    assert connection_options(saved(token="s3cret"), "west") == {"token": "s3cret"}
-    assert connection_options(saved(user="u", password="p"), "west") == {"user": "u", "password": "p"}
+    inbox = {"inbox_prefix": "_INBOX.vstream"}
+    assert connection_options(saved(token="s3cret"), "west") == {"token": "s3cret", **inbox}
+    assert connection_options(saved(user="u", password="p"), "west") == {"user": "u", "password": "p", **inbox}
     # The nats CLI connects with an empty password then.
-    assert connection_options(saved(user="u"), "west") == {"user": "u", "password": ""}
+    assert connection_options(saved(user="u"), "west") == {"user": "u", "password": "", **inbox}
     assert "s3cret" not in repr(saved(token="s3cret", password="s3cret"))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.errors import LabError, NotReachableError, ServerError, VstreamError
+from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 
@@ -72,6 +72,8 @@ async def stream_leader(connection: Connection, stream: str) -> str | None:
     """The server that leads *stream*, None while nobody answers for it."""
     try:
         return (await stream_leadership(connection, stream)).leader
+    except NotPermittedError:
+        raise
     except NotReachableError:
         return None
 

@@ -14,6 +14,7 @@ import typer
 from vstream import __version__
 from vstream.cli.exit_codes import INTERRUPTED
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
+from vstream.errors import NOT_PERMITTED
 from vstream.permissions import PLAINTEXT
 
 PANELS = {
@@ -166,6 +167,8 @@ def run() -> None:
         # Typer ends with 1 where Ctrl-C came outside of `asyncio_runner.run`, such as at a question.
         if isinstance(ended.__context__, typer.Abort):
             sys.exit(INTERRUPTED)
+        if NOT_PERMITTED:
+            sys.exit(import_module("vstream.cli.failures").report_refusals(ended.code))
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is: a traceback would end with 1, which means "no"
         sys.exit(import_module("vstream.cli.failures").report_failure(error))

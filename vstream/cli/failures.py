@@ -8,10 +8,17 @@ import sys
 import traceback
 from pathlib import Path
 
-from vstream.cli.exit_codes import FAILED, NO, USAGE
+from vstream.cli.exit_codes import FAILED, NO, OK, USAGE
 from vstream.cli.views import diagnostics
 from vstream.cli.views.console import print_error, stderr
-from vstream.errors import InvalidInputError, RefusedError, UnknownNameError, VstreamError
+from vstream.errors import (
+    NOT_PERMITTED,
+    InvalidInputError,
+    NotPermittedError,
+    RefusedError,
+    UnknownNameError,
+    VstreamError,
+)
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
@@ -29,6 +36,17 @@ def report_failure(error: Exception) -> int:
     if isinstance(expected, UnknownNameError):
         return USAGE
     return NO if isinstance(expected, RefusedError) else FAILED
+
+
+def report_refusals(code: object) -> object:
+    """
+    Print what servers did not permit, and return the exit code of a command that would have ended with *code*.
+
+    Much of what is asked may fail without ending a command. But what was not permitted is not known.
+    """
+    for refusal in NOT_PERMITTED:
+        print_error(NotPermittedError(refusal))
+    return FAILED if NOT_PERMITTED and code in {None, OK, NO} else code
 
 
 def is_debugging() -> bool:

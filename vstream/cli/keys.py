@@ -19,8 +19,10 @@ from vstream.jetstream.keyring import Keyring, default_directory, keys_of
 from vstream.lab import keys as lab_keys
 from vstream.lab import lab as labs
 from vstream.render.account_view import logins
+from vstream.render.environment import quote
 from vstream.topology.accounts import is_permanent
 from vstream.topology.model import Security, Topology
+from vstream.topology.permissions import COMMANDS, permissions_for
 
 app = typer.Typer(help="Create, show and rotate the keys of users and of the operator.", no_args_is_help=True)
 
@@ -39,6 +41,31 @@ def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.L
     loaded, ring = _load(topology, lab)
     new = ring.complete(loaded)
     print_note(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: all keys exist")
+
+
+@app.command("permissions")
+def permissions(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    commands: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for", metavar="COMMAND", help="A command that the user runs; may be repeated. All, if left out."
+        ),
+    ] = None,
+) -> None:
+    """
+    Print what a user needs who runs some commands, and no more: the permissions for a configuration of servers.
+
+    Examples: `vstream keys permissions --for status --for doctor`, `vstream keys permissions acme.yaml --for plan`
+    """
+    if unknown := [command for command in commands or () if command not in COMMANDS]:
+        raise typer.BadParameter(f"unknown command `{unknown[0]}`: expected {', '.join(COMMANDS)}", param_hint="--for")
+    needed = permissions_for(options.load_topology(topology).require(), commands or COMMANDS)
+    lists = {"publish": needed.publish, "subscribe": needed.subscribe}
+    stdout().print("permissions: {")
+    for action, subjects in lists.items():
+        stdout().print(f"  {action}: {{allow: [", *(f"    {quote(subject)}" for subject in subjects), "  ]}", sep="\n")
+    stdout().print("}")
 
 
 @app.command("show")

@@ -12,7 +12,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vstream.errors import MalformedAnswerError, NotReachableError, ServerError
+from vstream.errors import MalformedAnswerError, NotPermittedError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, check_config, read_list, read_total, reading
 from vstream.topology import naming
@@ -108,6 +108,8 @@ class JetStreamAdmin:
                 raise NotReachableError(f"the meta group still knows `{name}` after {2 * DEADLINE:g} s")
             try:
                 await self._api("STREAM.DELETE", name, None, timeout=_UNANSWERED)
+            except NotPermittedError:
+                raise
             except (NotReachableError, ServerError):
                 await asyncio.sleep(_PAUSE)
 
@@ -228,7 +230,7 @@ async def ask_until_available(request: Callable[[], Awaitable[_Answer]]) -> _Ans
         except ServerError as failure:
             if failure.err_code not in error_codes.TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
                 raise
-        except MalformedAnswerError:
+        except (MalformedAnswerError, NotPermittedError):
             raise
         except NotReachableError:
             if time.monotonic() > until:

@@ -6,12 +6,14 @@ import asyncio
 import json
 import logging
 import os
+import re
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import nats
 import nats.errors
@@ -19,15 +21,24 @@ from nats.aio.client import Client
 from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
-from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
+from vstream.errors import (
+    NOT_PERMITTED,
+    MalformedAnswerError,
+    NoRespondersError,
+    NotPermittedError,
+    NotReachableError,
+    VstreamError,
+)
 from vstream.jetstream.answers import MOST_PAYLOAD, UNREADABLE, check_info, decode_object
 from vstream.permissions import check_plaintext, read_variable
 from vstream.topology.model import is_context_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from vstream.topology.model import Endpoint
+
+_Message = TypeVar("_Message")
 
 CONNECT_TIMEOUT = 5.0
 _NO_RESPONDERS = 503
@@ -36,6 +47,8 @@ REQUEST_TIMEOUT = 5.0
 _NO_TLS = "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`"
 MOST_CONTROL_LINE = 1024 * 1024
 """Bytes of a line of the protocol; the longest lists the addresses of all servers."""
+_REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+_MOST_REFUSALS = 1000
 _INSIST = 0.1
 """Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
 
@@ -92,6 +105,51 @@ class TidyClient(Client):
         self._connecting_to: object = None
         self._needs_tls = endpoint.requires_tls
         self._has_login = endpoint.has_login
+        self.refusals: list[str] = []
+        """What the server has not let the user publish or subscribe to, as the server spells it."""
+        self._expected: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
+
+    def expect(self, subject: str, answer: asyncio.Future[Any]) -> None:
+        """*answer* is waited for after something was sent to *subject*: it fails as soon as the server refuses that."""
+        self._expected[answer] = subject
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None
+    ) -> None:
+        """As the library, which keeps a future for the answer to each of its requests."""
+        answer = self._resp_map.get(reply.rpartition(".")[2]) if reply and self._resp_map else None
+        if answer is not None:
+            self.expect(subject, answer)
+        await super().publish(subject, payload, reply, headers)
+
+    async def _process_err(self, err_msg: str) -> None:
+        if refused := _REFUSED.search(err_msg):
+            if len(self.refusals) < _MOST_REFUSALS:
+                self.refusals.append(f"`{refused[2]}`")
+                self._remember_refusal(*refused.groups())
+            self._fail_refused(*refused.groups())
+        await super()._process_err(err_msg)
+
+    def _remember_refusal(self, action: str, refused: str) -> None:
+        subjects = (subject for subject in self._expected.values() if subject.lower() == refused)
+        subject = next(subjects, refused)
+        NOT_PERMITTED[f"the user may not {'publish' if action == 'publish' else 'subscribe'} to `{subject}`"] = None
+
+    def _fail_refused(self, action: str, refused: str) -> None:
+        """End the waiting for what the server has refused. It names subjects as it has mapped them."""
+        waiting = {answer: subject for answer, subject in self._expected.items() if not answer.done()}
+        if action == "publish":
+            exact = {answer: subject for answer, subject in waiting.items() if subject.lower() == refused}
+            mapped = {answer: subject for answer, subject in waiting.items() if refused.endswith(subject.lower())}
+            waiting = exact or mapped or (waiting if len(waiting) == 1 else {})
+        for answer, subject in waiting.items():
+            answer.set_exception(
+                NotPermittedError(
+                    f"the user may not publish to `{subject}`"
+                    if action == "publish"
+                    else f"the user may not subscribe to `{refused}`, where the answer from `{subject}` would come"
+                )
+            )
 
     async def _process_connect_init(self) -> None:
         self._connecting_to = self._transport
@@ -149,6 +207,17 @@ class TidyClient(Client):
                 raise
 
 
+async def _until_refused(message: Awaitable[_Message], refusal: asyncio.Future[None]) -> _Message:
+    """*message*, once it has come. Raises what *refusal* does, if that is first."""
+    coming = asyncio.ensure_future(message)
+    waited_for: set[asyncio.Future[Any]] = {coming, refusal}
+    await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+    if not coming.done():
+        coming.cancel()
+        refusal.result()
+    return await coming
+
+
 def _is_encrypted(transport: Any) -> bool:
     """Whether what the library's *transport* sends is encrypted: it says so of a WebSocket alone."""
     writer = getattr(transport, "_io_writer", None)
@@ -160,12 +229,12 @@ def _is_encrypted(transport: Any) -> bool:
 class Connection:
     """One client connection to one region. Made by `connect`."""
 
-    def __init__(self, client: Client, region: str) -> None:
+    def __init__(self, client: TidyClient, region: str) -> None:
         self._client = client
         self.region = region
 
     @property
-    def client(self) -> Client:
+    def client(self) -> TidyClient:
         """The library's client."""
         return self._client
 
@@ -224,14 +293,21 @@ class Connection:
         Raises NoRespondersError where nobody listens, NotReachableError where no
         answer came within *timeout* seconds: the request may have had its effect.
         """
+        refusals = len(self._client.refusals)
         try:
             message = await self._client.request(
                 subject, payload, timeout=timeout, headers=dict(headers) if headers else None
             )
         except nats.errors.NoRespondersError:
             raise NoRespondersError(f"nobody in region `{self.region}` listens on `{subject}`") from None
+        except NotPermittedError as error:
+            raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             reason = f"no answer within {timeout:g} s" if _is_timeout(error) else _reason(error)
+            if later := self._client.refusals[refusals:]:
+                raise NotPermittedError(
+                    f"region `{self.region}`: {reason} on `{subject}`, and the server refused {' and '.join(later)}"
+                ) from None
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
         return Reply(data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply)
 
@@ -250,13 +326,15 @@ class Connection:
         answer has not come within *timeout* seconds, and says how many came.
         """
         inbox, answers = self._client.new_inbox(), list[Reply]()
+        refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._client.expect(subject, refusal)
         try:
             subscription = await self._client.subscribe(inbox)
             try:
                 await self._client.publish(subject, payload, reply=inbox)
                 async with asyncio.timeout(timeout):
                     while not answers or not is_last(answers[-1]):
-                        message = await subscription.next_msg(timeout=timeout)
+                        message = await _until_refused(subscription.next_msg(timeout=timeout), refusal)
                         answer = Reply(
                             data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply
                         )
@@ -266,6 +344,8 @@ class Connection:
             finally:
                 if self._client.is_connected:
                     await subscription.unsubscribe()
+        except NotPermittedError as error:
+            raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             came = f"{len(answers)} answers, and not the last" if answers else "no answer"
             reason = f"{came} within {timeout:g} s" if _is_timeout(error) else _reason(error)
@@ -365,7 +445,7 @@ def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
     """The client library's options for *endpoint*. Raises VstreamError for a file or variable that is not there, or not allowed."""
     reader = f"region `{region}`"
     check_plaintext(endpoint.plaintext_hosts, reader)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"inbox_prefix": endpoint.inbox}
     if endpoint.creds:
         options["user_credentials"] = _file(endpoint.creds, region, "credentials")
     if endpoint.nkey:

@@ -55,6 +55,9 @@ class _Client(TidyClient):
             raise nats.errors.Error(f"server `{name}` is a stranger")
         await super()._process_info(info, initial_connection)
 
+    def _remember_refusal(self, action: str, refused: str) -> None:
+        """Clients of a rehearsal are refused what they should be."""
+
     async def _process_op_err(self, e: Exception) -> None:
         if self.is_connected:
             # Closing waits until everything is written, which a paused server can hold up for ever.

@@ -10,6 +10,7 @@ from vstream.topology import physical
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.model import Security
 from vstream.topology.profiles import profile_of
+from vstream.topology.profiles.shared import ANSWERS
 from vstream.topology.signing import SYSTEM_ACCOUNT, user_key
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def accounts_view(topology: Topology) -> dict[str, Any]:
     return {
         "accounts": profile.accounts(topology),
         "mapped": physical.client_accounts(topology),
+        "answers": ANSWERS,
         "denied": profile.denied if topology.has_accounts else (),
         "passwords": profile.passwords_path,
         "inner": profile.inner_passwords(topology),

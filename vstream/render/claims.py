@@ -19,7 +19,7 @@ from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind
 from vstream.topology.naming import API, DIGEST_PREFIX
-from vstream.topology.profiles.shared import GET_THRESHOLD, GETS, PULL_THRESHOLD, PULLS, READS
+from vstream.topology.profiles.shared import ANSWERS, GET_THRESHOLD, GETS, MANAGED, PULL_THRESHOLD, PULLS
 from vstream.topology.signing import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
 from vstream.topology.units import parse_duration
 
@@ -48,13 +48,10 @@ _LIMITS: dict[str, Json] = {
 }
 _JETSTREAM: dict[str, Json] = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), _UNLIMITED)
 _WHOLE_API = f"{API}.>"
-_STREAM_VERBS = ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "PEER.REMOVE", "LEADER.STEPDOWN")
 _MANAGED: dict[str, str | None] = {
-    **{subject: None for subject in READS if subject.startswith(f"{API}.")},
+    **dict.fromkeys(MANAGED),
     PULLS: PULL_THRESHOLD,
     GETS: GET_THRESHOLD,
-    **{f"{API}.STREAM.{verb}.*": None for verb in _STREAM_VERBS},
-    f"{API}.CONSUMER.LEADER.STEPDOWN.>": None,
 }
 """What vstream asks of a hidden account, and how long answers may take where there are several."""
 _OF_TOKEN = ("iat", "jti", "iss")
@@ -183,12 +180,12 @@ def _signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) 
                 user.purpose,
                 {
                     "pub": {"allow": list(user.publish), **({"deny": list(user.denied)} if user.denied else {})},
-                    "sub": {"allow": list(user.subscribe)},
+                    "sub": {"allow": list(user.subscribe), **({"deny": list(user.unheard)} if user.unheard else {})},
                 },
                 signer,
             )
         )
-    by_default: dict[str, Json] = {"pub": {"deny": [*denied]} if denied else {}, "sub": {}}
+    by_default: dict[str, Json] = {"pub": {"deny": [*denied]} if denied else {}, "sub": {"deny": [ANSWERS]}}
     return {"signing_keys": scopes, "default_permissions": by_default}
 
 

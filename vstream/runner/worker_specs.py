@@ -117,7 +117,8 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
 
 def _login(endpoint: Endpoint) -> WorkerLogin | None:
     values = {field.name: getattr(endpoint, field.name) for field in fields(WorkerLogin)}
-    return WorkerLogin(**values) if any(values.values()) else None
+    has_login = any(value for name, value in values.items() if name != "inbox")
+    return WorkerLogin(**values) if has_login else None
 
 
 def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator[PublisherSpec]:

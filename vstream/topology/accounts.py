@@ -94,6 +94,8 @@ class User:
     subscribe: tuple[str, ...]
     denied: tuple[str, ...] = ()
     """What of that it may not publish all the same."""
+    unheard: tuple[str, ...] = ()
+    """What it may not hear of what it subscribes to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,12 @@ class Naming(Enum):
     """`<first token>.<region>.<rest>`: for those who already run the published recipe."""
 
 
+CLIENT_INBOX = "_INBOX"
+"""Where applications hear answers: what client libraries do by themselves."""
+VSTREAM_INBOX = f"{CLIENT_INBOX}.vstream"
+"""Where vstream does. Applications may not listen there, and it is below what users of before may hear."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """How a client reaches a region: a nats CLI context, or addresses with credentials. Holds no secret itself."""
@@ -136,6 +142,8 @@ class Endpoint:
     """HTTP monitoring addresses of every server of the region: where loaded mappings are read back."""
     system: Endpoint | None = None
     """The same addresses as a user of the system account, if there is one for vstream."""
+    inbox: str = VSTREAM_INBOX
+    """What the subjects begin with on which answers come."""
 
     @property
     def has_login(self) -> bool:

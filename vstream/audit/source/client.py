@@ -21,6 +21,7 @@ from vstream.audit.source.login import Login, load_login
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream.answers import MOST_PAYLOAD, api_error, check_info, decode_object, read_sequence
 from vstream.permissions import check_plaintext
+from vstream.topology.model import VSTREAM_INBOX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +65,7 @@ class Client:
         self._timeout = timeout
         self._rest = b""
         self._buffer = bytearray()
-        self.inbox = f"_INBOX.{secrets.token_hex(11)}"
+        self.inbox = f"{VSTREAM_INBOX}.{secrets.token_hex(11)}"
         self._sids = _REQUESTS
         self._asked = 0
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.chaos import leaders
-from vstream.errors import LabError, NotReachableError, ServerError, VstreamError
+from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.topology import physical
@@ -238,6 +238,8 @@ async def _make_step_down(
                 await JetStreamAdmin(connection).step_down(stream)
                 return role, None
             note = "no follower is current"
+        except NotPermittedError:
+            raise
         except (NotReachableError, ServerError) as error:
             note = error.message  # it may have no leader yet: this soon after an outage that is to be expected
         await asyncio.sleep(_POLL)
@@ -248,6 +250,8 @@ async def _info(connection: Connection, stream: str, *, after: StreamLeadership 
     """STREAM.INFO from the leader of *stream* that follows *after*; None while there is none."""
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
+    except NotPermittedError:
+        raise
     except (NotReachableError, ServerError):
         return None
     if after is not None and is_still(after, info.get("cluster") or {}):
@@ -259,6 +263,8 @@ async def _last_seq(connection: Connection, stream: str) -> int | None:
     """The last sequence of *stream*; None if it does not answer."""
     try:
         return int((await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE))["state"]["last_seq"])
+    except NotPermittedError:
+        raise
     except (NotReachableError, ServerError):
         return None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from vstream.topology.model import Endpoint
+from vstream.topology.model import VSTREAM_INBOX, Endpoint
 
 GO = "go"
 """`go NANOSECONDS`: publishers and readers begin, so long after the capture's start."""
@@ -30,6 +30,7 @@ class WorkerLogin:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    inbox: str = VSTREAM_INBOX
 
 
 def endpoint_of(urls: tuple[str, ...], login: WorkerLogin | None) -> Endpoint:

@@ -16,6 +16,7 @@ from vstream.topology.model import Routing
 from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
 from vstream.topology.profiles.shared import (
     GETS,
+    MANAGED,
     PULLS,
     READS,
     WHO_AM_I,
@@ -83,7 +84,7 @@ def _users(topology: Topology) -> tuple[User, ...]:
             denied=write_stream_api_subjects(topology, [region.name for region in topology.regions]),
             hears=core_subscriptions(topology),
         ),
-        user(VSTREAM_USER, (*written, f"{API}.>", "$JS.ACK.>", WHO_AM_I)),
+        user(VSTREAM_USER, (*written, *MANAGED, "$JS.ACK.>", WHO_AM_I)),
         user(
             PROBE_USER,
             (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),

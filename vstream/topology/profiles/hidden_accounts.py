@@ -53,6 +53,7 @@ from vstream.topology.profiles.shared import (
     canaries,
     core_subscriptions,
     delivery_export,
+    managed_below,
     management_export,
     mapped_subjects,
     purge_subject,
@@ -298,7 +299,7 @@ def users(topology: Topology) -> tuple[User, ...]:
         ),
         user(
             VSTREAM_USER,
-            (*virtual, *reading, f"{naming.ACCOUNT_API_PREFIX}.>", WHO_AM_I),
+            (*virtual, *reading, *managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), WHO_AM_I),
         ),
         user(
             PROBE_USER,

@@ -49,6 +49,7 @@ from vstream.topology.profiles.shared import (
     canaries,
     core_subscriptions,
     delivery_export,
+    managed_below,
     management_export,
     mapped_subjects,
     purge_subject,
@@ -228,7 +229,7 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
         ),
         user(
             VSTREAM_USER,
-            (*virtual, *reading, f"{ACCOUNT_API_PREFIX}.>", WHO_AM_I),
+            (*virtual, *reading, *managed_below(f"{ACCOUNT_API_PREFIX}.*"), WHO_AM_I),
             name=regional_user(VSTREAM_USER, region),
         ),
         user(

@@ -17,16 +17,26 @@ from vstream.topology.accounts import (
     User,
     password_variable,
 )
+from vstream.topology.model import CLIENT_INBOX, VSTREAM_INBOX
 from vstream.topology.naming import API
 
 if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
 
-INBOX = "_INBOX.>"
+INBOX = f"{CLIENT_INBOX}.>"
 """Where answers and pushed messages go. Clients that set another inbox prefix, or name a fixed subject, get none pushed."""
+ANSWERS = f"{VSTREAM_INBOX}.>"
+"""Where vstream's own users hear answers, and nobody else."""
 ACKS = ("$JS.ACK.>", "$JS.FC.>")
 NAMES = f"{API}.STREAM.NAMES"
 """Asked of a write account, whose streams all have the virtual names and their subjects: mirrors have none."""
+_CHANGES = (
+    *(
+        f"{API}.STREAM.{verb}.*"
+        for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "PEER.REMOVE", "LEADER.STEPDOWN")
+    ),
+    f"{API}.CONSUMER.LEADER.STEPDOWN.>",
+)
 READS = (
     f"{API}.INFO",
     f"{API}.STREAM.INFO.*",
@@ -55,6 +65,8 @@ GETS = f"{API}.DIRECT.GET.>"
 GET_THRESHOLD = "10s"
 """Of Direct Get, whose batches come at once: servers remember every request for as long, in 0.8 kB."""
 FLOW = "$JS.FC.>"
+MANAGED = (*(subject for subject in READS if subject.startswith(f"{API}.")), PULLS, GETS, *_CHANGES)
+"""All that vstream asks of an account with streams."""
 WHO_AM_I = "$SYS.REQ.USER.INFO"
 LOOKS = ("INFO", "STREAM.INFO.*", "STREAM.LIST", "STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>")
 """What looks at streams and changes nothing."""
@@ -89,9 +101,15 @@ def user(
         password_variable=password_variable(role),
         purpose=_PURPOSES[role],
         publish=tuple(dict.fromkeys(publish)),
-        subscribe=(INBOX, *hears),
+        subscribe=(INBOX if role == APP_USER else ANSWERS, *hears),
         denied=denied,
+        unheard=(ANSWERS,) if role == APP_USER else (),
     )
+
+
+def managed_below(prefix: str) -> tuple[str, ...]:
+    """All that vstream asks of an account whose API is reached at *prefix*."""
+    return tuple(f"{prefix}.{subject.removeprefix(f'{API}.')}" for subject in MANAGED)
 
 
 def mapped_subjects(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 REPAIR_KEY = "vstream.repair"
 """In the metadata of a temporary stream: the topology."""
-SUBJECTS = "_vsr"
+SUBJECTS = naming.REPAIR_PREFIX
 """Before the token: what is published there is stored on the subject that follows."""
-ALIVE = "_vsr-alive"
+ALIVE = naming.REPAIR_ALIVE_PREFIX
 """Before the token: answered for as long as the repair runs."""
 _DROPPED = ("nats-stream-source", "nats-expected-", "nats-batch-")
 """Headers, by how they begin, that servers take off what they source."""

@@ -1,0 +1,104 @@
+"""One real server of a rendered topology, whose user `vstream` may do what a test says, and no more."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.support.ports import free_port
+from vstream.lab import binaries
+from vstream.lint.load_topology import load, render_bundle
+from vstream.topology.bundle import placeholder_for
+
+PATIENCE = 60.0
+PASSWORD = "not-a-secret-in-a-test"
+VARIABLE = "VSTREAM_TEST_PASSWORD"
+ROUTINGS = {
+    "mapped": "account: ACME\n",
+    "accounts": "routing: accounts\nroots: [v.>]\n",
+    "regional": "routing: regional\nroots: [v.>]\n",
+}
+
+
+def topology_text(routing: str, directory: Path) -> str:
+    ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
+    user = "vstream-west" if routing == "regional" else "vstream"
+    return (
+        f'version: 1\nname: allowed\nserver_version: "2.12"\n{ROUTINGS[routing]}'
+        f"jetstream: {{store_dir: {directory}/store}}\n"
+        f"regions: {{west: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}}}\n"
+        f"connect: {{west: {{urls: ['nats://127.0.0.1:{ports['client']}'], user: {user}, password_env: {VARIABLE}, "
+        f"monitor: ['http://127.0.0.1:{ports['monitor']}']}}}}\n"
+        "defaults: {write: {max_age: 1h}, replicas: 1}\n"
+        "streams: {foo: {subjects: [v.foo.>], canary: v.foo._canary.*, consumers: {worker: {}}}}\n"
+    )
+
+
+class PermittedServer:
+    """The server, and the file of its topology."""
+
+    def __init__(self, directory: Path, routing: str) -> None:
+        self.directory = directory
+        self.file = directory / "allowed.yaml"
+        self.file.write_text(topology_text(routing, directory))
+        self.topology = load(self.file.read_bytes(), str(self.file)).require()
+        self.user = "vstream-west" if routing == "regional" else "vstream"
+        bundle = render_bundle(self.topology)
+        self._accounts = bundle.text("accounts.cfg")
+        self.address = bundle.servers[0]
+        self._monitor = f"{self.address.monitor_url}/varz"
+        for artifact in bundle.artifacts:
+            self._write(artifact.path, artifact.text)
+        for path in ("passwords.cfg", "passwords-west.cfg", "system-password.cfg"):
+            self._write(path, (placeholder_for(path) or "").replace("$2a$11$none", PASSWORD))
+        with (directory / "server.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [binaries.locate(), "-c", directory / "servers" / "west-1.conf"], cwd=directory, stdout=log, stderr=log
+            )
+        self._loaded()
+
+    def allow(self, publish: Sequence[str], subscribe: Sequence[str]) -> None:
+        """Have the server let the user publish and subscribe to these subjects alone."""
+        pattern = re.compile(rf'(user: "{self.user}", password: \S+, permissions: \{{).*?(\n      \}}\}})', re.DOTALL)
+        allowed = f"publish: {{allow: {json.dumps(publish)}}}\n subscribe: {{allow: {json.dumps(subscribe)}}}"
+        text, count = pattern.subn(lambda match: f"{match[1]}{allowed}{match[2]}", self._accounts)
+        assert count == 1
+        self._write("accounts.cfg", text)
+        before = self._loaded()
+        self.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + PATIENCE
+        while self._loaded() == before:
+            assert time.monotonic() < deadline, (self.directory / "server.log").read_text()
+            time.sleep(0.01)
+
+    def _loaded(self) -> str:
+        """When the server has loaded its configuration."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with suppress(OSError), urllib.request.urlopen(self._monitor, timeout=5) as answer:
+                return str(json.loads(answer.read())["config_load_time"])
+            assert self.process.poll() is None, (self.directory / "server.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def _write(self, path: str, text: str) -> None:
+        file = self.directory / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+@contextmanager
+def running(directory: Path, routing: str) -> Iterator[PermittedServer]:
+    server = PermittedServer(directory, routing)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait(PATIENCE)
