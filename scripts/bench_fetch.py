@@ -87,7 +87,9 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
     await lab.up(name, wanted, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = lab.endpoints(name)["west"]
-        client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
+        client = await nats.connect(
+            list(endpoint.urls), user=endpoint.user, password=endpoint.password, inbox_prefix=endpoint.inbox
+        )
         if layout == "plain":
             await client.jetstream().add_stream(name=STREAM, subjects=[f"v.{STREAM}.>"], storage="memory")
         for role in (Role.WRITE, Role.READ):

@@ -115,7 +115,13 @@ async def missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int
         for role in (Role.WRITE, Role.READ):
             await bench_routing.create(endpoint, load_topology.render_bundle(wanted), role)
         clients = [
-            await nats.connect(url, user=endpoint.user, password=endpoint.password, allow_reconnect=False)
+            await nats.connect(
+                url,
+                user=endpoint.user,
+                password=endpoint.password,
+                inbox_prefix=endpoint.inbox,
+                allow_reconnect=False,
+            )
             for url in endpoint.urls
         ]
         js = clients[0].jetstream(timeout=60)

@@ -232,7 +232,9 @@ async def measure(
     try:
         endpoint = lab.endpoints("bench-routing")["west"]
         process = psutil.Process(lab.status("bench-routing").servers[0].pid)
-        client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
+        client = await nats.connect(
+            list(endpoint.urls), user=endpoint.user, password=endpoint.password, inbox_prefix=endpoint.inbox
+        )
         if layout == "plain":
             await client.jetstream().add_stream(name="s0", subjects=["v.s0.>"], storage="memory")
         await create(endpoint, bundles[-1], Role.WRITE)

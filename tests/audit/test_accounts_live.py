@@ -90,7 +90,13 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 async def as_user(region: str, user: str) -> Any:
     endpoint = lab.endpoints("audited", user)[region]
-    return await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password, connect_timeout=30)
+    return await nats.connect(
+        list(endpoint.urls),
+        user=endpoint.user,
+        password=endpoint.password,
+        inbox_prefix=endpoint.inbox,
+        connect_timeout=30,
+    )
 
 
 async def everybody_publishes(wanted: Topology) -> None:

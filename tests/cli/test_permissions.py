@@ -34,7 +34,13 @@ LESS = (
 """The short form: a subject of each command that it says is missing."""
 
 
-@pytest.fixture(scope="module", params=["mapped", pytest.param("accounts", marks=pytest.mark.night)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "mapped",
+        *(pytest.param(routing, marks=pytest.mark.night) for routing in ("accounts", "regional")),
+    ],
+)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PermittedServer]:
     directory: Path = tmp_path_factory.mktemp("permitted")
     with pytest.MonkeyPatch.context() as patch:

@@ -52,7 +52,7 @@ class PermittedServer:
         self.user = "vstream-west" if routing == "regional" else "vstream"
         bundle = render_bundle(self.topology)
         self._accounts = bundle.text("accounts.cfg")
-        self.address = bundle.servers[0]
+        self.address = next(address for address in bundle.servers if not address.is_hub)
         self._monitor = f"{self.address.monitor_url}/varz"
         for artifact in bundle.artifacts:
             self._write(artifact.path, artifact.text)

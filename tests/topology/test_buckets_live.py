@@ -78,6 +78,7 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
                 list(endpoint.urls),
                 user=endpoint.user,
                 password=endpoint.password,
+                inbox_prefix=endpoint.inbox,
                 error_cb=refused,
                 connect_timeout=30,
             )

@@ -149,6 +149,16 @@ def is_local(spark: Any) -> bool:
     return hasattr(spark, "_jvm") and str(spark.sparkContext.master).partition("[")[0] == "local"
 
 
+def cluster_exposure(master: str, authenticate: str | None) -> str | None:
+    """What is wrong with sending credentials to the Spark cluster at *master*, as it has `spark.authenticate`; None if nothing."""
+    if master.startswith("local") or (authenticate or "").lower() == "true":
+        return None
+    return (
+        f"Spark at {master} does not ask who joins it: its executors get the credentials of the streams, and so does whoever "
+        "reaches its ports. Set spark.authenticate and spark.network.crypto.enabled"
+    )
+
+
 def _settings(master: str | None, scratch: Path) -> dict[str, str]:
     settings = {
         "spark.app.name": "vstream",

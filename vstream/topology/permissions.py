@@ -53,7 +53,7 @@ _AS_CLIENT: Final = {
     ),
 }
 """What it asks as clients do."""
-_ASKS_WHO_IT_IS: Final = {"plan", "apply", "drift", "status", "doctor", "repair"}
+_ASKS_WHO_IT_IS: Final = frozenset({"plan", "apply", "drift", "status", "doctor", "probe", "audit", "repair"})
 COMMANDS: Final = tuple(MANAGED)
 
 

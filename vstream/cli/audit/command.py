@@ -222,6 +222,9 @@ def _open_spark(
         conf=session.SMALL if is_small else {},
         on_keeping=progress.keeping if is_small else None,
     ) as spark:
+        exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
+        if exposure is not None:
+            progress.note(exposure)
         yield spark
 
 
