@@ -31,10 +31,13 @@ ACKS = ("$JS.ACK.>", "$JS.FC.>")
 NAMES = f"{API}.STREAM.NAMES"
 """Asked of a write account, whose streams all have the virtual names and their subjects: mirrors have none."""
 _CHANGES = (
-    *(
-        f"{API}.STREAM.{verb}.*"
-        for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "PEER.REMOVE", "LEADER.STEPDOWN")
-    ),
+    f"{API}.STREAM.CREATE.*",
+    f"{API}.STREAM.UPDATE.*",
+    f"{API}.STREAM.DELETE.*",
+    f"{API}.STREAM.PURGE.*",
+    f"{API}.STREAM.MSG.DELETE.*",
+    f"{API}.STREAM.PEER.REMOVE.*",
+    f"{API}.STREAM.LEADER.STEPDOWN.*",
     f"{API}.CONSUMER.LEADER.STEPDOWN.>",
 )
 READS = (
