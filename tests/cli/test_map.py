@@ -31,3 +31,11 @@ def test_a_publish_is_mapped_as_the_profile_says(tmp_path: Path, over: str, expe
     file.write_text(f"{TOPOLOGY}{over}\n")
     ran = vstream("map", "v.one.x", file, "--region", "west")
     assert (ran.code, expected in ran.out) == (0, True), ran.out + ran.err
+
+
+def test_a_region_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
+    file = tmp_path / "acme.yaml"
+    file.write_text(TOPOLOGY)
+    ran = vstream("map", "v.one.x", file, "--region", "wset")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: no cluster is called `wset`; there are west, east\n"

@@ -14,7 +14,7 @@ from vstream.cli.views import console, mapping
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.cli.views.json_output import print_json
-from vstream.errors import InvalidInputError, VstreamError
+from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source, gather
 from vstream.lint.simulate import simulate
@@ -120,8 +120,11 @@ def _cluster(workspace: Workspace, block: MappingsBlock, region: str | None) -> 
     regions = workspace.topology.regions if workspace.topology else ()
     by_region = {place_of_region.name: place_of_region.cluster for place_of_region in regions}
     cluster = by_region.get(region, region)
-    clusters = workspace.cluster_names or sorted({name for entry in block.entries for name in entry.clusters})
-    if clusters and cluster not in clusters:
-        named = "no cluster is called" if workspace.cluster_names else "no rule names the cluster"
-        console.print_note(f"note: {named} `{cluster}`; there are {', '.join(clusters)}", style="yellow")
+    if workspace.cluster_names and cluster not in workspace.cluster_names:
+        raise UnknownNameError(f"no cluster is called `{cluster}`; there are {', '.join(workspace.cluster_names)}")
+    clusters = sorted({name for entry in block.entries for name in entry.clusters})
+    if not workspace.cluster_names and clusters and cluster not in clusters:
+        console.print_note(
+            f"note: no rule names the cluster `{cluster}`; there are {', '.join(clusters)}", style="yellow"
+        )
     return cluster
