@@ -303,3 +303,45 @@ def test_a_stream_for_the_nats_command_needs_no_name(here: Path) -> None:
 def test_small_configurations(here: Path, text: str, expected: list[str]) -> None:
     (here / "a.conf").write_text(text)
     assert codes("a.conf") == expected
+
+
+def test_a_cluster_without_a_name_hides_no_typo(here: Path) -> None:
+    rules = "\n".join(
+        f'"{name}.>": [{{destination: "_v.{name}.west.>", weight: 100%, cluster: west}},'
+        f' {{destination: "_v.{name}.east.>", weight: 100%, cluster: {"eats" if name == "c" else "east"}}}]'
+        for name in "abcd"
+    )
+    (here / "a.conf").write_text(f"listen: 127.0.0.1:4222\ncluster {{ port: 6222 }}\nmappings {{\n{rules}\n}}\n")
+    assert {"VS315", "VS404"} <= set(codes("a.conf"))
+
+
+def test_a_finding_about_many_clusters_names_a_few(here: Path) -> None:
+    clusters = [f"c{number:02}" for number in range(59)]
+    rules = []
+    for name in "abcd":
+        named = clusters[:1] if name == "a" else clusters
+        destinations = [
+            f'{{destination: "_v.{name}.{cluster}.>", weight: 100%, cluster: {cluster}}}' for cluster in named
+        ]
+        rules.append(f'"{name}.>": [{", ".join(destinations)}]')
+    (here / "a.conf").write_text("mappings {\n" + "\n".join(rules) + "\n}\n")
+    ran = vstream("lint", "a.conf", "--format", "concise")
+    assert "VS316" in ran.out
+    assert "and 48 more" in ran.out
+    assert max(map(len, ran.out.splitlines())) < 400
+
+
+def test_map_shows_bytes_that_are_no_text_as_text(here: Path) -> None:
+    (here / "m.cfg").write_text('mappings { "s.*": "s.{{splitFromLeft(1,2)}}" }\n', encoding="utf-8")
+    ran = vstream("map", "s.aäü", "m.cfg", "--format", "json")
+    assert ran.code == 0
+    assert "\\\\x" in ran.out
+    assert "\\ud" not in ran.out
+    assert "\\ud" not in vstream("map", "s.aäü", "m.cfg").out
+
+
+def test_a_directory_where_nothing_can_be_checked_is_said(here: Path) -> None:
+    (here / "broken.conf").write_text("foo {{{ ]\n")
+    ran = vstream("lint", ".")
+    assert (ran.code, "there is nothing to check" in ran.err) == (3, True)
+    assert vstream("lint", "broken.conf").code == 1
