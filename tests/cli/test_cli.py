@@ -103,7 +103,7 @@ def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
         "  |                                              ^^^^\n"
         "hint: did you mean `west`?\n"
         "\n"
-        "topology.yaml:5:70: error VS005: `streams.foo.write.max_age`: `1 hour` is no duration: write it like "
+        "topology.yaml:5:70: error VS005: `streams.foo.write.max_age`: `1 hour` is not a valid duration: write it like "
         "`90s`, `1h30m`, `30d` or `unlimited`\n"
         "  |\n"
         "5 | streams: {foo: {subjects: [foo.>], regions: [wset], write: {max_age: 1 hour}}}\n"
@@ -315,5 +315,5 @@ def test_an_output_that_cannot_be_written_is_said() -> None:
             check=False,
         )
     assert ran.returncode == 3
-    assert "the output cannot be written: No space left on device" in ran.stderr
+    assert "cannot write the output: No space left on device" in ran.stderr
     assert "Traceback" not in ran.stderr

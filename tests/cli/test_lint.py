@@ -244,7 +244,7 @@ def test_a_full_disk_is_said(here: Path, command: tuple[str, ...]) -> None:
             check=False,
         )
     assert (done.returncode, "Traceback" in done.stderr) == (3, False)
-    assert "the output cannot be written: No space left on device" in done.stderr
+    assert "cannot write the output: No space left on device" in done.stderr
 
 
 def test_every_format_is_what_it_says() -> None:

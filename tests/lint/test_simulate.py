@@ -72,7 +72,7 @@ def test_a_rule_that_is_forgotten_is_named() -> None:
 def test_what_is_lost_or_kills_the_server_is_said() -> None:
     lost = 'mappings { foo: [{destination: foo, weight: 40%}, {weight: 10%, destination: "b"}, {weight: 1}] }'
     lines = words(lost, "foo")
-    assert "     49 %  lost: nobody gets it" in lines
+    assert "     49 %  lost: no subscriber gets it" in lines
     assert "      1 %  the server dies: the rule has no destination" in lines
 
 

@@ -141,7 +141,7 @@ WRITE, READ, MAPPINGS, SERVER, CONTEXT = (
         (WRITE, shipped(WRITE, "<< subjects | json >>,", "<< subjects | json >>"), "VS201", 1,
          "the output is not JSON: Expecting ',' delimiter (line 4 of the output)"),
         (WRITE, "[]", "VS201", 1, "the output is not a JSON object"),
-        (WRITE, '{"name": NaN}', "VS201", 1, "the output is not JSON: `NaN` is no JSON value"),
+        (WRITE, '{"name": NaN}', "VS201", 1, "the output is not JSON: `NaN` is not a JSON value"),
         (WRITE, shipped(WRITE, "<< name | json >>", '"x"'), "VS201", 1, "the stream `foo-write-west` comes out with the name `x`"),
         (WRITE, shipped(WRITE, "<< subjects | json >>", '"foo.>"'), "VS201", 1,
          "the stream `foo-write-west` needs `subjects`, a list of texts"),

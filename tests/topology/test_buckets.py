@@ -113,12 +113,12 @@ def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -
          "6:52: error VS104: stream `KV_a` wants 5 replicas, region `west` has 3 servers\n    hint: lower `replicas`\n")),
         ("kv: {a: {history: 65, writers: one-per-key}}", "6:19: error VS005: `kv.a.history` must be a whole number from 1 to 64\n"),
         ("kv: {a: {marker_ttl: 10ms, writers: one-per-key}}",
-         "6:22: error VS005: `kv.a.marker_ttl`: servers accept no marker that stands for less than 1s\n"),
+         "6:22: error VS005: `kv.a.marker_ttl`: servers refuse a delete marker TTL below 1s\n"),
         ("kv: {a: {historie: 5}}", "6:10: error VS006: unknown key `historie`\n    hint: did you mean `history`?\n"),
         ("objects: {a: {history: 5, writers: one-per-key}}",
          ("6:15: error VS006: unknown key `history`\n    hint: known here: `compression`, `consistency`, `description`, `home`, `max_bytes`, "
          "`metadata`, `placement_tags`, `regions`, `replicas`, `storage`, `ttl`, `virtual_name`, `writers`\n")),
-        ("kv: {a.b: {}}", ("6:6: error VS005: `a.b` is no name\n    hint: letters, digits, `-` and `_` only\n")),
+        ("kv: {a.b: {}}", ("6:6: error VS005: `a.b` is not a valid name\n    hint: letters, digits, `-` and `_` only\n")),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_bucket_is_shown_where_it_is_written(line: str, expected: str) -> None:

@@ -78,11 +78,11 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
          ("5:43: error VS005: `streams.foo.consistency` must be `virtual`, `ordered`, `stretch`, `homed`, not `order`\n"
          "    hint: did you mean `ordered`?\n")),
         ("streams: {foo: {subjects: {a: 1}}}", "5:27: error VS005: `streams.foo.subjects`: expected a text or a list of texts\n"),
-        ("streams: {foo: {subjects: [a, 5]}}", "5:31: error VS005: `streams.foo.subjects.1`: `5` is no text: put it in quotes\n"),
-        ("streams: {foo.bar: {subjects: a}}", "5:11: error VS005: `foo.bar` is no name\n    hint: letters, digits, `-` and `_` only\n"),
-        ("presets: {'a b': {}}", f"5:11: error VS005: `a b` is no name\n    hint: {NAMES}\n"),
+        ("streams: {foo: {subjects: [a, 5]}}", "5:31: error VS005: `streams.foo.subjects.1`: `5` is not text: put it in quotes\n"),
+        ("streams: {foo.bar: {subjects: a}}", "5:11: error VS005: `foo.bar` is not a valid name\n    hint: letters, digits, `-` and `_` only\n"),
+        ("presets: {'a b': {}}", f"5:11: error VS005: `a b` is not a valid name\n    hint: {NAMES}\n"),
         ("presets: {'[key]': 5}", ("5:20: error VS005: `presets.[key]` must be a map of keys and values\n"
-         f"5:11: error VS005: `[key]` is no name\n    hint: {NAMES}\n")),
+         f"5:11: error VS005: `[key]` is not a valid name\n    hint: {NAMES}\n")),
         (f"streams: {{{'x' * 129}: {{subjects: a}}}}", (f"5:11: error VS005: `{'x' * 59}…` is longer than 128 characters\n"
          "    hint: choose a shorter name\n")),
         ("defaults: {description: 5}", "5:25: error VS005: `defaults.description` must be text\n    hint: put it in quotes\n"),
@@ -94,27 +94,27 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("defaults: {max_age: 5}", "5:21: error VS005: `defaults.max_age`: a duration needs a unit: `5s`, `5m`, `5h` or `5d`?\n"),
         ("defaults: {max_age: [1h]}", "5:21: error VS005: `defaults.max_age`: a duration is a text such as `90s`, `1h30m` or `30d`\n"),
         ("defaults: {max_age: 1 hour}",
-         "5:21: error VS005: `defaults.max_age`: `1 hour` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`\n"),
+         "5:21: error VS005: `defaults.max_age`: `1 hour` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`\n"),
         ("defaults: {max_age: 0s}",
-         "5:21: error VS005: `defaults.max_age`: to a server, no time at all means no limit: write `unlimited` if you mean it\n"),
+         "5:21: error VS005: `defaults.max_age`: to a server, 0 means no limit: write `unlimited` if you mean it\n"),
         ("defaults: {max_age: 99ms}", "5:21: error VS005: `defaults.max_age`: servers accept no max_age below 100ms\n"),
         ("defaults: {duplicate_window: unlimited}",
-         "5:30: error VS005: `defaults.duplicate_window`: a window has an end: write it like `2m`, or `0s` for none\n"),
+         "5:30: error VS005: `defaults.duplicate_window`: a window must have an end: write it like `2m`, or `0s` for none\n"),
         ("defaults: {max_bytes: 1G}",
          "5:23: error VS005: `defaults.max_bytes`: `1G` can mean two sizes: write `1GiB` (powers of 1024) or `1GB` (of 1000)\n"),
         ("defaults: {max_bytes: 0}",
-         "5:23: error VS005: `defaults.max_bytes`: to a server, no bytes at all means no limit: write `unlimited` if you mean it\n"),
+         "5:23: error VS005: `defaults.max_bytes`: to a server, 0 bytes means no limit: write `unlimited` if you mean it\n"),
         ("defaults: {max_bytes: true}",
          "5:23: error VS005: `defaults.max_bytes`: a size is a number of bytes or a text such as `512MiB`\n"),
-        ("defaults: {max_bytes: -1}", f"5:23: error VS005: `defaults.max_bytes`: `-1` is no size: {NO_SIZE}\n"),
+        ("defaults: {max_bytes: -1}", f"5:23: error VS005: `defaults.max_bytes`: `-1` is not a valid size: {NO_SIZE}\n"),
         ("defaults: {max_msg_size: 2GiB}",
-         "5:26: error VS005: `defaults.max_msg_size`: a server counts the bytes of one message in 32 bits: at most 2GiB less one byte\n"),
+         "5:26: error VS005: `defaults.max_msg_size`: at most 2GiB less one byte: a server counts the bytes of a message in 32 bits\n"),
         ("defaults: {max_msgs: 0}", "5:22: error VS005: `defaults.max_msgs`: a count is a whole number above 0, or `unlimited`\n"),
         ("defaults: {max_msgs: 9223372036854775808}",
          "5:22: error VS005: `defaults.max_msgs`: a count is a whole number above 0, or `unlimited`\n"),
         ("defaults: {storage: disk}", "5:21: error VS005: `defaults.storage` must be `file`, `memory`, not `disk`\n"),
         ("jetstream: {sync_interval: 1d}",
-         "5:28: error VS005: `1d` is no interval\n    hint: write `always`, or a time such as `10s` or `2m`\n"),
+         "5:28: error VS005: `1d` is not a valid interval\n    hint: write `always`, or a time such as `10s` or `2m`\n"),
         ("jetstream: {store_dir: ''}", "5:24: error VS005: `jetstream.store_dir` is empty\n    hint: remove it, or write something\n"),
         ("connect: {west: {user: ops, password_env: s3cr3t!}}",
          "5:43: error VS005: `connect.west.password_env` must be the name of an environment variable\n    hint: the secret itself never stands here\n"),
@@ -122,11 +122,11 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("links: {default: {rtt: 2m}}",
          "5:24: error VS005: `links.default.rtt`: no link is longer than 1m: to cut one, use `vstream chaos`\n"),
         ("links: {default: {jitter: unlimited}}",
-         "5:27: error VS005: `links.default.jitter`: a link without end is one that is cut: write a time such as `140ms`\n"),
+         "5:27: error VS005: `links.default.jitter`: an unlimited time would cut the link: write a time such as `140ms`\n"),
         ("links: {default: {rate: 200}}", "5:25: error VS005: `links.default.rate`: a rate needs a unit: write it like `200mbit`\n"),
         ("links: {default: {loss: 1}}", "5:25: error VS005: `links.default.loss`: a loss is a percentage such as `1%`\n"),
         ("links: {default: {loss: 100%}}",
-         "5:25: error VS005: `links.default.loss`: `100%` is no percentage below 100: write it like `1%` or `0.5%`\n"),
+         "5:25: error VS005: `links.default.loss`: `100%` is not a percentage below 100: write it like `1%` or `0.5%`\n"),
         ("links: {default: {delay: 5ms}}",
          "5:19: error VS006: unknown key `delay`\n    hint: known here: `jitter`, `loss`, `rate`, `rtt`\n"),
         ("streams: {foo: {subjects: a, regions: west}}",
@@ -147,17 +147,17 @@ def test_an_error_of_shape_says_what_where_and_the_way_out(line: str, expected: 
         ("{}", "4:11: error VS005: `regions.west.servers` is missing\n    hint: give a number (`servers: 3`) or host names\n"),
         ("{servers: 0}", "4:27: error VS005: `regions.west.servers`: a region has 1 to 99 servers\n"),
         ("{servers: three}", "4:27: error VS005: `regions.west.servers`: servers are a number (`3`) or a list of host names\n"),
-        ("{servers: [a, 'b:4222']}", ("4:31: error VS005: `regions.west.servers.1`: `b:4222` is no host name; "
+        ("{servers: [a, 'b:4222']}", ("4:31: error VS005: `regions.west.servers.1`: `b:4222` is not a host name; "
          "ports are given once per region, under `ports`\n")),
         ("{servers: [a, '::1']}", ("4:31: error VS005: `regions.west.servers.1`: "
-         'an IPv6 address stands in brackets and quotes: `"[::1]"`\n')),
-        ("{servers: ['[::g]']}", ("4:28: error VS005: `regions.west.servers.0`: `[::g]` is no host name; "
+         'write an IPv6 address in brackets and quotes: `"[::1]"`\n')),
+        ("{servers: ['[::g]']}", ("4:28: error VS005: `regions.west.servers.0`: `[::g]` is not a host name; "
          "ports are given once per region, under `ports`\n")),
         ("{servers: [a, b, A]}", "4:34: error VS005: `regions.west.servers.2`: the host `a` is listed twice\n"),
         ("{servers: 1, tags: ssd}",
          "4:36: error VS005: `regions.west.tags`: one entry for each server: a tag (`az:a`) or a list of tags\n"),
         ("{servers: 1, tags: [a b]}",
-         "4:37: error VS005: `regions.west.tags.0`: `a b` is no tag: a text without spaces and commas, such as `az:a`\n"),
+         "4:37: error VS005: `regions.west.tags.0`: `a b` is not a valid tag: write a text without spaces and commas, such as `az:a`\n"),
         ("{servers: 1, ports: {client: 0}}", "4:46: error VS005: `regions.west.ports.client` must be a whole number from 1 to 65535\n"),
     ],
 )  # fmt: skip
@@ -176,7 +176,7 @@ def test_an_error_in_a_region_says_what_where_and_the_way_out(region: str, expec
          '3:17: error VS005: `server_version`: a server version is written `"2.12"`: 2.10 is the oldest that can run virtual streams\n'),
         ('version: 1\nname: a\nserver_version: "2.9"\n',
          "3:17: error VS005: `server_version`: cluster-scoped mappings and source transforms need nats-server 2.10 or newer\n"),
-        ('version: 1\nname: -a\nserver_version: "2.12"\n', f"2:7: error VS005: `-a` is no name\n    hint: {NAMES}\n"),
+        ('version: 1\nname: -a\nserver_version: "2.12"\n', f"2:7: error VS005: `-a` is not a valid name\n    hint: {NAMES}\n"),
     ],
 )  # fmt: skip
 def test_an_error_in_the_head_says_what_where_and_the_way_out(head: str, expected: str) -> None:
@@ -187,7 +187,7 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_keys_written_twice_inclu
     assert problems(f"{START}name: other\nnamin: blog\nstreams:\n  foo: {{subjects: [1]}}\n") == (
         "5:1: error VS002: `name` is written twice, first on line 2\n    hint: remove one of the two\n"
         "6:1: error VS006: unknown key `namin`\n    hint: did you mean `naming`?\n"
-        "8:20: error VS005: `streams.foo.subjects.0`: `1` is no text: put it in quotes\n"
+        "8:20: error VS005: `streams.foo.subjects.0`: `1` is not text: put it in quotes\n"
     )
 
 
@@ -340,7 +340,7 @@ def test_consequences_of_a_wrong_value_are_not_reported() -> None:
     assert told(
         TWO_REGIONS.replace("tags: 3", "") + "streams: {foo: {subjects: [foo.>], write: {max_age: soon}}}\n"
     ) == [
-        "5 VS005 `streams.foo.write.max_age`: `soon` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"
+        "5 VS005 `streams.foo.write.max_age`: `soon` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"
     ]
     lines = told(
         TWO_REGIONS.replace("{servers: 1, tags: 3}", "{servers: none}")

@@ -85,11 +85,11 @@ def test_sizes_are_parsed(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("90", "`90` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("1 h", "`1 h` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("-1s", "`-1s` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("1s\n", "`1s\\n` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
-        ("9" * 80 + "s", f"`{'9' * 59}…` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("90", "`90` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("1 h", "`1 h` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("-1s", "`-1s` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("1s\n", "`1s\\n` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("9" * 80 + "s", f"`{'9' * 59}…` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
         ("300000d", "`300000d` is longer than the 292 years that a server can count"),
         ("0.5ns", "`0.5ns` is not a whole number of nanoseconds"),
     ],
@@ -109,8 +109,8 @@ def test_what_is_no_duration_says_why(text: str, reason: str) -> None:
         ("1Gb", "`1Gb` has its unit in the wrong case: write `1GB`"),
         ("1mib", "`1mib` has its unit in the wrong case: write `1MiB`"),
         ("1PB", "`1PB` has an unknown unit `PB`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"),
-        ("-1", "`-1` is no size: write it like `512MiB`, `10GB` or `unlimited`"),
-        ("1,5GB", "`1,5GB` is no size: write it like `512MiB`, `10GB` or `unlimited`"),
+        ("-1", "`-1` is not a valid size: write it like `512MiB`, `10GB` or `unlimited`"),
+        ("1,5GB", "`1,5GB` is not a valid size: write it like `512MiB`, `10GB` or `unlimited`"),
         ("9999999999GB", "`9999999999GB` is more than a server can count"),
         ("0.5B", "`0.5B` is not a whole number of bytes"),
     ],
@@ -133,7 +133,7 @@ def test_rates_are_parsed(text: str, rate: int) -> None:
     "text", ["200", "200Mbit", "200mb", "200 mbit", "-1mbit", "0mbit", "0.1bit", "1mbit\n", "9" * 30 + "gbit"]
 )
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no rate"):
+    with pytest.raises(ValueError, match="is not a valid rate"):
         parse_rate(text)
 
 
@@ -144,5 +144,5 @@ def test_shares_are_parsed(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["1", "100%", "-1%", "1 %", "%", "1%\n"])
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no percentage"):
+    with pytest.raises(ValueError, match="is not a percentage"):
         parse_share(text)

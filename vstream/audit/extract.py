@@ -151,7 +151,7 @@ def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
         return cuts
     if all(item.error == ABSENT for item in cuts):
         raise NotReachableError(
-            f"none of the {len(cuts)} streams exists",
+            f"none of the {len(cuts)} streams exist",
             hint="`vstream apply` creates them; or is this another topology's account or lab?",
         )
     raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")

@@ -25,7 +25,7 @@ def to_junit(report: Report, *, only_findings: bool = False) -> str:
     if only_findings:
         passed = {"audit": [TestCase(classname="audit", name="findings")]} if suites else {}
         suites = {virtual: wrong for virtual, cases in suites.items() if (wrong := _only_wrong(cases))} or passed
-    nothing = TestCase(classname="audit", name="streams", result=Result.ERROR, message="there was nothing to audit")
+    nothing = TestCase(classname="audit", name="streams", result=Result.ERROR, message="nothing to audit")
     return to_xml(f"vstream audit {report.subject}", suites or {"audit": [nothing]}) + "\n"
 
 

@@ -98,7 +98,7 @@ class AuditSource(ABC):
 
     def follower(self, spark: Any, scratch: Path) -> Follower:  # noqa: ARG002 - of servers alone
         """What audits again and again."""
-        raise VstreamError("only the servers of a topology can be followed")
+        raise VstreamError("only a topology can be followed")
 
     @abstractmethod
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report: ...

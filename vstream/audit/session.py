@@ -92,7 +92,7 @@ def open_session(
     """
     require_spark()
     if master and remote:
-        raise VstreamError("a session has a master or a remote, not both")
+        raise VstreamError("use either `--master` or `--remote`, not both")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not master and not remote and not submitted:
         master = LOCAL

@@ -52,7 +52,7 @@ def explain_spark_errors() -> Iterator[None]:
         raise VstreamError(f"the connection to Spark's Java process broke: {error_line(str(error))}") from error
     except (PySparkException, Py4JError) as error:
         hint = _damage_hint(str(error)) if is_damage(error) else None
-        raise VstreamError(f"Spark could not do it: {error_line(str(error))}", hint=hint) from error
+        raise VstreamError(f"Spark failed: {error_line(str(error))}", hint=hint) from error
 
 
 def _is_java_running() -> bool:

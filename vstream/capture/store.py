@@ -138,7 +138,7 @@ class Capture:
             return TypeAdapter(Manifest).validate_json(text, strict=True)
         except OSError as error:
             raise VstreamError(
-                f"`{self.path}` is no capture: {error}", hint="`vstream scenario run` writes captures"
+                f"`{self.path}` is not a capture: {error}", hint="`vstream scenario run` writes captures"
             ) from error
         except (ValueError, RecursionError) as error:
             raise VstreamError(f"`{file}` cannot be understood: {_first(error)}") from error

@@ -98,7 +98,7 @@ async def require_meta_leader(site: TargetServers) -> str:
     monitors = site.monitors()
     if not monitors:
         raise LabError(
-            "nothing says who the JetStream meta leader is",
+            "cannot find out who the JetStream meta leader is",
             hint="add the servers' monitoring addresses to `connect`: `monitor: [http://w1.example.net:8222]`",
         )
     leader = await meta_leader(monitors)

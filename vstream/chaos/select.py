@@ -43,7 +43,7 @@ def region_or_server(site: TargetServers, name: str) -> tuple[str, ...]:
     """The servers that serve of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
     if name in site.regions and name in site.servers:
         raise UnknownNameError(
-            f"`{name}` is a region and a server", hint="name each server of the region, or call one of them otherwise"
+            f"`{name}` is a region and a server", hint="name each server of the region, or rename one of them"
         )
     if name not in site.regions and name not in site.servers:
         raise UnknownNameError(
@@ -53,7 +53,7 @@ def region_or_server(site: TargetServers, name: str) -> tuple[str, ...]:
     servers = servers_of_region(site, name) if name in site.regions else server(site, name)
     serving = tuple(candidate for candidate in servers if site.serves(candidate))
     if not serving:
-        raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` lets it go on")
+        raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` resumes it")
     return serving
 
 
@@ -155,7 +155,7 @@ async def led_stream(site: TargetServers, name: str) -> tuple[StreamLeadership, 
         role = await leaders.stream_leadership(connection, name)
     if role.leader is None or role.leader not in site.servers:
         raise LabError(
-            f"stream `{name}` is led by `{role.leader}`, which is no server of this topology"
+            f"stream `{name}` is led by `{role.leader}`, which is not a server of this topology"
             if role.leader
             else f"the server does not say who leads stream `{name}`",
             hint="a single server that is not clustered has no leaders to change",
@@ -167,13 +167,13 @@ def require_elector(role: StreamLeadership) -> None:
     """Raises RefusedError if nobody could lead after the present leader of *role*."""
     if role.replicas == 1:
         raise RefusedError(
-            f"stream `{role.stream}` has one replica: there is nobody to hand over to",
+            f"stream `{role.stream}` has one replica: no follower can take over",
             hint="streams of three replicas can change their leader",
         )
     if not role.can_elect:
         raise RefusedError(
-            f"stream `{role.stream}` has {len(role.followers)} of {role.replicas - 1} followers that are current: "
-            "it could be left without a leader",
+            f"stream `{role.stream}` has {len(role.followers)} of {role.replicas - 1} current followers: "
+            "it could lose its leader",
             hint="heal what is open first, or say `--yes-really`",
         )
 

@@ -143,7 +143,7 @@ class TargetServers:
         self.require_one_meta_group()
         if self.system is None:
             raise LabError(
-                "moving the JetStream meta leader takes the system account, and nothing says how to reach it",
+                "moving the JetStream meta leader needs the system account, which is not configured",
                 hint="`--system-context NAME` names a nats CLI context of the system account",
             )
         endpoint = self.system
@@ -161,7 +161,7 @@ class TargetServers:
         if self.hubs:
             raise LabError(
                 "with `routing: domains` each region has a JetStream meta leader of its own",
-                hint="kill or pause a server instead: `vstream lab status` says which there are",
+                hint="kill or pause a server instead: `vstream lab status` lists them",
             )
 
     def system_in(self, region: str) -> Endpoint:

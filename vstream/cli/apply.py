@@ -45,13 +45,13 @@ def command(
     ] = options.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     allow_destructive: Annotated[
-        bool, typer.Option("--allow-destructive", help="Carry out changes that lose or duplicate messages.")
+        bool, typer.Option("--allow-destructive", help="Allow changes that lose or duplicate messages.")
     ] = False,
     allow_many: Annotated[
-        bool, typer.Option("--allow-many", help="Change or delete more than 30 % of the streams that exist.")
+        bool, typer.Option("--allow-many", help="Allow changing or deleting more than 30 % of the existing streams.")
     ] = False,
     gate_timeout: Annotated[
-        float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long a gate may take to hold.", min=0)
+        float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long to wait for each gate.", min=0)
     ] = 300,
     ship_with: Annotated[
         str | None,
@@ -123,7 +123,7 @@ def _report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_ver
         raise typer.Exit(NO)
     if applied.failure is not None:
         console.print_error(applied.failure)
-        console.print_note("Run `vstream apply` again: it goes on where this one stopped.")
+        console.print_note("Run `vstream apply` again: it continues where this run stopped.")
         raise typer.Exit(FAILED)
     _print_emptied_regions(planned, applied)
     if left is not None and not left.is_empty:

@@ -30,7 +30,9 @@ from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY
 
-app = typer.Typer(help="Durables of virtual streams: where they are, and going on elsewhere.", no_args_is_help=True)
+app = typer.Typer(
+    help="Durable consumers of virtual streams: show them, and continue them in another region.", no_args_is_help=True
+)
 
 _RECORDED_ONLY = "how far its consumers were is known only from a file of `vstream consumer position`"
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
@@ -65,10 +67,10 @@ class _Move:
 def read_position(
     stream: Stream,
     consumer: Durable,
-    region: Annotated[str, typer.Option("--region", help="The region whose consumer is meant.")],
+    region: Annotated[str, typer.Option("--region", help="The region of the consumer.")],
     topology: TopologyFile = options.DEFAULT_FILE,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write it into this file, for `failover --position`.")
+        Path | None, typer.Option("--out", help="Write the position to this file, for `failover --position`.")
     ] = None,
     lab: options.LabName = None,
 ) -> None:
@@ -101,8 +103,10 @@ def failover(
     recorded: Annotated[
         Path | None, typer.Option("--position", help="A file of `vstream consumer position`, where they do not answer.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--as", help="The name of the consumer there, if not the same.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, show what would be done.")] = False,
+    name: Annotated[str | None, typer.Option("--as", help="The name of the consumer there, if it differs.")] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")
+    ] = False,
     topology: TopologyFile = options.DEFAULT_FILE,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
@@ -287,13 +291,13 @@ def describe_failover(
     )
     if found is not None and found.delivered:
         yield Text(
-            f"      it was at {found.ack_floor:,} ({found.unacknowledged:,} not acknowledged), which is given up"
+            f"      it was at {found.ack_floor:,} ({found.unacknowledged:,} not acknowledged); that position is dropped"
         )
-    yield Text.assemble("  seen twice: ", (f"{landing.again:,}", "bold"), " for certain")
+    yield Text.assemble("  delivered again: at least ", (f"{landing.again:,}", "bold"))
     if position.beyond:
         yield Text(f"      and {position.beyond:,} that were acknowledged out of order")
     if position.unacknowledged:
         yield Text(f"      and up to {position.unacknowledged:,} that were delivered and not acknowledged")
     if is_recorded:
-        yield Text("      and everything that was acknowledged since then: nobody knows how much")
-    yield Text("  skipped: none of what that region holds or will get")
+        yield Text("      and everything that was acknowledged since then: the number is not known")
+    yield Text("  skipped: nothing")

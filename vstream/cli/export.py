@@ -29,9 +29,9 @@ _LANDING_PAGE = """<!doctype html><html lang="en"><head><title>vstream export</t
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     listen: Annotated[str, typer.Option(help="HOST:PORT to serve /metrics on.")] = "127.0.0.1:9477",
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, max=3600)] = 10,
+    every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 10,
     deadline: Deadline = 4,
-    once: Annotated[bool, typer.Option("--once", help="Print the metrics of one look and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the metrics once and exit.")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana and exit.")] = False,
     lab: options.LabName = None,

@@ -58,7 +58,7 @@ def _explain(error: Exception) -> VstreamError:
     if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
         # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return VstreamError(f"the output cannot be written: {error.strerror}")
+        return VstreamError(f"cannot write the output: {error.strerror}")
     if isinstance(error, PermissionError) and error.filename is not None:
         # `Path.exists` raises it for what is in a directory that this user may not look into.
         return VstreamError(

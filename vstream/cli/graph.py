@@ -37,7 +37,7 @@ def command(
     streams = [virtual for virtual in loaded.streams if virtual.name in (stream or names)]
     if len(streams) > _MOST_STREAMS:
         raise typer.BadParameter(
-            f"a picture of {len(streams)} streams shows nothing: choose at most {_MOST_STREAMS}", param_hint="--stream"
+            f"a graph of {len(streams)} streams is unreadable: choose at most {_MOST_STREAMS}", param_hint="--stream"
         )
     draw = graph.svg if output == "svg" else graph.mermaid
     typer.echo(draw(loaded, streams), nl=False)

@@ -81,7 +81,7 @@ def command(
     """
     is_stdout = file == _STDOUT
     if is_stdout and output == "json":
-        raise typer.BadParameter("the topology itself goes to standard output", param_hint="--format")
+        raise typer.BadParameter("`-` already writes the topology to standard output", param_hint="--format")
     if not (is_stdout or force) and file.exists():
         raise VstreamError(f"{file} exists", hint="`--force` overwrites it")
     login = {"creds": creds, "nkey": nkey, "user": user, "password_env": password_env}
@@ -136,7 +136,7 @@ def _stated_endpoints(
     """The servers that options name, each with its label. Raises BadParameter if they contradict each other."""
     if login and not servers:
         option = f"--{min(login).replace('_', '-')}"
-        raise typer.BadParameter("it is for `--server`, which is missing", param_hint=option)
+        raise typer.BadParameter("it requires `--server`", param_hint=option)
     if lab_name is not None:
         raise typer.BadParameter("a lab's servers are known: name no others", param_hint="--lab")
     connects: dict[str, Connect] = {url: {"urls": [url], **login} for url in servers}
@@ -149,10 +149,10 @@ def _lab_endpoints(lab_name: str | None, login: Mapping[str, str]) -> tuple[str,
     """The lab that is meant, and its servers by region."""
     if login:
         option = f"--{min(login).replace('_', '-')}"
-        raise typer.BadParameter("it is for `--server`, which is missing", param_hint=option)
+        raise typer.BadParameter("it requires `--server`", param_hint=option)
     if not lab_name and not running_labs.names():
         raise VstreamError(
-            "nothing says which servers are meant, and there is no lab",
+            "no servers given, and no lab is running",
             hint="`--context NAME` or `--server ADDRESS`, one of each region, and `--monitor ADDRESS` of every server",
         )
     name = labs.the_lab(lab_name)
@@ -196,7 +196,7 @@ def describe_import(found: ImportedTopology) -> Iterator[Text]:
     )
     if found.leftovers:
         yield Text("")
-        yield Text("not said by the topology:")
+        yield Text("not described by the topology:")
         for leftover in found.leftovers[:_MOST]:
             yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.text}")
             if leftover.do:

@@ -131,7 +131,7 @@ def rotate(
     if is_permanent(user):
         raise RefusedError(
             f"`{user}` changes what servers know: with a key that they do not know yet, it could change nothing",
-            hint="create all keys anew in another directory ($VSTREAM_KEYS)",
+            hint="create all keys again in another directory ($VSTREAM_KEYS)",
         )
     if missing := ring.missing(loaded):
         raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` creates them")

@@ -110,23 +110,25 @@ def command(
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Do not report these groups or codes.")] = None,
     extend_select: Annotated[
-        list[str] | None, typer.Option(help="Report these groups or codes besides, such as `policy`.")
+        list[str] | None, typer.Option(help="Also report these groups or codes, such as `policy`.")
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="Pass over files in directories that match.", metavar="PATTERN")
+        list[str] | None, typer.Option(help="Skip files in matching directories.", metavar="PATTERN")
     ] = None,
     force_exclude: Annotated[
-        bool, typer.Option("--force-exclude", help="Pass over excluded files also where they are named.")
+        bool, typer.Option("--force-exclude", help="Skip excluded files even if they are named.")
     ] = False,
-    fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 1 from this weight on. [default: warning]")] = None,
+    fail_on: Annotated[
+        FailOn | None, typer.Option(help="Exit with 1 from this severity on. [default: warning]")
+    ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Do not report the findings that this file lists.", metavar="FILE")
     ] = None,
     write_baseline: Annotated[
-        bool, typer.Option("--write-baseline", help="Write what is found now to the baseline.")
+        bool, typer.Option("--write-baseline", help="Write the current findings to the baseline.")
     ] = False,
     env: Annotated[
-        list[str] | None, typer.Option(help="Check with the value that this variable has here.", metavar="NAME")
+        list[str] | None, typer.Option(help="Check with the value of this environment variable.", metavar="NAME")
     ] = None,
     env_file: Annotated[
         list[Path] | None, typer.Option(help="Check with the variables of this file: lines of NAME=VALUE.")
@@ -190,12 +192,12 @@ def command(
 def _check_combination(options: LintOptions, *, is_watching: bool) -> None:
     if options.diff and (options.fix or options.write_baseline or options.statistics):
         raise typer.BadParameter(
-            "it changes nothing and shows nothing else: leave the other option out", param_hint="--diff"
+            "it cannot be combined with `--fix`, `--write-baseline` or `--statistics`", param_hint="--diff"
         )
     if options.statistics and options.output not in {None, LintFormat.FULL, LintFormat.CONCISE, LintFormat.JSON}:
-        raise typer.BadParameter("statistics are text or JSON", param_hint="--format")
+        raise typer.BadParameter("`--statistics` needs the format full, concise or json", param_hint="--format")
     if is_watching and "-" in options.files:
-        raise typer.BadParameter("standard input does not change: name files", param_hint="--watch")
+        raise typer.BadParameter("standard input cannot be watched: name files", param_hint="--watch")
 
 
 def _watch(options: LintOptions) -> None:

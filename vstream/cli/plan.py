@@ -31,7 +31,7 @@ Lost = Annotated[
     typer.Option(
         "--lost",
         metavar="REGION",
-        help="Give up this region, which is dead for good, and what is only there. "
+        help="Give up this region, which is lost for good, with everything stored only there. "
         "The topology's streams must not be there any more.",
     ),
 ]

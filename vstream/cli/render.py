@@ -149,7 +149,7 @@ def _check_no_links(directory: Path, path: PurePosixPath) -> None:
     for part in (path, *path.parents):
         if part.parts and (directory / part).is_symlink():
             raise VstreamError(
-                f"{directory / part} is a link, and vstream writes through none",
+                f"{directory / part} is a symbolic link: vstream does not write through links",
                 hint="remove it, or name another directory with -o",
             )
 

@@ -68,7 +68,7 @@ def status(
 
 def watch(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, max=3600)] = 2,
+    every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 2,
     deadline: Deadline = 4,
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,

@@ -173,7 +173,7 @@ class JetStreamAdmin:
             offset += len(entries)
             for entry in entries:
                 if not isinstance(entry, dict):
-                    raise MalformedAnswerError(subject, f"`{key}` has something that is not an object")
+                    raise MalformedAnswerError(subject, f"`{key}` contains something that is not an object")
                 yield entry
             if missing is not None:
                 missing.extend(map(str, read_list(answer, "missing", subject)))

@@ -212,16 +212,16 @@ _NAMES = {int: "a whole number", str: "a text", bool: "true or false"}
 def _parse_int(text: str) -> int:
     value = int(text)
     if not -(1 << 63) <= value < 1 << 64:
-        raise ValueError(f"{text:.40} is larger than numbers of servers are")
+        raise ValueError(f"{text:.40} is too large for a number from a server")
     return value
 
 
 def _parse_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text:.40} is larger than numbers of servers are")
+        raise ValueError(f"{text:.40} is too large for a number from a server")
     return value
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"`{name}` is no JSON value")
+    raise ValueError(f"`{name}` is not a JSON value")

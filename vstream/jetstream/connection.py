@@ -81,7 +81,7 @@ class _BoundedParser(Parser):
             await super().parse(data)
         except _UNREADABLE as error:
             # The library logs a traceback, and waits for ever.
-            raise ProtocolError("nats: what the server sends is not the protocol") from error
+            raise ProtocolError("nats: the server does not speak the NATS protocol") from error
         needed = self.needed if self.state == AWAITING_MSG_PAYLOAD else len(self.buf)
         most = MOST_PAYLOAD if self.state == AWAITING_MSG_PAYLOAD else MOST_CONTROL_LINE
         if needed > most:
@@ -172,7 +172,7 @@ class TidyClient(Client):
     def _connect_command(self) -> bytes:
         # The last moment before anything is sent, credentials included.
         if self._needs_tls and not _is_encrypted(self._transport):
-            raise nats.errors.Error("the server does not use TLS, and `connect` asks for it; nothing was sent")
+            raise nats.errors.Error("the server does not use TLS, but `connect` requires it; nothing was sent")
         return bytes(super()._connect_command())
 
     async def _select_next_server(self) -> None:
@@ -299,7 +299,7 @@ class Connection:
                 subject, payload, timeout=timeout, headers=dict(headers) if headers else None
             )
         except nats.errors.NoRespondersError:
-            raise NoRespondersError(f"nobody in region `{self.region}` listens on `{subject}`") from None
+            raise NoRespondersError(f"nothing in region `{self.region}` listens on `{subject}`") from None
         except NotPermittedError as error:
             raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
@@ -339,7 +339,7 @@ class Connection:
                             data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply
                         )
                         if answer.status == _NO_RESPONDERS:
-                            raise NoRespondersError(f"nobody in region `{self.region}` listens on `{subject}`")
+                            raise NoRespondersError(f"nothing in region `{self.region}` listens on `{subject}`")
                         answers.append(answer)
             finally:
                 if self._client.is_connected:

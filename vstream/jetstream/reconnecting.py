@@ -154,6 +154,6 @@ async def open_reconnecting(
             f"region `{region}` cannot be reached at {', '.join(endpoint.urls)} within {within:g} s",
             hint=None
             if client.stranger is None
-            else f"a server `{client.stranger}` answers there, and it is none of this lab",
+            else f"server `{client.stranger}` at that address does not belong to this lab",
         ) from error
     return ReconnectingConnection(client, region)

@@ -76,7 +76,7 @@ async def _remove_peer(admin: JetStreamAdmin, server: str, deadline: float) -> N
             last = failure
         if time.monotonic() > deadline:
             raise LabError(
-                f"the meta group does not let go of server `{server}`: {last.message}",
+                f"server `{server}` could not be removed from the meta group: {last.message}",
                 hint="`vstream apply` tries again",
             ) from last
         await asyncio.sleep(_PAUSE)

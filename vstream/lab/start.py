@@ -106,7 +106,7 @@ async def complete(start: Start, running: frozenset[str]) -> None:
     record = directory.read()
     hint = f"`vstream lab down {name}` first"
     if record is None:
-        raise LabError(f"servers of lab `{name}` run, but there is no record of what it is made of", hint=hint)
+        raise LabError(f"servers of lab `{name}` are running, but its record is missing", hint=hint)
     _require_same_servers(start, record, hint)
     if not add_regions.new_regions(start.topology, record):
         await _complete(start, running, record, hint)

@@ -148,7 +148,7 @@ class LabDirectory:
                 directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         except OSError as error:
             raise LabError(
-                f"lab `{self.name}` has no place on disk: {error}",
+                f"lab `{self.name}` cannot write its directory: {error}",
                 hint="set VSTREAM_STATE_DIR to a directory that can be written",
             ) from error
 

@@ -178,4 +178,6 @@ def read(text: str, file: str) -> Position:
             config=dict(data["config"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise PlanError(f"{file} is no position of a consumer", hint="`vstream consumer position` writes one") from None
+        raise PlanError(
+            f"{file} does not hold a consumer position", hint="`vstream consumer position` writes one"
+        ) from None

@@ -148,7 +148,7 @@ class CanaryFlight:
             if canary.own_reads:
                 checks += [own_read.check() for own_read in canary.own_reads]
             else:
-                checks += [skip(Hop.OWN_READ, detail="there is no canary to read", form=method) for method in METHODS]
+                checks += [skip(Hop.OWN_READ, detail="no canary to read", form=method) for method in METHODS]
         return checks
 
     async def _begin(self, reader: Reader) -> None:

@@ -397,7 +397,7 @@ def _within(root: natsconf.ConfMap | None, path: tuple[str, ...]) -> natsconf.Co
 
 
 def _refuse_constant(name: str) -> Json:
-    raise ValueError(f"`{name}` is no JSON value")
+    raise ValueError(f"`{name}` is not a JSON value")
 
 
 def _template_line(error: BaseException) -> int:

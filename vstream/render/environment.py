@@ -87,7 +87,7 @@ def quote(value: object) -> str:
 
 def _refuse(value: object) -> str:
     # The text of what is undefined raises, and says what it is.
-    raise TypeError(f"{value} is no JSON value")
+    raise TypeError(f"{value} is not a JSON value")
 
 
 # Made once: `json.dumps` makes one for each value, and a large topology has hundreds of thousands.

@@ -38,7 +38,7 @@ def decode(token: str) -> dict[str, Any]:
     except ValueError:
         claims = None
     if not isinstance(claims, dict):
-        raise VstreamError("what should be a signed token is none")
+        raise VstreamError("this is not a signed token")
     return claims
 
 

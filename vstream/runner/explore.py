@@ -145,7 +145,7 @@ class SearchLimits:
     """Where to stop."""
 
     seconds: float
-    """No run begins later than that."""
+    """Start no run after this long."""
     runs: int | None = None
     shrinking_runs: int = 24
     """Runs to make one failed scenario short."""

@@ -71,7 +71,7 @@ async def _once(connection: ReconnectingConnection, name: str, capture: Capture,
         lines.close()
     if count and (count, last) != (after["messages"], after["last_seq"]):
         raise NotReachableError(
-            f"{count} messages of stream `{name}` could be read, up to {last}, and its leader speaks of "
+            f"{count} messages of stream `{name}` could be read, up to {last}, but its leader reports "
             f"{after['messages']}, up to {after['last_seq']}"
         )
     return count

@@ -99,13 +99,13 @@ RATE = FaultOption(name="rate", type=OptionType.RATE, help="Bits per second each
 LOSE = FaultOption(
     name="lose",
     type=OptionType.DURATION,
-    help="How long nothing has reached the disk, such as 5s. Default: 2s.",
+    help="How long writes have not reached the disk, such as 5s. Default: 2s.",
 )
 TO = FaultOption(
     name="to", type=OptionType.VERSION, help="The nats-server version to run, such as 2.15.1.", is_required=True
 )
 LAME_DUCK = FaultOption(
-    name="lame_duck", type=OptionType.FLAG, help="Send clients away before each server ends, which takes longer."
+    name="lame_duck", type=OptionType.FLAG, help="Move clients away before each server stops; this takes longer."
 )
 
 
@@ -248,8 +248,7 @@ PAUSE = FaultType(
     name="pause",
     aim=Aim.MACHINES,
     takes=Takes.SERVERS,
-    help="Stop the process of a server, or of a region's servers, without ending it: connections stay open, nothing "
-    "answers.",
+    help="Freeze the process of a server, or of a region's servers: connections stay open, nothing answers.",
     examples=("pause west-1 --for 20s",),
     happens="SIGSTOP: connections stay open, nothing answers",
     expect="Clients wait for timeouts, which is worse than a dead server. `resume` to healthy: 0.1 s",
@@ -258,7 +257,7 @@ DISK_FULL = FaultType(
     name="disk-full",
     aim=Aim.MACHINES,
     takes=Takes.DISKS,
-    help="Make every write of some servers fail. Healing restarts them: until then they refuse what they could not "
+    help="Make every disk write of some servers fail. Healing restarts them: until then they refuse what they could not "
     "write. Linux only.",
     examples=("disk-full west --for 20s",),
     happens="every write of the servers fails",

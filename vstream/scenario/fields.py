@@ -68,7 +68,7 @@ def _time(value: object) -> int:
 def _lasting(value: object) -> int:
     time = _time(value)
     if time == 0:
-        _refuse("this would end as it begins", "give it a time, such as `20s`")
+        _refuse("this would end at once", "give it a time, such as `20s`")
     return time
 
 
@@ -76,7 +76,7 @@ def _rate(value: object) -> float:
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         hint = f"`{value}/s`?" if is_number(value) else None
-        _refuse(f"{quote_value(value)} is no rate: write it like `100/s` or `30/m`", hint)
+        _refuse(f"{quote_value(value)} is not a valid rate: write it like `100/s` or `30/m`", hint)
     rate = float(match[1]) / (60 if match[2] == "m" else 1)
     if not 0 < rate <= _MOST_RATE:
         _refuse(f"a rate is above 0 and at most {_MOST_RATE:,}/s")
@@ -100,7 +100,7 @@ def _sizes(value: object) -> tuple[int, int]:
         low, _, high = value.partition("..")
         sizes = _message_size(low.strip()), _message_size(high.strip())
         if sizes[0] > sizes[1]:
-            _refuse(f"{quote_value(value)} begins above its end", f"`{high.strip()}..{low.strip()}`?")
+            _refuse(f"{quote_value(value)} starts above its end", f"`{high.strip()}..{low.strip()}`?")
         return sizes
     size = _message_size(value)
     return size, size
@@ -127,7 +127,7 @@ def _seed(value: object) -> int:
 
 def _version(value: object) -> str:
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
-        _refuse(f"{quote_value(value)} is no server version: write all of it, such as `2.15.1`")
+        _refuse(f"{quote_value(value)} is not a full server version: write all three numbers, such as `2.15.1`")
     return value
 
 
@@ -137,7 +137,10 @@ def _versions(value: object) -> dict[str, str]:
     versions: dict[str, str] = {}
     for name, version in value.items():
         if not isinstance(version, str) or not _VERSION.fullmatch(version):
-            _refuse(f"{quote_value(version)} is no server version: write all of it, such as `2.15.1`", index=name)
+            _refuse(
+                f"{quote_value(version)} is not a full server version: write all three numbers, such as `2.15.1`",
+                index=name,
+            )
         versions[name] = version
     return versions
 
@@ -152,7 +155,7 @@ def _texts(value: object, what: str) -> tuple[str, ...]:
         _refuse(f"expected {what}, or a list of them")
     for index, name in enumerate(value):
         if not isinstance(name, str) or not name:
-            _refuse(f"{quote_value(name)} is no name", index=index)
+            _refuse(f"{quote_value(name)} is not a valid name", index=index)
         if name in value[:index]:
             _refuse(f"{quote_value(name)} is named twice", index=index)
     return tuple(value)
@@ -176,7 +179,7 @@ def _all_or_targets(what: str) -> Callable[[object], tuple[str, ...]]:
 
 def _nothing(value: object) -> bool:
     if value is not None:
-        _refuse("this takes nothing", "remove what follows the colon")
+        _refuse("this takes no value", "remove what follows the colon")
     return True
 
 
@@ -233,12 +236,14 @@ def _parse_bound(
     text = str(value) if is_number(value) else value
     match = _BOUND.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        _refuse(f"{quote_value(value)} is no bound: write it like `{example}`")
+        _refuse(f"{quote_value(value)} is not a valid bound: write it like `{example}`")
     if match[2][0] in "<>=!":
-        _refuse(f"{quote_value(value)} is no bound: one of `>=`, `<=` and `==`, such as `{example}`")
+        _refuse(
+            f"{quote_value(value)} is not a valid bound: begin with one of `>=`, `<=` and `==`, such as `{example}`"
+        )
     amount = unit(match[2])
     if match[1] is None and not is_exact(amount):
-        _refuse(f"`{match[2]}` exactly would hardly ever be met", f"write `{example}`")
+        _refuse(f"`{match[2]}` is almost never met exactly", f"write `{example}`")
     return Bound(Compare(match[1] or "=="), amount)
 
 
@@ -246,16 +251,16 @@ def _share_amount(text: str) -> float:
     match = _PERCENT.fullmatch(text)
     if match is None and text != "0":
         hint = f"write `{(Decimal(text) * 100).normalize():f}%`" if re.fullmatch(r"[01]\.[0-9]+", text) else None
-        _refuse(f"`{text}` is no share: write it in percent, like `99.9%`", hint)
+        _refuse(f"`{text}` is not a valid share: write it in percent, like `99.9%`", hint)
     share = float(Decimal(match[1]) / 100) if match else 0.0
     if share > 1:
-        _refuse(f"`{text}` is more than there is")
+        _refuse(f"`{text}` is more than 100 %")
     return share
 
 
 def _count_amount(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,15}", text):
-        _refuse(f"`{text}` is no count: a whole number")
+        _refuse(f"`{text}` is not a valid count: write a whole number")
     return float(text)
 
 
@@ -263,7 +268,7 @@ def _time_amount(text: str) -> float:
     try:
         return float(units.parse_duration(text))
     except ValueError:
-        _refuse(f"`{text}` is no time: write it like `60s` or `5ms`")
+        _refuse(f"`{text}` is not a valid time: write it like `60s` or `5ms`")
 
 
 def _share_bound(value: object) -> Bound:
@@ -301,7 +306,7 @@ def _by_pair(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds
             _refuse('a map such as `west -> east: ">= 1"`')
         for name in value:
             if not _PAIR.fullmatch(name):
-                _refuse(f"{quote_value(name)} names no two regions: write `west -> east`", index=name)
+                _refuse(f"{quote_value(name)} does not name two regions: write `west -> east`", index=name)
         return tuple((name, _inside(one, bound, name)) for name, bound in value.items())
 
     return check

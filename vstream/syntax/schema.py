@@ -205,7 +205,7 @@ def _text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
 def no_name(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
     """What is said of a text that is no name."""
     start = ", beginning with a letter or digit" if str(details["ctx"]["pattern"]).startswith("^[A-Za-z0-9][") else ""
-    return f"{quote_value(details['input'])} is no name", f"letters, digits, `-` and `_` only{start}"
+    return f"{quote_value(details['input'])} is not a valid name", f"letters, digits, `-` and `_` only{start}"
 
 
 def _too_long(_: Path, details: ErrorDetails) -> tuple[str, str | None]:

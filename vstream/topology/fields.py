@@ -65,9 +65,7 @@ def _duration(value: object) -> int:
 def _age(value: object) -> int:
     age = _duration(value)
     if age == 0 and value != units.UNLIMITED:
-        raise PydanticCustomError(
-            "duration", "to a server, no time at all means no limit: write `unlimited` if you mean it"
-        )
+        raise PydanticCustomError("duration", "to a server, 0 means no limit: write `unlimited` if you mean it")
     if 0 < age < SMALLEST_AGE:
         raise PydanticCustomError("duration", "servers accept no max_age below 100ms")
     return age
@@ -75,23 +73,23 @@ def _age(value: object) -> int:
 
 def _window(value: object) -> int:
     if value == units.UNLIMITED:
-        raise PydanticCustomError("duration", "a window has an end: write it like `2m`, or `0s` for none")
+        raise PydanticCustomError("duration", "a window must have an end: write it like `2m`, or `0s` for none")
     return _duration(value)
 
 
 def _wait(value: object) -> int:
     if value == units.UNLIMITED:
-        raise PydanticCustomError("duration", "a wait has an end: write it like `30s`")
+        raise PydanticCustomError("duration", "a wait must have an end: write it like `30s`")
     wait = _duration(value)
     if wait == 0:
-        raise PydanticCustomError("duration", "to a server, no time at all means its default: leave it out")
+        raise PydanticCustomError("duration", "to a server, 0 means its default: leave it out")
     return wait
 
 
 def _marker_time(value: object) -> int:
     time = _wait(value)
     if time < _SECOND:
-        raise PydanticCustomError("duration", "servers accept no marker that stands for less than 1s")
+        raise PydanticCustomError("duration", "servers refuse a delete marker TTL below 1s")
     return time
 
 
@@ -126,9 +124,7 @@ def _size(value: object) -> int:
 def _limit(value: object) -> int:
     size = _size(value)
     if size == 0:
-        raise PydanticCustomError(
-            "size", "to a server, no bytes at all means no limit: write `unlimited` if you mean it"
-        )
+        raise PydanticCustomError("size", "to a server, 0 bytes means no limit: write `unlimited` if you mean it")
     return size
 
 
@@ -136,7 +132,7 @@ def _message_size(value: object) -> int:
     size = _limit(value)
     if size > _MAX_INT32:
         raise PydanticCustomError(
-            "size", "a server counts the bytes of one message in 32 bits: at most 2GiB less one byte"
+            "size", "at most 2GiB less one byte: a server counts the bytes of a message in 32 bits"
         )
     return size
 
@@ -184,11 +180,11 @@ def _check_host(index: int | str, host: object) -> None:
         return
     if isinstance(host, str) and _is_ipv6(host):
         raise PydanticCustomError(
-            "servers", 'an IPv6 address stands in brackets and quotes: `"[{host}]"`', {"host": host, "index": index}
+            "servers", 'write an IPv6 address in brackets and quotes: `"[{host}]"`', {"host": host, "index": index}
         )
     raise PydanticCustomError(
         "servers",
-        "{host} is no host name; ports are given once per region, under `ports`",
+        "{host} is not a host name; ports are given once per region, under `ports`",
         {"host": quote_value(host), "index": index},
     )
 
@@ -222,7 +218,7 @@ def _as_list(kind: str, what: str) -> Callable[[object], Sequence[str]]:
         for index, item in enumerate(value):
             if not isinstance(item, str):
                 raise PydanticCustomError(
-                    kind, "{item} is no text: put it in quotes", {"item": quote_value(item), "index": index}
+                    kind, "{item} is not text: put it in quotes", {"item": quote_value(item), "index": index}
                 )
         return value
 
@@ -249,7 +245,7 @@ def _server_names(value: object) -> tuple[str, ...]:
         if not re.fullmatch(NAME_PATTERN, name):
             raise PydanticCustomError(
                 "names",
-                "{name} is no server name: letters, digits, `-` and `_`",
+                "{name} is not a valid server name: use letters, digits, `-` and `_`",
                 {"name": quote_value(name), "index": index},
             )
     _refuse_repeated(names, "name")
@@ -262,7 +258,7 @@ def _gateway_address(value: object) -> str:
         host, port = value, str(DEFAULT_GATEWAY_PORT)
     if not port.isdecimal() or not 1 <= int(port) <= MAX_PORT or not re.fullmatch(HOST_PATTERN, host):
         raise PydanticCustomError(
-            "gateway", "{value} is no address: write `HOST` or `HOST:PORT`", {"value": quote_value(value)}
+            "gateway", "{value} is not a valid address: write `HOST` or `HOST:PORT`", {"value": quote_value(value)}
         )
     return f"{host}:{port}"
 
@@ -309,7 +305,7 @@ def _tag_row(index: int, row: object) -> tuple[str, ...]:
         if not isinstance(tag, str) or not re.fullmatch(TAG_PATTERN, tag) or not tag.isprintable():
             raise PydanticCustomError(
                 "tags",
-                "{tag} is no tag: a text without spaces and commas, such as `az:a`",
+                "{tag} is not a valid tag: write a text without spaces and commas, such as `az:a`",
                 {"tag": quote_value(tag), "index": index},
             )
     return tags

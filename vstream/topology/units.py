@@ -55,7 +55,9 @@ def parse_duration(text: str) -> int:
     if text == UNLIMITED:
         return 0
     if len(text) > _LONGEST or not re.fullmatch(TIME_PATTERN, text):
-        raise ValueError(f"{quote_value(text)} is no duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`")
+        raise ValueError(
+            f"{quote_value(text)} is not a valid duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`"
+        )
     total = sum(Decimal(number) * _NS[unit] for number, unit in _DURATION_PART.findall(text))
     if total > MAX_INT64:
         raise ValueError(f"{quote_value(text)} is longer than the 292 years that a server can count")
@@ -70,7 +72,7 @@ def parse_size(text: str) -> int:
         return -1
     match = _SIZE.fullmatch(text)
     if match is None or len(text) > _LONGEST:
-        raise ValueError(f"{quote_value(text)} is no size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
+        raise ValueError(f"{quote_value(text)} is not a valid size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
     number, unit = match.groups()
     if unit not in _BYTES:
         raise ValueError(_unit_error(text, number, unit))
@@ -95,7 +97,7 @@ def _unit_error(text: str, number: str, unit: str) -> str:
 def parse_link_time(text: str) -> int:
     """Nanoseconds of a time that a link takes, such as `140ms`: a duration of one minute at most. Raises ValueError."""
     if text == UNLIMITED:
-        raise ValueError("a link without end is one that is cut: write a time such as `140ms`")
+        raise ValueError("an unlimited time would cut the link: write a time such as `140ms`")
     time = parse_duration(text)
     if time > _LONGEST_LINK:
         raise ValueError("no link is longer than 1m: to cut one, use `vstream chaos`")
@@ -109,18 +111,18 @@ def parse_rate(text: str) -> int:
     match = _RATE.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise ValueError(
-            f"{quote_value(text)} is no rate: write it like `200mbit`, `1.5gbit`, `64kbit` or `{UNLIMITED}`"
+            f"{quote_value(text)} is not a valid rate: write it like `200mbit`, `1.5gbit`, `64kbit` or `{UNLIMITED}`"
         )
     total = Decimal(match[1]) * _BITS[match[2]]
     if not 1 <= total <= MAX_INT64:
-        raise ValueError(f"{quote_value(text)} is no rate at which anything could be sent")
+        raise ValueError(f"{quote_value(text)} is too slow to send anything")
     return int(total)
 
 
 def parse_share(text: str) -> float:
     """The share that a percentage such as `0.5%` is, from 0 to 1 exclusive. Raises ValueError."""
     if len(text) > _LONGEST or text.endswith("\n") or not re.fullmatch(SHARE_PATTERN, text):
-        raise ValueError(f"{quote_value(text)} is no percentage below 100: write it like `1%` or `0.5%`")
+        raise ValueError(f"{quote_value(text)} is not a percentage below 100: write it like `1%` or `0.5%`")
     return float(text[:-1]) / 100
 
 

@@ -130,8 +130,8 @@ def test_the_stretch_clusters_member_is_lost_with_its_region(file: Path) -> None
     ("arguments", "said"),
     [
         (["west", "east", "--rtt", "2m"], "no link is longer than 1m"),
-        (["west", "east", "--rate", "fast"], "is no rate"),
-        (["west", "east", "--loss", "100%"], "is no percentage"),
+        (["west", "east", "--rate", "fast"], "is not a valid rate"),
+        (["west", "east", "--loss", "100%"], "is not a percentage"),
         (["west", "east"], "say what to change"),
     ],
 )

@@ -268,7 +268,7 @@ def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
     ],
 )
 def test_what_the_language_has_no_word_for_is_one_clear_error(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(VstreamError, match=f"a topology cannot say what runs: .*{said}"):
+    with pytest.raises(VstreamError, match=f"a topology cannot describe what runs: .*{said}"):
         import_topology(replace(made(), **change), name=None, file="found.yaml")
 
 

@@ -116,7 +116,7 @@ class Client:
             self._socket.settimeout(timeout)
             length = self._socket.recv_into(memoryview(self._buffer)[position:])
         except TimeoutError:
-            raise SilentServerError(f"{self.server}: nothing came for {timeout:g} s") from None
+            raise SilentServerError(f"{self.server}: nothing received for {timeout:g} s") from None
         except OSError as error:
             raise DisconnectedError(f"{self.server}: {_reason(error)}") from error
         finally:
@@ -203,7 +203,7 @@ class Client:
         """Say who we are and wait until the server has accepted it."""
         line, _, rest = self._first_line()
         if not line.startswith(b"INFO "):
-            raise VstreamError(f"{self.server} is no NATS server: it says {line[:40]!r}")
+            raise VstreamError(f"{self.server} is not a NATS server: it says {line[:40]!r}")
         self.info = check_info(decode_object(line[5:], self.server), self.server)
         if tls and not (self.info.get("tls_required") or self.info.get("tls_available")):
             raise VstreamError(
@@ -295,7 +295,7 @@ def next_message(data: bytes, position: int) -> Message | None:
             raise ValueError  # noqa: TRY301 - as what int raises
         int(parts[2])
     except (ValueError, IndexError):
-        raise DisconnectedError(f"what answers does not speak the protocol: {line[:60]!r}") from None
+        raise DisconnectedError(f"the server does not speak the NATS protocol: {line[:60]!r}") from None
     end = body + size
     if len(data) < end + 2:
         return None

@@ -138,7 +138,7 @@ def _credentials(access: Access) -> tuple[str | None, bytes | None]:
     if access.creds:
         result = _BLOCK.findall(find_file(access.creds).read_bytes())
         if len(result) != 2:  # noqa: PLR2004 - a JWT and a seed
-            raise VstreamError(f"{access.creds} is no credentials file", hint="`nsc generate creds` writes them")
+            raise VstreamError(f"{access.creds} is not a credentials file", hint="`nsc generate creds` writes them")
         return result[0].decode(), result[1]
     if access.nkey:
         return None, find_file(access.nkey).read_bytes().strip()

@@ -193,7 +193,7 @@ def _unexpected_reads(context: CaptureContext, stream: str, history: History) ->
             collector.add(
                 Example(
                     id=id_,
-                    detail="read, and nobody published it",
+                    detail="read, but never published",
                     stream=operation.acked_by,
                     seq=operation.seq,
                     faults=context.open_at(operation.sent),

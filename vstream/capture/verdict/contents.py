@@ -175,7 +175,7 @@ class StreamScan:
         return wanted in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{PUBLISH_PREFIX}."))}
 
     def _add_unpublished(self, row: Stored) -> None:
-        detail = "nobody published it" if row.id is not None else "it is no message of the workload"
+        detail = "never published" if row.id is not None else "not a message of the workload"
         self.unexpected.add(self._examples.of_row(row, detail, stream=self.captured.name))
 
     def _add_altered(self, number: int, row: Stored, how: str) -> None:

@@ -82,7 +82,7 @@ def to_junit(verdict: Verdict) -> str:
     for about, name in _SUITES.items():
         if cases := [_case(case, name) for case in verdict.cases if case.about is about]:
             suites[name] = cases
-    nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing was judged")
+    nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing to judge")
     return to_xml(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})
 
 

@@ -324,6 +324,6 @@ def _same_order(stream: StreamVerdict) -> Measurement:
             return Measurement(value=1.0, detail="all regions read one stream")
         return no_measurement("the orders of two regions at least are needed")
     if stream.same_order:
-        return Measurement(value=1.0, detail="the messages that all regions hold stand in one order", floor=None)
+        return Measurement(value=1.0, detail="the messages that all regions hold are in one order", floor=None)
     detail = f"{stream.displaced:,} messages stand elsewhere in another region"
     return Measurement(value=0.0, detail=detail, ceiling=0.0)

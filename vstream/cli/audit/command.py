@@ -50,24 +50,23 @@ StreamNames = Annotated[
     typer.Option("--stream", "--streams", "-s", help="Only this virtual stream; several with commas."),
 ]
 Since = Annotated[
-    str | None, typer.Option(help="Only messages of so long, such as 2h; of a topology only.", metavar="DURATION")
+    str | None,
+    typer.Option(help="Only messages of the last so long, such as 2h; for a topology only.", metavar="DURATION"),
 ]
 SampleSize = Annotated[
     int | None,
-    typer.Option(help="Only so many subjects of each stream, chosen by chance; of a topology only.", min=1, max=500),
+    typer.Option(help="A random sample of N subjects of each stream; for a topology only.", min=1, max=500),
 ]
 Follow = Annotated[
     bool,
-    typer.Option("--follow", "-f", help="Go on auditing the last 10 minutes, or those of --since; of a topology only."),
+    typer.Option("--follow", "-f", help="Keep auditing the last 10 minutes, or those of --since; for a topology only."),
 ]
 Format = Annotated[str, typer.Option("--format", help="text, json or junit.")]
-OnlyFindings = Annotated[
-    bool, typer.Option("--only-findings", help="Print findings without figures, and nothing about what is well.")
-]
+OnlyFindings = Annotated[bool, typer.Option("--only-findings", help="Print only the findings.")]
 HtmlFile = Annotated[
     Path | None,
     typer.Option(
-        "--html", help="Write one self-contained HTML page to this file, too.", metavar="FILE", dir_okay=False
+        "--html", help="Also write one self-contained HTML page to this file.", metavar="FILE", dir_okay=False
     ),
 ]
 TablesDirectory = Annotated[
@@ -75,15 +74,15 @@ TablesDirectory = Annotated[
 ]
 PublishSchema = Annotated[
     str | None,
-    typer.Option(help="Write what was found into this schema of Spark's catalog, too.", metavar="SCHEMA"),
+    typer.Option(help="Also write the findings into this schema of Spark's catalog.", metavar="SCHEMA"),
 ]
 PublishFormat = Annotated[
     str | None,
-    typer.Option(help="What those tables are: delta, iceberg, parquet (default), or whatever the cluster has."),
+    typer.Option(help="The format of those tables: delta, iceberg, parquet (default), or whatever the cluster has."),
 ]
 FirstStage = Annotated[
     str,
-    typer.Option("--from", help="With tables: the first stage to do again, normalise, reconcile or judge."),
+    typer.Option("--from", help="With tables: the first stage to run again: normalise, reconcile or judge."),
 ]
 Master = Annotated[str | None, typer.Option(help="A Spark master, such as spark://host:7077. Default: this machine.")]
 Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host:15002.")]
@@ -162,7 +161,7 @@ class _SparkAddress:
 
     def __post_init__(self) -> None:
         if self.master and self.remote:
-            raise typer.BadParameter("a session has a master or a remote, not both", param_hint="--remote")
+            raise typer.BadParameter("use either `--master` or `--remote`, not both", param_hint="--remote")
 
     @property
     def is_here(self) -> bool:
@@ -237,7 +236,7 @@ def _audit(source: AuditSource, spark: Any, scratch: Path, progress: StageProgre
 
 def _check_follow(target: str, request: AuditRequest, printer: _Printer, address: _SparkAddress) -> None:
     problems = {
-        "only the servers of a topology can be followed": "://" in target or Path(target).is_dir(),
+        "only a topology can be followed": "://" in target or Path(target).is_dir(),
         "it runs on this machine and cannot be combined with --master or --remote": not address.is_here,
         "--follow cannot be combined with `--tables`": request.tables is not None,
         "--follow cannot be combined with `--sample`": request.sample is not None,

@@ -28,18 +28,21 @@ def open_source(
     is_directory = "://" in target or path.is_dir()
     is_capture = is_directory and (path / "manifest.json").is_file()
     if is_directory and wanted.since_ns is not None:
-        raise typer.BadParameter("only servers can be asked for a part of their messages", param_hint="--since")
+        raise typer.BadParameter("it works only for a topology, not for a capture or tables", param_hint="--since")
     if is_directory and wanted.sample is not None:
-        raise typer.BadParameter("only servers can be asked for a part of their subjects", param_hint="--sample")
+        raise typer.BadParameter("it works only for a topology, not for captures and tables", param_hint="--sample")
     if wanted.begin != STAGES[0] and (not is_directory or is_capture):
-        raise typer.BadParameter("only tables have stages that are done", param_hint="--from")
+        raise typer.BadParameter("it works only for the tables of an earlier audit", param_hint="--from")
     if wanted.tables is not None:
         check_tables_directory(wanted.tables)
     if is_capture:
         return load_sources().capture(wanted, path)
     if is_directory:
         if wanted.streams and wanted.tables == uri_of(target):
-            raise typer.BadParameter("this would leave the tables of some streams only", param_hint="--tables")
+            raise typer.BadParameter(
+                "it would replace the audit with a subset of its streams: choose another directory",
+                param_hint="--tables",
+            )
         return load_sources().tables(wanted, target)
     servers = _servers(path, wanted, templates, lab)
     return load_sources().servers(wanted, servers)

@@ -87,7 +87,7 @@ def links(name: LabArgument = None, output: options.TextOrJson = "text") -> None
     if lab_links.backend is control.Backend.NONE:
         console.print_note("The servers of this lab dial each other: its links cannot be changed.")
     elif traffic is None:
-        console.print_note("Nothing makes these links now: the lab is not up.")
+        console.print_note("These links are not active: the lab is not running.")
 
 
 async def _traffic(name: str) -> Traffic | None:

@@ -41,7 +41,7 @@ def run_scenario(
     out: Annotated[
         Path | None, typer.Option("--out", help="Where the capture goes; by default below `captures/`.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Instead of the scenario's own.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The seed, instead of the scenario's own.")] = None,
     server_version: Annotated[
         str | None, typer.Option("--server-version", help="The nats-server of all servers, such as 2.12.8.")
     ] = None,

@@ -35,8 +35,8 @@ DEFAULT_TOPOLOGY = "three-by-three"
 
 
 def command(
-    minutes: Annotated[float, typer.Option("--minutes", help="No run begins later than that.", min=0)] = 10,
-    runs: Annotated[int | None, typer.Option("--runs", help="At most so many runs.", min=1)] = None,
+    minutes: Annotated[float, typer.Option("--minutes", help="Start no run after this long.", min=0)] = 10,
+    runs: Annotated[int | None, typer.Option("--runs", help="The largest number of runs.", min=1)] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="The same seed gives the same scenarios; by default a new one.", min=0)
     ] = None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FormatOption = Annotated[str, typer.Option("--format", help="text, json or junit.")]
 HtmlOption = Annotated[
-    Path | None, typer.Option("--html", help="Write one self-contained HTML page to this file, too.", metavar="FILE")
+    Path | None, typer.Option("--html", help="Also write one self-contained HTML page to this file.", metavar="FILE")
 ]
 
 
@@ -74,7 +74,7 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
     try:
         content = file.read_bytes()
     except OSError:
-        console.print_note(f"{file} cannot be read: judged is only what must always hold", style="yellow")
+        console.print_note(f"{file} cannot be read: only what must always hold is checked", style="yellow")
         return ()
     # The scenario names its topology by where it lay when it ran; the capture has its own copy.
     loaded = load_scenario(content, str(file), lambda _: (capture.path / "topology.yaml").read_bytes())

@@ -43,10 +43,10 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
         yield Text(f"  {shut.missing}")
     if result.gate_timeouts:
-        yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it goes on from here.")
+        yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it continues from here.")
     if result.unread_servers:
         yield Text(
-            "Nothing was removed: it is not known whether the mappings of "
+            "Nothing was removed: could not read whether the mappings of "
             f"{', '.join(result.unread_servers)} still lead there."
         )
 

@@ -150,7 +150,7 @@ _STYLE = {
 def _becomes(outcome: Outcome) -> str:
     match outcome.kind:
         case OutcomeKind.DROPPED:
-            return "lost: nobody gets it"
+            return "lost: no subscriber gets it"
         case OutcomeKind.PANICS:
             return "the server dies: the rule has no destination"
         case OutcomeKind.IDENTITY:

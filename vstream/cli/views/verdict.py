@@ -75,7 +75,7 @@ def headline(verdict: Verdict) -> Text:
     return Text.assemble(
         (f"{mark} {verdict.status.name} ", style),
         (clean(manifest.scenario), "bold"),
-        f", seed {manifest.seed}: {shown or 'nothing was judged'}",
+        f", seed {manifest.seed}: {shown or 'nothing to judge'}",
     )
 
 

@@ -121,7 +121,9 @@ def jetstream_off(patient: Patient) -> Iterator[Symptom]:
     for server in patient.snapshot.servers:
         if server.is_reached and not server.has_jetstream:
             yield Symptom(
-                about=server.name, evidence="`/jsz` says that it is disabled", do="make space, then restart the server"
+                about=server.name,
+                evidence="`/jsz` says that it is disabled",
+                do="free disk space, then restart the server",
             )
 
 
@@ -226,7 +228,7 @@ def unread_server(patient: Patient) -> Iterator[Symptom]:
         if server.url is None:
             yield Symptom(
                 about=server.name,
-                evidence=server.problem or "nobody asked it",
+                evidence=server.problem or "it was not asked",
                 do="add its monitoring address to `monitor` under `connect`",
             )
         elif server.is_reached and server.rules is None:

@@ -267,7 +267,7 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(
             about=about,
             evidence=f"{list_names(names)} cannot write to it: {error}",
-            do=_RECREATE if _STOPPED in error else "make space, then restart the servers one after the other",
+            do=_RECREATE if _STOPPED in error else "free disk space, then restart the servers one after the other",
         )
 
 

@@ -179,7 +179,7 @@ async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, 
         silent = None if sources is None else heard.silent(sources, elapsed)
         if active is None and silent == ():
             active = elapsed
-        problem = "nobody answers for it" if sources is None else _problem(sources, silent or ())
+        problem = "no server answers for it" if sources is None else _problem(sources, silent or ())
         if problem is None and info is not None and info.get("mirror"):
             held = int(info["state"]["last_seq"])
             target = target or await _last_seq(connection, str(info["mirror"]["name"]))

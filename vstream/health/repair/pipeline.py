@@ -279,7 +279,7 @@ async def _refill(request: RepairRequest, planned: Refill, observer: RepairObser
     region = refill.writing_region(request.topology, planned.lost)
     if region not in request.endpoints:
         raise NotReachableError(
-            f"`{origin}` is refilled over a connection to region `{region}`, and nothing says how to reach it",
+            f"`{origin}` is refilled over a connection to region `{region}`, which is not configured",
             hint="name its servers under `connect`",
         )
     with observer.progress() as ticker:

@@ -160,7 +160,7 @@ class ProxyProcess:
             name = self.directory.name
             raise LabError(
                 f"the links of lab `{name}` at `{path}` cannot be read: {error}",
-                hint=f"`vstream lab down {name}` and `vstream lab up` make them anew",
+                hint=f"`vstream lab down {name}` and `vstream lab up` create them again",
             ) from error
 
     def write(self, links: Links) -> None:

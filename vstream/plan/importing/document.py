@@ -46,7 +46,7 @@ def topology_document(name: str, found: Discovered, seen: RecognisedTopology) ->
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise VstreamError(
-            f"a topology cannot say what runs: `{place}` would be {quote_value(first['input'])}: {first['msg']}",
+            f"a topology cannot describe what runs: `{place}` would be {quote_value(first['input'])}: {first['msg']}",
             hint="`--name` chooses the topology's name; clusters, streams and versions have to be what docs/topology.md says",
         ) from error
 

@@ -128,7 +128,7 @@ def unsupported_routing(*routings: Routing) -> RefusedError:
     listed = " or ".join(f"`routing: {routing.value}`" for routing in routings)
     return RefusedError(
         f"what runs is a topology with {listed}, which cannot be imported",
-        hint="import reads the streams and mappings of one account. Such a layout only vstream makes: look for its topology",
+        hint="import reads the streams and mappings of one account. Only vstream creates such a layout: look for its topology",
     )
 
 
@@ -177,7 +177,7 @@ def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Un
     """What the servers did not say, and a topology needs."""
     for recognised in seen.virtual:
         if not recognised.subjects:
-            text = "nobody says what clients publish on"
+            text = "the subjects that clients publish on are not known"
             do = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
             if found.rules:
                 do = "no mapping rule leads to its write streams: fill it in by hand"

@@ -185,7 +185,7 @@ async def _server(
     except NotReachableError:
         return None
     except ServerError as error:
-        raise VstreamError(f"what monitors at {url} has no account `{account}`: {error}") from error
+        raise VstreamError(f"the monitoring endpoint {url} has no account `{account}`: {error}") from error
     if leads_elsewhere(loaded) and await _has_hidden_accounts(url, timeout):
         raise unsupported_routing(Routing.ACCOUNTS)
     tags = varz.get("tags")

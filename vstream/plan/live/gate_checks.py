@@ -184,7 +184,7 @@ class LiveGateChecker:
         if before is not None:
             more = origin.last_seq - before
             return (
-                f"{more:,} messages have come into `{origin.name}`, which nobody sources any more: {_BACK}"
+                f"{more:,} messages have come into `{origin.name}`, which no stream sources any more: {_BACK}"
                 if more
                 else None
             )
@@ -192,7 +192,7 @@ class LiveGateChecker:
         for name in gate.counterparts:
             missing = await self._behind(await self._stream(name), origin)
             if missing is not None:
-                return f"{missing}, which nobody sources any more: {_BACK}"
+                return f"{missing}, which no stream sources any more: {_BACK}"
         return None
 
     def _until_steady(self, gate: Gate, state: object, said: str) -> str | None:

@@ -201,14 +201,14 @@ def check_mode(topology: Topology, account: str) -> None:
         raise VstreamError(
             f"the servers are in operator mode: the user of `connect` is in account `{account}`, and the topology says "
             f"`mode: {topology.security.value}`",
-            hint="say `security: {mode: operator}`; servers whose accounts stand in their configuration are other ones: "
-            "a lab begins anew after `vstream lab down --purge`",
+            hint="write `security: {mode: operator}` if these are the right servers; "
+            "a lab starts afresh after `vstream lab down --purge`",
         )
     raise VstreamError(
-        f"the servers are not in operator mode: the user of `connect` is in account `{account}`, which stands in "
-        "their configuration",
+        f"the servers are not in operator mode: the user of `connect` is in account `{account}`, which is "
+        "defined in their configuration files",
         hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
-        "a lab begins anew after `vstream lab down --purge`",
+        "a lab starts afresh after `vstream lab down --purge`",
     )
 
 

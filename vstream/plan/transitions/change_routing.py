@@ -212,7 +212,7 @@ def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) ->
         if any(sum(digest.startswith(f"{account.name}.") for digest in both) > 1 for both in digests):
             yield Note(
                 name=account.name,
-                text="is pushed anew: for a moment on each server, what is published without `Nats-Msg-Id` is stored twice",
+                text="is pushed again: for a moment on each server, what is published without `Nats-Msg-Id` is stored twice",
             )
 
 

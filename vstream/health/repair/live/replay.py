@@ -208,7 +208,7 @@ class _Visit:
             raise VstreamError(
                 f"`{self._name}` did not take sequence {seq:,}: "
                 f"{(ack.get('error') or {}).get('description') or 'it was stored under another sequence'}",
-                hint="run `vstream repair` again: it goes on with what is still missing",
+                hint="run `vstream repair` again: it continues with what is still missing",
             )
         self._at = seq
         self._waiting += 1

@@ -43,7 +43,7 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
                 meant = api.suggestion(api_rule.request)
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` is no request that a server knows: the rule never matches",
+                    message=f"`{api_rule.entry.source}` is not a request that servers know: the rule never matches",
                     hint=f"did you mean `{meant}`?"
                     + (" There is a rule for it already." if meant in mapped_sources else ""),
                 )
@@ -51,7 +51,7 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
             if not target.operations:
                 yield Violation(
                     at=place(destination),
-                    message=f"`{target.subject}` is no request that a server knows: clients wait until they give up",
+                    message=f"`{target.subject}` is not a request that servers know: clients wait until they give up",
                     hint=f"did you mean `{api.suggestion(target)}`?",
                 )
 

@@ -174,7 +174,7 @@ def _why(subject: ScenarioSubject, name: str, before: int) -> str:
     for index, step, field, action in subject.actions():
         if step.as_ == name and index < before:
             if action.fault is None:
-                return f": `{yaml_key(field)}` is no fault"
+                return f": `{yaml_key(field)}` is not a fault"
             if not action.stays:
                 return f": `{yaml_key(field)}` ends by itself"
             return f": it ends after its `{yaml_key('for_')}`" if step.for_ is not None else ": it was healed before"

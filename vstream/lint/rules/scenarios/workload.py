@@ -62,7 +62,9 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
         elif not is_literal(example):
             hint = "tokens without spaces, separated by dots, such as `foo.{region}.{key}`"
             yield Violation(
-                at=at, message=f"{quote_value(publisher.subject)} is no subject that one can publish on", hint=hint
+                at=at,
+                message=f"{quote_value(publisher.subject)} is not a subject that clients can publish on",
+                hint=hint,
             )
         else:
             for name in streams:

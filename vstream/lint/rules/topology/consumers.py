@@ -158,7 +158,7 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
             if not algebra.is_valid(subject_filter):
                 yield Violation(
                     at=at,
-                    message=f"{quote_value(subject_filter)} is no valid subject",
+                    message=f"{quote_value(subject_filter)} is not a valid subject",
                     hint="tokens are separated by single dots and hold no spaces; `>` comes last",
                 )
             elif not any(

@@ -171,7 +171,7 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
     elif topology.streams and not below:
         yield Violation(
             at=at,
-            message=f"no stream is below {quote_value(root)}: messages there reach nobody, and every publish pays for the rule",
+            message=f"no stream is below {quote_value(root)}: messages there are not stored, and every publish pays for the rule",
             hint="is it misspelled? a root for `v.foo.>` and `v.bar.>` is `v.>`",
             severity=Severity.WARNING,
         )

@@ -163,5 +163,5 @@ def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[
     except ValueError:
         is_address = False
     if not is_address or not url.isprintable() or " " in url or "," in url:
-        return f"{quote_value(url)} is no address", f"write `{example}`"
+        return f"{quote_value(url)} is not a valid address", f"write `{example}`"
     return None

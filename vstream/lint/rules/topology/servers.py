@@ -292,7 +292,7 @@ def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[st
         case [_]:
             return None, None
         case [] if len(regions) < 2:  # noqa: PLR2004 - a link has two ends
-            return f"{quote_value(key)} is no link: there is only one region", "remove it"
+            return f"{quote_value(key)} is not a link: there is only one region", "remove it"
         case []:
             slash, dash = naming.LINK_SEPARATORS
             separator = slash if any(dash in region for region in regions) else dash

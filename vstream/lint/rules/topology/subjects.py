@@ -133,7 +133,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
         if subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
             yield Violation(
                 at=at,
-                message=f"{quote_value(canary)} is no canary subject",
+                message=f"{quote_value(canary)} cannot be the canary subject",
                 hint="a literal subject, with at most one `*`",
             )
             continue
