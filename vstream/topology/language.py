@@ -33,7 +33,10 @@ def _is_needed(path: Path) -> bool:
 def _pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     pattern = str(details["ctx"]["pattern"])
     if "always" in pattern:
-        return f"{quote_value(details['input'])} is not a valid interval", "write `always`, or a time such as `10s` or `2m`"
+        return (
+            f"{quote_value(details['input'])} is not a valid interval",
+            "write `always`, or a time such as `10s` or `2m`",
+        )
     if pattern.startswith("^[A-Za-z_]["):
         # Perhaps the secret itself: it is not shown.
         return (
