@@ -133,7 +133,7 @@ def test_rates_are_parsed(text: str, rate: int) -> None:
     "text", ["200", "200Mbit", "200mb", "200 mbit", "-1mbit", "0mbit", "0.1bit", "1mbit\n", "9" * 30 + "gbit"]
 )
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a valid rate|is too slow"):
+    with pytest.raises(ValueError, match=r"is not a valid rate|is too slow"):
         parse_rate(text)
 
 
