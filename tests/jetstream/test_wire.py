@@ -305,6 +305,17 @@ async def test_a_first_line_with_values_of_other_types_is_refused(info: dict[str
             await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
 
 
+async def test_a_line_of_spaces_takes_no_time() -> None:
+    async with Server().open() as server:
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        server.endless = b"INFO" + b" " * 60_000 + b"\r\n"
+        began = time.monotonic()
+        with pytest.raises(NotReachableError):
+            await connection.request("x", timeout=0.5)
+        await connection.close()
+        assert time.monotonic() - began < 10
+
+
 async def test_a_connection_that_is_lost_with_something_unsent_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Server().open() as server:
         connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)

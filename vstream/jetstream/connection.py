@@ -19,6 +19,7 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.errors import ProtocolError
+from nats.protocol import parser
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from vstream.errors import (
@@ -69,6 +70,8 @@ class Reply:
         return int(status) if status and len(status) == _STATUS_DIGITS and status.isdecimal() else None
 
 
+# The library's own takes the square of the number of spaces, which a server chooses: 100,000 of them take minutes.
+parser.INFO_RE = re.compile(rb"\AINFO\s+([^\s][^\r\n]*)\r\n")
 _UNREADABLE = (MalformedAnswerError, *UNREADABLE)
 """What the library raises for lines of the protocol with other values than it expects."""
 
