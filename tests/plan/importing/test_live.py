@@ -87,7 +87,7 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
     assert said["problems"] == []
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out + planned.err
-    assert vstream("validate", file).code == 0
+    assert f"{file} is valid" in vstream("validate", file).err  # with a warning about servers before 2.15
     # And once more, into the same file: only if that is asked for.
     text = file.read_text()
     again = vstream("import", file, *addresses())
