@@ -87,7 +87,7 @@ def test_a_spark_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_session_has_a_master_or_a_remote() -> None:
     with (
-        pytest.raises(VstreamError, match="a master or a remote, not both"),
+        pytest.raises(VstreamError, match="not both"),
         session.open_session(master="local[1]", remote="sc://127.0.0.1"),
     ):
         pass

@@ -90,7 +90,7 @@ def test_nobody_else_can_read_a_lab(directory: LabDirectory) -> None:
 def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "file" / "state"))
-    with pytest.raises(LabError, match="no place on disk") as caught:
+    with pytest.raises(LabError, match="cannot write its directory") as caught:
         lab_directory("x").create()
     assert "VSTREAM_STATE_DIR" in str(caught.value.hint)
 

@@ -117,7 +117,7 @@ def test_a_credentials_file_has_a_jwt_and_a_seed(tmp_path: Path) -> None:
     signature = base64.urlsafe_b64decode(said["sig"] + "==")
     SigningKey(base64.b32decode(seed + "======")[2:34]).verify_key.verify(b"nonce", signature)
     file.write_text("nothing")
-    with pytest.raises(VstreamError, match="is no credentials file"):
+    with pytest.raises(VstreamError, match="is not a credentials file"):
         load_login(Access(servers=("nats://a",), creds=str(file)))
 
 

@@ -195,7 +195,7 @@ def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as silent:
         access = Access(servers=(f"nats://127.0.0.1:{silent.getsockname()[1]}",), timeout=0.2)
         cuts = take_cuts(wanted, {"west": access})
-        assert ["nothing came" in (one.error or "") for one in cuts] == [True, True]
+        assert ["nothing received" in (one.error or "") for one in cuts] == [True, True]
         silent.setblocking(False)
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):
@@ -244,7 +244,7 @@ def test_nothing_half_is_a_message(data: bytes) -> None:
     [b"MSG x", b"MSG x y 3", b"MSG x 1 -5", b"MSG x 1 4294967296", b"HMSG x 1 9 3", b"HMSG x 1 3", b"MSG x 1 2 3 4 5"],
 )
 def test_a_line_that_no_server_sends_is_an_error(line: bytes) -> None:
-    with pytest.raises(NotReachableError, match="does not speak the protocol"):
+    with pytest.raises(NotReachableError, match="does not speak the NATS protocol"):
         next_message(line + b"\r\nabc\r\n", 0)
 
 

@@ -34,7 +34,7 @@ def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("errors", "said"),
     [
-        ([ABSENT, ABSENT], "none of the 2 streams exists"),
+        ([ABSENT, ABSENT], "none of the 2 streams exist"),
         (["no answer", ABSENT], "no stream can be read: no answer"),
     ],
 )

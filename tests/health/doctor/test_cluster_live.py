@@ -149,7 +149,7 @@ async def test_a_disk_that_is_full(west: Connection, file: Path) -> None:
     one = next(one for one in found["VD508"] if one.about == "foo-write-west")
     assert one.evidence.startswith("`west-2` cannot write to it: ")
     assert "file too large" in one.evidence
-    assert "make space" in str(one.hint)
+    assert "free disk space" in str(one.hint)
     healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     await until_found()

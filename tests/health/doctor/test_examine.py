@@ -266,7 +266,7 @@ def test_what_servers_cannot_write_to() -> None:
     )
     assert "`Nats-Expected-Last-Msg-Id`" in str(one.hint)
     assert other.evidence == "`west-3` cannot write to it: stream write error: file too large"
-    assert "make space" in str(other.hint)
+    assert "free disk space" in str(other.hint)
 
 
 def test_a_stream_that_has_begun_again_is_named_once() -> None:

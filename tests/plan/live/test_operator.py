@@ -224,7 +224,7 @@ def another_mode_is_refused(tmp_path: Path, run: partial[Ran]) -> None:
     for command in ("plan", "apply", "doctor"):
         refused = run(command, file, code=3)
         assert "the servers are in operator mode" in refused.err
-        assert "say `security: {mode: operator}`" in refused.err
+        assert "write `security: {mode: operator}`" in refused.err
 
 
 async def publish_until(stop: asyncio.Event, js: JetStreamContext) -> int:
