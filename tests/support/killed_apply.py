@@ -6,14 +6,18 @@ At night it dies after its first request, so at every boundary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
+from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
 from vstream.cli.plan import build_request
 from vstream.cli.servers import find_servers
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.lab import binaries, lab
 from vstream.lab.mappings import LabMappings
 from vstream.lab.remove_servers import LabServerAdmin
+from vstream.lint.load_topology import render_bundle
 from vstream.plan import apply as module
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
@@ -86,31 +90,48 @@ class Mortal:
         self._dies(f"retire {', '.join(servers)}")
 
 
+@asynccontextmanager
+async def running_lab(name: str, topology: Topology, version: str) -> AsyncIterator[None]:
+    """Lab *name* of *topology* with servers of *version*, and nothing in it; it is taken down in the end."""
+    await lab.up(
+        name,
+        topology,
+        lambda addresses: render_bundle(topology, addresses=addresses),
+        binary=binaries.locate(version),
+        on_progress=ignore_progress,
+        timeout=120,
+    )
+    try:
+        yield
+    finally:
+        await lab.down(name, purge=True)
+
+
 async def plan_lab(
-    wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
+    wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
-    """What is left to do on lab *lab*."""
-    where = find_servers(wanted, lab)
+    """What is left to do on lab *name*."""
+    where = find_servers(wanted, name)
     return await make_plan(build_request(wanted, where, None, adopt=adopt, lost=lost))
 
 
 async def run(
     wanted: Topology,
-    lab: str,
+    name: str,
     done: list[str] | None = None,
     *,
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
 ) -> Plan:
     """One run of `apply`, which dies after a few requests, added to *done*, if that is given. The plan that it had."""
-    where = find_servers(wanted, lab)
+    where = find_servers(wanted, name)
     request = build_request(wanted, where, None, adopt=adopt, lost=lost)
     plan = await make_plan(request)
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, where.endpoints) as connections:
         connection = any_connection(connections)
-        admin, mappings = JetStreamAdmin(connection), LabMappings(lab, request.bundle, lost=lost)
-        servers = LabServerAdmin(lab)
+        admin, mappings = JetStreamAdmin(connection), LabMappings(name, request.bundle, lost=lost)
+        servers = LabServerAdmin(name)
         mortal = None if done is None else Mortal(admin, mappings, servers, done)
         applied = await module.apply(
             plan,
@@ -125,7 +146,7 @@ async def run(
 
 
 async def apply_until_done(
-    wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
+    wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> list[str]:
     """What all runs together did."""
     done: list[str] = []
@@ -133,7 +154,7 @@ async def apply_until_done(
     try:
         for _ in range(RUNS):
             try:
-                plan = await run(wanted, lab, done, adopt=adopt, lost=lost)
+                plan = await run(wanted, name, done, adopt=adopt, lost=lost)
             except KilledError:
                 continue
             if plan.is_empty:

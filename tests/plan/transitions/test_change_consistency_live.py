@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.support.killed_apply import apply_until_done, plan_lab, run
-from tests.support.labs import ignore_progress
+from tests.support.killed_apply import apply_until_done, plan_lab, run, running_lab
 from tests.support.night import with_night
 from tests.support.publish_load import Load, check_contents, under_load
-from vstream.lab import binaries, lab
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lab import lab
+from vstream.lint.load_topology import load
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -57,18 +56,8 @@ AFTER = topology(VIRTUAL, VIRTUAL, VIRTUAL)
 @pytest_asyncio.fixture
 async def version(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """Of the servers of a lab."""
-    await lab.up(
-        NAME,
-        BEFORE,
-        lambda addresses: render_bundle(BEFORE, addresses=addresses),
-        binary=binaries.locate(request.param),
-        on_progress=ignore_progress,
-        timeout=120,
-    )
-    try:
+    async with running_lab(NAME, BEFORE, request.param):
         yield str(request.param)
-    finally:
-        await lab.down(NAME, purge=True)
 
 
 @pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]), indirect=True)

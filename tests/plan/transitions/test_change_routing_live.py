@@ -16,12 +16,11 @@ import nats
 import pytest
 import pytest_asyncio
 
-from tests.support.killed_apply import apply_until_done, plan_lab, run
-from tests.support.labs import ignore_progress
+from tests.support.killed_apply import apply_until_done, plan_lab, run, running_lab
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
-from vstream.lab import binaries, lab
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lab import lab
+from vstream.lint.load_topology import load
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -55,18 +54,8 @@ AFTER = topology("accounts")
 @pytest_asyncio.fixture
 async def mover(state: object, request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """A lab of the version that the test is for, with nothing in it."""
-    await lab.up(
-        NAME,
-        BEFORE,
-        lambda addresses: render_bundle(BEFORE, addresses=addresses),
-        binary=binaries.locate(request.param),
-        on_progress=ignore_progress,
-        timeout=120,
-    )
-    try:
+    async with running_lab(NAME, BEFORE, request.param):
         yield
-    finally:
-        await lab.down(NAME, purge=True)
 
 
 async def much(sent: Load) -> None:

@@ -15,13 +15,12 @@ import pytest
 import pytest_asyncio
 
 from tests.plan.transitions.test_migrate_live import DOCUMENT, as_published
-from tests.support.killed_apply import apply_until_done, plan_lab
-from tests.support.labs import ignore_progress
+from tests.support.killed_apply import apply_until_done, plan_lab, running_lab
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab import binaries, lab
+from vstream.lab import lab
 from vstream.lab.mappings import LabMappings
 from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Role, Topology
@@ -44,19 +43,8 @@ def topology(**over: Any) -> Topology:
 async def connection(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
     """To a lab of two regions, of the version that the test is for."""
     small = topology(naming="isolated", streams={})
-    await lab.up(
-        NAME,
-        small,
-        lambda addresses: render_bundle(small, addresses=addresses),
-        binary=binaries.locate(request.param),
-        on_progress=ignore_progress,
-        timeout=120,
-    )
-    try:
-        async with connect(lab.endpoints(NAME)["west"], "west") as connection:
-            yield connection
-    finally:
-        await lab.down(NAME, purge=True)
+    async with running_lab(NAME, small, request.param), connect(lab.endpoints(NAME)["west"], "west") as connection:
+        yield connection
 
 
 @pytest.mark.parametrize("connection", ["2.15.1"], indirect=True)
