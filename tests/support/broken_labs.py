@@ -1,0 +1,613 @@
+"""Labs that are broken in a known way: how each is broken, and the truth about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.chaos_lab import background, copied, succeeded
+from tests.support.command import Ran, vstream
+from tests.support.labs import processes_in
+from tests.support.ports import free_port
+from vstream.errors import VstreamError
+from vstream.jetstream.connection import Connection, connect
+from vstream.lab import lab
+from vstream.lab.state import lab_directory
+from vstream.lint.load_topology import load, render_bundle
+
+LAB = "broken"
+OTHER_VERSION = "2.14.6"
+MESSAGES = 4
+"""Number of messages that each region publishes before anything breaks."""
+
+
+class Truth(Enum):
+    """What can be true of a topology and its servers; each command answers for some of it."""
+
+    SERVES = "serves"
+    """Clients of every region can publish, read and consume by the names of the topology."""
+    FLOWS = "flows"
+    """What is published in one region arrives in every other."""
+    COMPLETE = "complete"
+    """Every region holds every message once."""
+    SPARE = "spare"
+    """Every server of the topology runs, in one meta group, with all replicas."""
+    MATCHES = "matches"
+    """Servers, streams and consumers are as the topology says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a command is asked: it is never green where something of *asks* is false, nor red unless something of both is."""
+
+    asks: frozenset[Truth]
+    notices: frozenset[Truth] = frozenset()
+
+
+_SERVICE = frozenset({Truth.SERVES, Truth.FLOWS})
+QUESTIONS: Mapping[str, Question] = {
+    "status": Question(_SERVICE | {Truth.SPARE}, frozenset({Truth.COMPLETE})),
+    "doctor": Question(_SERVICE | {Truth.SPARE}, frozenset({Truth.COMPLETE})),
+    "drift": Question(frozenset({Truth.MATCHES})),
+    "probe": Question(_SERVICE),
+    "audit": Question(frozenset({Truth.COMPLETE})),
+}
+
+
+@dataclass(slots=True)
+class BrokenLab:
+    """A running lab, whose topology *file* reaches it by `connect`."""
+
+    file: Path
+    sizes: Mapping[str, int]
+    endpoints: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def write(self, **changes: Any) -> None:
+        """The topology as it should be, but for *changes* of its endpoints, by region."""
+        document = {
+            "version": 1,
+            "name": LAB,
+            "server_version": "2.12",
+            "regions": {region: {"servers": size} for region, size in self.sizes.items()},
+            "streams": {
+                "foo": {
+                    "subjects": ["foo.>"],
+                    "canary": "foo._canary.*",
+                    "write": {"max_age": "1h"},
+                    "consumers": {"billing": {}},
+                }
+            },
+        }
+        if self.endpoints:
+            document["connect"] = {**self.endpoints, **changes}
+        self.file.write_text(yaml.safe_dump(document))
+
+    def vstream(self, *arguments: str, timeout: float = 200) -> Ran:
+        return vstream(*arguments, timeout=timeout)
+
+    async def chaos(self, *arguments: str) -> None:
+        succeeded(
+            await asyncio.to_thread(self.vstream, "chaos", *arguments, "--topology", str(self.file), "--lab", LAB)
+        )
+
+    async def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        async with self.connection() as connection:
+            answer = await connection.request_json(f"$JS.API.{subject}", body)
+        assert "error" not in answer, answer
+        return answer
+
+    @asynccontextmanager
+    async def connection(self, region: str = "west") -> AsyncIterator[Connection]:
+        async with connect(lab.endpoints(LAB)[region], region) as connection:
+            yield connection
+
+    async def config(self, name: str) -> dict[str, Any]:
+        config: dict[str, Any] = (await self.api(f"STREAM.INFO.{name}"))["config"]
+        return config
+
+    async def update(self, name: str, **changes: Any) -> None:
+        await self.api(f"STREAM.UPDATE.{name}", {**await self.config(name), **changes})
+
+    async def publish(self, region: str, number: int = 1, size: int = 8) -> int:
+        """How many of *number* messages were acknowledged."""
+        stored = 0
+        async with self.connection(region) as connection:
+            for _ in range(number):
+                reply = await connection.request(f"foo.{region}", b"x" * size)
+                stored += "error" not in json.loads(reply.data)
+        return stored
+
+    async def reload(self, change: Callable[[str], str], *servers: str) -> None:
+        """Make *servers* run with what *change* makes of their configurations, and the others with their own."""
+        bundle = self._bundle()
+        paths = {f"servers/{server}.conf" for server in servers}
+        artifacts = tuple(
+            replace(artifact, text=change(artifact.text)) if artifact.path in paths else artifact
+            for artifact in bundle.artifacts
+        )
+        assert not (await lab.reload(LAB, replace(bundle, artifacts=artifacts))).refused
+
+    def _bundle(self) -> Any:
+        topology = load(self.file.read_bytes(), self.file.name).require()
+        return render_bundle(topology, addresses=lab.addresses(LAB))
+
+    async def reset(self) -> None:
+        """Everything as the topology says, with a few messages of each region everywhere."""
+        self.write()
+        succeeded(await asyncio.to_thread(self.vstream, "chaos", "heal", "--lab", LAB))
+        await until(self._emptied)
+        succeeded(await asyncio.to_thread(self.vstream, "apply", str(self.file), "--lab", LAB, "--yes"))
+        await until(self._flowing)
+        for region in self.sizes:
+            assert await self.publish(region, MESSAGES) == MESSAGES
+        await until(self._is_full)
+
+    async def _emptied(self) -> str | None:
+        try:
+            await self.reload(lambda text: text)
+            for name in (await self.api("STREAM.NAMES"))["streams"] or ():
+                await self.api(f"STREAM.DELETE.{name}")
+        except (VstreamError, AssertionError) as error:
+            return str(error)  # a server that was stopped is not part of JetStream again yet
+        return None
+
+    async def _flowing(self) -> str | None:
+        for command in ("status", "doctor"):
+            ran = await asyncio.to_thread(self.vstream, command, str(self.file))
+            if ran.code:
+                return ran.out + ran.err
+        return None
+
+    async def _is_full(self) -> str | None:
+        counts = {}
+        for region in self.sizes:
+            state = (await self.api(f"STREAM.INFO.foo-read-{region}"))["state"]
+            counts[region] = state["messages"]
+        return None if set(counts.values()) == {MESSAGES * len(self.sizes)} else str(counts)
+
+    async def until_silent(self, reader: str, origin: str) -> None:
+        """Return once *reader* has not heard *origin* for longer than a working source is silent."""
+
+        async def heard() -> str | None:
+            region = reader.rpartition("-")[2]
+            async with self.connection(region) as connection:
+                info = await connection.request_json(f"$JS.API.STREAM.INFO.{reader}")
+            (source,) = [source for source in info["sources"] if source["name"] == origin]
+            return None if not 0 <= source["active"] < 6 * 10**9 else str(source)
+
+        await until(heard)
+
+
+async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 120.0) -> None:
+    """Return once *complaint* has none; fail with its last one."""
+    deadline = time.monotonic() + within
+    while (text := await complaint()) is not None:
+        assert time.monotonic() < deadline, text
+        await asyncio.sleep(0.05)
+
+
+@contextmanager
+def running_lab(directory: Path, **sizes: int) -> Iterator[BrokenLab]:
+    """A lab with *sizes* servers in its regions, in a state directory of its own that nothing runs in afterwards."""
+    state = directory / "state"
+    broken = BrokenLab(directory / "topology.yaml", sizes)
+    broken.write()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(state))
+        try:
+            succeeded(vstream("lab", "up", broken.file))
+            for region, endpoint in lab.endpoints(LAB).items():
+                broken.endpoints[region] = {"urls": list(endpoint.urls), "monitor": list(endpoint.monitor)}
+            yield broken
+        finally:
+            vstream("lab", "down", LAB, "--purge")
+            left = processes_in(state)
+            for process in left:
+                process.kill()
+    assert left == []
+
+
+Break = Callable[[BrokenLab], AbstractAsyncContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One way to break a lab. *false* is what is not true then; *hides*: something cannot be seen from here."""
+
+    title: str
+    break_lab: Break
+    false: frozenset[Truth] = frozenset()
+    hides: bool = False
+    is_large: bool = False
+    """Whether it needs several servers in a region."""
+    is_in_suite: bool = False
+
+
+@asynccontextmanager
+async def nothing(_: BrokenLab) -> AsyncIterator[None]:
+    yield
+
+
+@asynccontextmanager
+async def no_monitor(broken: BrokenLab) -> AsyncIterator[None]:
+    broken.write(**{region: {"urls": endpoint["urls"]} for region, endpoint in broken.endpoints.items()})
+    yield
+
+
+@asynccontextmanager
+async def lost_mappings(broken: BrokenLab) -> AsyncIterator[None]:
+    await broken.reload(lambda text: text.replace('include "../mappings.cfg"', "mappings = {}"), "west-1")
+    yield
+
+
+@asynccontextmanager
+async def lost_mappings_unseen(broken: BrokenLab) -> AsyncIterator[None]:
+    async with lost_mappings(broken), no_monitor(broken):
+        yield
+
+
+@asynccontextmanager
+async def unreachable_region(broken: BrokenLab) -> AsyncIterator[None]:
+    nowhere = f"127.0.0.1:{free_port()}"
+    broken.write(west={"urls": [f"nats://{nowhere}"], "monitor": [f"http://{nowhere}"]})
+    yield
+
+
+@asynccontextmanager
+async def unreachable_region_unseen(broken: BrokenLab) -> AsyncIterator[None]:
+    changed = {region: {"urls": endpoint["urls"]} for region, endpoint in broken.endpoints.items()}
+    broken.write(**{**changed, "west": {"urls": [f"nats://127.0.0.1:{free_port()}"]}})
+    yield
+
+
+@asynccontextmanager
+async def wrong_credentials(broken: BrokenLab) -> AsyncIterator[None]:
+    servers = [address.server.name for address in lab.addresses(LAB)]
+    await broken.reload(lambda text: text + '\nauthorization {user: "other", password: "other"}\n', *servers)
+    yield
+
+
+def with_fault(*arguments: str, silences: tuple[str, str] | None = None) -> Break:
+    """A fault of `vstream chaos`; *silences* are a reader and the origin that it hears no more."""
+
+    @asynccontextmanager
+    async def break_lab(broken: BrokenLab) -> AsyncIterator[None]:
+        await broken.chaos(*arguments)
+        if silences is not None:
+            await broken.until_silent(*silences)
+        yield
+
+    return break_lab
+
+
+def with_request(subject: str, body: Mapping[str, Any] | None = None) -> Break:
+    """A request to the JetStream API."""
+
+    @asynccontextmanager
+    async def break_lab(broken: BrokenLab) -> AsyncIterator[None]:
+        await broken.api(subject, body)
+        yield
+
+    return break_lab
+
+
+def with_update(stream: str, **changes: Any) -> Break:
+    """An update of *stream*'s configuration."""
+
+    @asynccontextmanager
+    async def break_lab(broken: BrokenLab) -> AsyncIterator[None]:
+        await broken.update(stream, **changes)
+        yield
+
+    return break_lab
+
+
+def _with_west(sources: list[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:
+    return [{**source, **changes} if source["name"] == "foo-write-west" else source for source in sources]
+
+
+@asynccontextmanager
+async def wrong_transform(broken: BrokenLab) -> AsyncIterator[None]:
+    """What east takes from west from now on has other subjects."""
+    sources = (await broken.config("foo-read-east"))["sources"]
+    wrong = [{"src": "_vs.foo.west.>", "dest": "bar.>"}]
+    await broken.update(
+        "foo-read-east", sources=_with_west(sources, subject_transforms=wrong, opt_start_seq=MESSAGES + 1)
+    )
+    yield
+
+
+@asynccontextmanager
+async def lost_source(broken: BrokenLab) -> AsyncIterator[None]:
+    sources = (await broken.config("foo-read-east"))["sources"]
+    await broken.update("foo-read-east", sources=[source for source in sources if source["name"] != "foo-write-west"])
+    yield
+
+
+@asynccontextmanager
+async def extra_stream(broken: BrokenLab) -> AsyncIterator[None]:
+    """One that vstream made, for a stream that the topology does not have."""
+    config = await broken.config("foo-write-west")
+    name, subjects = "old-write-west", ["_vs.old.west.>"]
+    metadata = {key: value.replace("foo", "old") for key, value in config["metadata"].items()}
+    await broken.api(f"STREAM.CREATE.{name}", {**config, "name": name, "subjects": subjects, "metadata": metadata})
+    yield
+
+
+@asynccontextmanager
+async def foreign_stream(broken: BrokenLab) -> AsyncIterator[None]:
+    await broken.api("STREAM.CREATE.foreign", {"name": "foreign", "subjects": ["foreign.>"]})
+    yield
+
+
+@asynccontextmanager
+async def rolled_back(broken: BrokenLab) -> AsyncIterator[None]:
+    """Power was lost where it was written; the other regions have taken what is gone."""
+    with background(broken.file, "power-loss", "west", "--lose", "8s", "--yes-really", "--lab", LAB) as tool:
+        await copied(tool, LAB)
+        await broken.publish("west", 3)
+
+        async def missing() -> str | None:
+            state = (await broken.api("STREAM.INFO.foo-read-east"))["state"]
+            return None if state["messages"] == MESSAGES * 3 + 3 else str(state)
+
+        await until(missing)
+        assert await asyncio.to_thread(tool.wait, 120) == 0
+    await broken.chaos("heal")
+    succeeded(await asyncio.to_thread(broken.vstream, "resync", str(broken.file)))
+    yield
+
+
+@asynccontextmanager
+async def expired(broken: BrokenLab) -> AsyncIterator[None]:
+    """The read stream of east was away for longer than west keeps its messages."""
+    config = await broken.config("foo-read-east")
+    consumer = (await broken.api("CONSUMER.INFO.foo-read-east.billing"))["config"]
+    await broken.api("STREAM.DELETE.foo-read-east")
+    await broken.api("STREAM.PURGE.foo-write-west")
+    await broken.api("STREAM.CREATE.foo-read-east", config)
+    await broken.api(
+        "CONSUMER.DURABLE.CREATE.foo-read-east.billing", {"stream_name": "foo-read-east", "config": consumer}
+    )
+
+    async def missing() -> str | None:
+        state = (await broken.api("STREAM.INFO.foo-read-east"))["state"]
+        return None if state["messages"] == MESSAGES * 2 else str(state)
+
+    await until(missing)
+    yield
+
+
+@asynccontextmanager
+async def full_disk(broken: BrokenLab) -> AsyncIterator[None]:
+    await broken.chaos("disk-full", "west")
+    with_publish = asyncio.create_task(broken.publish("west"))
+    await asyncio.wait([with_publish], timeout=10)
+    with_publish.cancel()
+    await asyncio.gather(with_publish, return_exceptions=True)
+    yield
+
+
+@asynccontextmanager
+async def full_stream(broken: BrokenLab) -> AsyncIterator[None]:
+    await broken.update("foo-write-west", discard="new", max_msgs=MESSAGES)
+    yield
+
+
+@asynccontextmanager
+async def reached_limit(broken: BrokenLab) -> AsyncIterator[None]:
+    """Clients of west may store no more: the limit of JetStream there is reached."""
+    configuration = lab_directory(LAB).conf / "servers" / "west-1.conf"
+    before = configuration.read_text()
+    lines = ["  max_file_store: 2097152" if "max_file_store" in line else line for line in before.splitlines()]
+    configuration.write_text("\n".join(lines))
+    try:
+        await broken.chaos("restart-region", "west")
+        succeeded(await asyncio.to_thread(broken.vstream, "resync", str(broken.file)))
+        while await broken.publish("west", size=200_000):
+            pass
+        yield
+    finally:
+        configuration.write_text(before)
+        await broken.chaos("restart-region", "west")
+
+
+@asynccontextmanager
+async def started_over(broken: BrokenLab) -> AsyncIterator[None]:
+    """East has taken everything of west once more."""
+    sources = (await broken.config("foo-read-east"))["sources"]
+    narrow = [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]
+    await broken.update("foo-read-east", sources=_with_west(sources, subject_transforms=narrow))
+
+    async def missing() -> str | None:
+        state = (await broken.api("STREAM.INFO.foo-read-east"))["state"]
+        return None if state["messages"] >= MESSAGES * 4 else str(state)
+
+    await until(missing)
+    yield
+
+
+@asynccontextmanager
+async def other_version(broken: BrokenLab) -> AsyncIterator[None]:
+    await broken.chaos("upgrade", "east", "--to", OTHER_VERSION)
+    succeeded(await asyncio.to_thread(broken.vstream, "resync", str(broken.file)))
+    try:
+        yield
+    finally:
+        await broken.chaos("upgrade", "east", "--to", "2.15.1")
+
+
+def _truths(*truths: Truth) -> frozenset[Truth]:
+    return frozenset(truths)
+
+
+SERVES, FLOWS, COMPLETE, SPARE, MATCHES = Truth
+NEVER = "2099-01-01T00:00:00Z"
+
+CASES = (
+    Case(title="all well", break_lab=nothing, is_in_suite=True),
+    Case(title="all well, no `monitor`", break_lab=no_monitor, hides=True, is_in_suite=True),
+    Case(
+        title="a server lost its mapping rules",
+        break_lab=lost_mappings,
+        false=_truths(SERVES, FLOWS, MATCHES),
+        is_in_suite=True,
+    ),
+    Case(
+        title="a server lost its mapping rules, no `monitor`",
+        break_lab=lost_mappings_unseen,
+        false=_truths(SERVES, FLOWS, MATCHES),
+        hides=True,
+        is_in_suite=True,
+    ),
+    Case(
+        title="a region cannot be reached",
+        break_lab=unreachable_region,
+        false=_truths(SERVES, FLOWS, SPARE),
+        hides=True,
+        is_in_suite=True,
+    ),
+    Case(
+        title="a region cannot be reached, no `monitor`",
+        break_lab=unreachable_region_unseen,
+        false=_truths(SERVES, FLOWS),
+        hides=True,
+        is_in_suite=True,
+    ),
+    Case(
+        title="servers refuse the credentials",
+        break_lab=wrong_credentials,
+        false=_truths(SERVES, FLOWS),
+        hides=True,
+    ),
+    Case(
+        title="a region is down",
+        break_lab=with_fault("kill-region", "central"),
+        false=_truths(SERVES, FLOWS, SPARE),
+        hides=True,
+    ),
+    Case(
+        title="one server of three is down",
+        break_lab=with_fault("kill-server", "west-2"),
+        false=_truths(SPARE),
+        hides=True,
+        is_large=True,
+    ),
+    Case(
+        title="no meta leader: no two regions reach each other",
+        break_lab=with_fault(
+            "partition", "west | central | east", "--yes-really", silences=("foo-read-east", "foo-write-west")
+        ),
+        false=_truths(SERVES, FLOWS, SPARE),
+        hides=True,
+    ),
+    Case(
+        title="a source is dead: two regions do not reach each other",
+        break_lab=with_fault("partition", "west | east", silences=("foo-read-east", "foo-write-west")),
+        false=_truths(SERVES, FLOWS),
+        hides=True,
+    ),
+    Case(
+        title="a gateway is cut one way",
+        break_lab=with_fault(
+            "partition", "west | east", "--one-way", "--how", "drop", silences=("foo-read-east", "foo-write-west")
+        ),
+        false=_truths(SERVES, FLOWS),
+        hides=True,
+    ),
+    Case(
+        title="a write stream was deleted",
+        break_lab=with_request("STREAM.DELETE.foo-write-west"),
+        false=_truths(SERVES, FLOWS, MATCHES),
+        hides=True,
+    ),
+    Case(
+        title="a read stream was deleted",
+        break_lab=with_request("STREAM.DELETE.foo-read-east"),
+        false=_truths(SERVES, FLOWS, COMPLETE, MATCHES),
+        hides=True,
+    ),
+    Case(
+        title="a write stream was sealed",
+        break_lab=with_update("foo-write-west", sealed=True),
+        false=_truths(SERVES, FLOWS, MATCHES),
+        is_in_suite=True,
+    ),
+    Case(
+        title="a write stream takes other subjects",
+        break_lab=with_update("foo-write-west", subjects=["_vs.foo.west.foo.only"]),
+        false=_truths(SERVES, FLOWS, MATCHES),
+    ),
+    Case(
+        title="a write stream is full and refuses (`discard: new`)",
+        break_lab=full_stream,
+        false=_truths(SERVES, FLOWS, MATCHES),
+    ),
+    Case(
+        title="the storage limit of a server is reached",
+        break_lab=reached_limit,
+        false=_truths(SERVES, FLOWS),
+    ),
+    Case(
+        title="the disk of a server is full",
+        break_lab=full_disk,
+        false=_truths(SERVES, FLOWS),
+        hides=True,
+    ),
+    Case(
+        title="a consumer of the topology was deleted",
+        break_lab=with_request("CONSUMER.DELETE.foo-read-east.billing"),
+        false=_truths(SERVES, MATCHES),
+    ),
+    Case(
+        title="a consumer of the topology is paused",
+        break_lab=with_request("CONSUMER.PAUSE.foo-read-east.billing", {"pause_until": NEVER}),
+        false=_truths(SERVES),
+    ),
+    Case(
+        title="a read stream gives messages of a region other subjects",
+        break_lab=wrong_transform,
+        false=_truths(SERVES, FLOWS, MATCHES),
+    ),
+    Case(
+        title="a read stream was cut from a source",
+        break_lab=lost_source,
+        false=_truths(FLOWS, MATCHES),
+        is_in_suite=True,
+    ),
+    Case(
+        title="the duplicate window was changed",
+        break_lab=with_update("foo-write-west", duplicate_window=5 * 10**9),
+        false=_truths(MATCHES),
+    ),
+    Case(title="a stream too many, made by vstream", break_lab=extra_stream, false=_truths(MATCHES)),
+    Case(title="a stream too many, of somebody else", break_lab=foreign_stream),
+    Case(
+        title="a write stream was rolled back",
+        break_lab=rolled_back,
+        false=_truths(FLOWS, COMPLETE),
+    ),
+    Case(
+        title="messages expired before a region had them",
+        break_lab=expired,
+        false=_truths(COMPLETE),
+    ),
+    Case(
+        title="a message was deleted from a read stream",
+        break_lab=with_request("STREAM.MSG.DELETE.foo-read-east", {"seq": 2}),
+        false=_truths(COMPLETE),
+    ),
+    Case(title="a region holds messages twice", break_lab=started_over, false=_truths(COMPLETE, MATCHES)),
+    Case(title="a server runs another version", break_lab=other_version, false=_truths(MATCHES)),
+)
+"""All of them, in the order of the page."""
