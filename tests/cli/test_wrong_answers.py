@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fuzzed_commands import COMMANDS, Bench, open_bench, running_lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.night]
 
 RUNS = 6
 """Of each command. `scripts/fuzz_answers.py` makes thousands, with audits among them."""
