@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 _SHIPPED = (
     "__init__.py",
     "errors.py",
+    "permissions.py",
     "audit/__init__.py",
     "capture/__init__.py",
     "capture/digest.py",
     "jetstream/__init__.py",
+    "jetstream/answers.py",
     "jetstream/error_codes.py",
     "subjects/__init__.py",
     "subjects/algebra.py",
