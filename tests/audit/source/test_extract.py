@@ -373,7 +373,7 @@ def test_a_plan_travels_as_text(server: JetStreamServer) -> None:
 
 
 def test_an_unknown_path_of_a_secret_is_said(server: JetStreamServer) -> None:
-    with pytest.raises(VstreamError, match="the environment variable NOT_THERE is not set"):
+    with pytest.raises(VstreamError, match="the environment variable VSTREAM_NOT_THERE is not set"):
         cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,), user="a", password_env="VSTREAM_NOT_THERE")})
     with pytest.raises(VstreamError, match="the file /not/there is not on the machine that reads"):
         cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,), creds="/not/there")})

@@ -90,7 +90,7 @@ def test_a_scenario_that_cannot_be_understood_is_no_verdict(capture: Path) -> No
 def test_a_directory_without_a_capture_is_one_clear_error(tmp_path: Path) -> None:
     ran = vstream("scenario", "verdict", tmp_path)
     assert ran.code == 3
-    assert "is no capture" in ran.err
+    assert "is not a capture" in ran.err
 
 
 def test_a_format_that_there_is_not(capture: Path) -> None:

@@ -109,7 +109,7 @@ async def test_messages_that_were_skipped(world: World) -> None:
     await world.publish("west", "bar.left-out.baz")
     await world.publish("west", "bar.left-out.baz")
     await world.publish("west", "foo.b")
-    found = await until_found(world, "VD204")
+    found = await until_found(world, "VD204", "VD509")
     (one,) = found["VD204"]
     assert one.about == "foo-read-east"
     assert "sequences 2 to 3 of `foo-write-west`" in one.evidence
@@ -225,7 +225,7 @@ async def test_a_source_that_begins_again(world: World) -> None:
     ]
     await world.api("STREAM.UPDATE.foo-read-east", {**own, "sources": narrow})
     await arrived(world, 12, "east")
-    (one,) = (await until_found(world, "VD205"))["VD205"]
+    (one,) = (await until_found(world, "VD205", "VD509"))["VD205"]
     assert one.about == "foo-read-east"
     assert one.evidence == "after sequence 3 of `foo-write-west` it took sequence 1 again"
 
