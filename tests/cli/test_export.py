@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.command import environment
 from tests.support.ports import free_port
+from vstream.cli.export import warn_if_exposed
 
 VARZ = {"server_name": "west-1", "version": "2.15.1", "config_load_time": "2026-01-01T00:00:00Z"}
 
@@ -89,3 +90,15 @@ def test_malformed_answers_do_not_end_it(jsz: object, tmp_path: Path) -> None:
             _, said = exporter.communicate(timeout=60)
     assert exporter.returncode == 130, said
     assert 'vstream_up{topology="acme"} 0' in text
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.1.2.3", "fe80::1%eth0"])
+def test_addresses_that_others_may_reach_are_warned_of(address: str) -> None:
+    warning = warn_if_exposed(["127.0.0.1", address], 9477)
+    assert warning is not None
+    assert "anybody who reaches port 9477 reads the names of streams and servers" in warning
+
+
+def test_loopback_is_not_warned_of() -> None:
+    assert warn_if_exposed(["127.0.0.1", "::1"], 9477) is None

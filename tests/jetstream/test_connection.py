@@ -164,3 +164,12 @@ async def test_closing_a_connection_that_the_server_ends_cancels_nobody_and_leav
         assert not any(task.cancelling() for task in closing)
         assert other.is_connected
         assert port.calls == 1
+
+
+async def test_an_answer_that_does_not_come_leaves_no_task_that_fails_later() -> None:
+    """Asyncio prints the traceback of a task that nobody has looked at."""
+    async with Port(SERVES).open() as port, connect(port.endpoint, "west") as connection:
+        before = asyncio.all_tasks()
+        with pytest.raises(NotReachableError, match=r"no answer within 0\.05 s on `foo`"):
+            await connection.collect("foo", is_last=bool, timeout=0.05)
+        assert asyncio.all_tasks() <= before

@@ -68,6 +68,7 @@ class FuzzingProxy:
         self.session = Session()
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[asyncio.Server] = []
 
     @contextmanager
     def running(self) -> Iterator[FuzzingProxy]:
@@ -76,10 +77,12 @@ class FuzzingProxy:
         try:
             yield self
         finally:
-            self._call(self._end())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join()
-            self._loop.close()
+            try:
+                self._call(self._close())
+            finally:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                thread.join()
+                self._loop.close()
 
     def lead_to(self, port: int, *, is_http: bool = False) -> int:
         """A port that leads to *port*, where a server serves NATS, or its monitoring."""
@@ -93,6 +96,11 @@ class FuzzingProxy:
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        await self._end()
 
     async def _end(self) -> None:
         for task in self._tasks:
@@ -112,6 +120,7 @@ class FuzzingProxy:
                 writer.transport.abort()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=_LINE)
+        self._listeners.append(server)
         return int(server.sockets[0].getsockname()[1])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
 from typing import Annotated
 
 import typer
@@ -85,6 +86,8 @@ class _Exporter:
         server = await serve(host, port, pages)
         bound_port = server.sockets[0].getsockname()[1]
         console.print_note(f"{self._topology.name} on {self._servers.description}: http://{host}:{bound_port}/metrics")
+        if warning := warn_if_exposed([bound.getsockname()[0] for bound in server.sockets], bound_port):
+            console.print_note(warning, style="yellow")
         async with server:
             while True:
                 await asyncio.sleep(every)
@@ -112,6 +115,16 @@ class _Exporter:
             for line in lines:
                 console.print_note(line, style="yellow")
         self._reported = lines
+
+
+def warn_if_exposed(addresses: Iterable[str], port: int) -> str | None:
+    """What others learn who reach *port* at one of the IP *addresses*; None where all of them are loopback."""
+    if all(ip_address(address).is_loopback for address in addresses):
+        return None
+    return (
+        f"warning: anybody who reaches port {port} reads the names of streams and servers: there is no TLS and no login."
+        " Let only Prometheus reach it, or listen on 127.0.0.1"
+    )
 
 
 _TIMEOUT = 5.0

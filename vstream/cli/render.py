@@ -126,13 +126,13 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
         for path in paths | old_paths:
             _check_no_links(directory, PurePosixPath(path))
         # Both lists first: whatever happens below, the next run knows which files are ours.
-        marker.write_text("".join(f"{path}\n" for path in sorted(paths | old_paths)), encoding="utf-8")
+        _write_readable(marker, "".join(f"{path}\n" for path in sorted(paths | old_paths)))
         for artifact in artifacts:
             _write_artifact(directory / artifact.path, artifact)
         stale_paths = old_paths - paths
         for path in stale_paths:
             (directory / path).unlink(missing_ok=True)
-        marker.write_text("".join(f"{path}\n" for path in sorted(paths)), encoding="utf-8")
+        _write_readable(marker, "".join(f"{path}\n" for path in sorted(paths)))
     except (OSError, ValueError) as error:  # a NUL, or no UTF-8
         reason = error.strerror if isinstance(error, OSError) else error
         blamed = getattr(error, "filename", None) or directory
@@ -159,7 +159,11 @@ def _write_artifact(path: Path, artifact: Artifact) -> None:
     if is_private(artifact.path):
         write_atomically(path, artifact.text, mode=_PRIVATE)
     else:
-        # For nobody else to write, whatever the umask is, and through no link that came meanwhile.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        with os.fdopen(os.open(path, flags, READABLE), "w", encoding="utf-8", newline="") as file:
-            file.write(artifact.text)
+        _write_readable(path, artifact.text)
+
+
+def _write_readable(path: Path, text: str) -> None:
+    """Write a file for nobody else to write, whatever the umask is, and through no link that came meanwhile."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(path, flags, READABLE), "w", encoding="utf-8", newline="") as file:
+        file.write(text)

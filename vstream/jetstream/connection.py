@@ -211,14 +211,18 @@ class TidyClient(Client):
 
 
 async def _until_refused(message: Awaitable[_Message], refusal: asyncio.Future[None]) -> _Message:
-    """*message*, once it has come. Raises what *refusal* does, if that is first."""
+    """*message*, once it has come. Raises what *refusal* does, if that is first. Nothing waits for *message* any more then."""
     coming = asyncio.ensure_future(message)
     waited_for: set[asyncio.Future[Any]] = {coming, refusal}
-    await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-    if not coming.done():
+    try:
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        if refusal.done():
+            refusal.result()
+        return await coming
+    finally:
+        # What is left of it would fail later, and asyncio prints the traceback of a task that nobody has looked at.
         coming.cancel()
-        refusal.result()
-    return await coming
+        await asyncio.gather(coming, return_exceptions=True)
 
 
 def _is_encrypted(transport: Any) -> bool:
@@ -337,7 +341,7 @@ class Connection:
                 await self._client.publish(subject, payload, reply=inbox)
                 async with asyncio.timeout(timeout):
                     while not answers or not is_last(answers[-1]):
-                        message = await _until_refused(subscription.next_msg(timeout=timeout), refusal)
+                        message = await _until_refused(subscription.next_msg(timeout=None), refusal)
                         answer = Reply(
                             data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply
                         )
@@ -353,6 +357,8 @@ class Connection:
             came = f"{len(answers)} answers, and not the last" if answers else "no answer"
             reason = f"{came} within {timeout:g} s" if _is_timeout(error) else _reason(error)
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
+        finally:
+            _ = refusal.cancel() or refusal.exception()
         return tuple(answers)
 
     async def request_json(
