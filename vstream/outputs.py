@@ -97,11 +97,35 @@ class RefusalOutput(TypedDict):
     column: int
 
 
+class AccountLinkOutput(TypedDict):
+    """An import: messages go from *source* to *destination*, in the exporting account for a service, else out of it."""
+
+    kind: str
+    importer: str
+    exporter: str
+    source: str
+    destination: str
+    file: str | None
+    line: int | None
+    column: int | None
+
+
+class ArrivalOutput(TypedDict):
+    """Who sees a publish in another account. null as *percent*: servers pick one of several rules at random."""
+
+    account: str
+    subject: str
+    percent: float | None
+    imports: list[AccountLinkOutput]
+    """The imports that bring it, in order."""
+
+
 class ElsewhereOutput(TypedDict):
     """What the servers of another cluster do with a publish."""
 
     cluster: str | None
     candidates: list[CandidateOutput]
+    arrivals: list[ArrivalOutput] | None
 
 
 class MapOutput(Output):
@@ -114,6 +138,8 @@ class MapOutput(Output):
     refusals: list[RefusalOutput]
     ambiguous: bool
     candidates: list[CandidateOutput] | None
+    arrivals: list[ArrivalOutput] | None
+    """Who sees it in other accounts; null where a number that is drawn decides that, or without a cluster."""
     elsewhere: list[ElsewhereOutput]
     rules: int
     cost_us: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,54 @@ def test_a_region_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
     ran = vstream("map", "v.one.x", file, "--region", "wset")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "error: no cluster is called `wset`; there are west, east\n"
+
+
+ACCOUNTS = """\
+accounts {
+  shop {
+    mappings {"in.*": [{destination: "orders.{{wildcard(1)}}", weight: 50}, {destination: "r.{{random(3)}}", weight: 50}]}
+    imports: [{service: {account: office, subject: "desk.*"}, to: "orders.*"}]
+    exports: [{stream: "orders.>"}, {stream: "r.*"}]
+  }
+  office {
+    mappings {"desk.*": [{destination: "a", weight: 25}, {destination: "b", weight: 75}]}
+    exports: [{service: "desk.*", accounts: [shop]}]
+  }
+  news {imports: [{stream: {account: shop, subject: "orders.>"}, prefix: "seen"}
+                  {service: {account: office, subject: "desk.*"}}]}
+}
+"""
+
+
+def test_what_other_accounts_see_is_named_with_the_imports_that_bring_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text(ACCOUNTS)
+    ran = vstream("map", "orders.x", file, "--account", "shop")
+    assert ran.code == 0, ran.err
+    section = ran.out[ran.out.index("other accounts") : ran.out.index("next start")].replace(f"{file}:", "")
+    assert " ".join(section.split()) == (
+        "other accounts 25 % seen in account `office` as a, by the service import at 4:52"
+        " 75 % seen in account `office` as b, by the service import at 4:52"
+        " seen in account `news` as seen.orders.x, by its stream import at 11:53"
+    )
+
+
+def test_an_import_that_is_not_exported_to_the_account_takes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text(ACCOUNTS)
+    ran = vstream("map", "desk.x", file, "--account", "news", "--format", "json")
+    assert (ran.code, json.loads(ran.out)["elsewhere"][0]["arrivals"]) == (0, []), ran.err
+
+
+def test_shares_are_of_all_publishes_and_what_a_drawn_number_decides_is_left_open(tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text(ACCOUNTS)
+    (everywhere,) = json.loads(vstream("map", "in.x", file, "--account", "shop", "--format", "json").out)["elsewhere"]
+    assert [(a["account"], a["subject"], a["percent"]) for a in everywhere["arrivals"]] == [
+        ("office", "a", 12.5),
+        ("office", "b", 37.5),
+        ("news", "seen.orders.x", 50),
+    ]
+    file.write_text(ACCOUNTS.replace('subject: "orders.>"', 'subject: "r.*"'))
+    (everywhere,) = json.loads(vstream("map", "in.x", file, "--account", "shop", "--format", "json").out)["elsewhere"]
+    assert everywhere["arrivals"] is None

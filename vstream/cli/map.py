@@ -17,6 +17,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source, gather
+from vstream.lint.reading.accounts import accounts_without_rules, find_account_flow
 from vstream.lint.simulate import simulate
 from vstream.subjects.algebra import is_literal
 from vstream.topology.bundle import loaded_path, placeholder_for
@@ -44,12 +45,12 @@ def command(
         typer.Option("--region", "--cluster", help="The region, or cluster, that the client is connected to."),
     ] = None,
     account: Annotated[
-        str | None, typer.Option("--account", help="The account, where the files have mappings of several.")
+        str | None, typer.Option("--account", help="The account that publishes, where the files have several.")
     ] = None,
     output: Annotated[MapFormat, typer.Option("--format", help="How the answer is written.")] = MapFormat.TEXT,
 ) -> None:
     """
-    Say what servers do with a publish: which rule they choose, where the message goes, in every cluster.
+    Say what servers do with a publish: which rule they choose, where the message goes, in every cluster and account.
 
     Exits with 1 if `nats-server -t` refuses the mappings; the answer is for what is left of them then. Exits with 3 if
     a file cannot be read.
@@ -62,7 +63,9 @@ def command(
     gc.disable()  # As in `vstream lint`: large trees without cycles.
     workspace = _workspace(files)
     block = _block(workspace, account)
-    answer = simulate(block, subject, _cluster(workspace, block, region), workspace.cluster_names)
+    cluster = _cluster(workspace, block, region)
+    flow = find_account_flow(workspace, block.account, cluster)
+    answer = simulate(block, subject, cluster, workspace.cluster_names, flow)
     if output is MapFormat.JSON:
         print_json("map", mapping.as_json(answer))
     else:
@@ -102,9 +105,14 @@ def _block(workspace: Workspace, account: str | None) -> MappingsBlock:
     blocks = [block for block in workspace.blocks if account is None or block.account == account]
     if len(blocks) == 1:
         return blocks[0]
-    accounts = sorted({block.account for block in workspace.blocks if block.account})
+    without_rules = accounts_without_rules(workspace)
+    if account in without_rules:
+        return without_rules[account]
+    if not blocks and account is None and len(without_rules) == 1:
+        return next(iter(without_rules.values()))
+    accounts = sorted({block.account for block in workspace.blocks if block.account} | without_rules.keys())
     if not blocks:
-        hint = f"the accounts with mappings are {', '.join(accounts)}" if accounts else "name a file with `mappings`"
+        hint = f"the accounts are {', '.join(accounts)}" if accounts else "name a file with `mappings`"
         raise VstreamError("the files have no mappings" + (f" of account `{account}`" if account else ""), hint=hint)
     places = ", ".join(place(block.key_span) for block in blocks[:5])
     hint = f"choose one with --account: {', '.join(accounts)}" if len(accounts) > 1 else "name one file"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vstream.subjects.resolve import publish_cost_us
+from vstream.subjects.resolve import OutcomeKind, publish_cost_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
+    from vstream.subjects.account_flow import AccountArrival, AccountFlow, AccountLink
     from vstream.subjects.resolve import Candidate, Resolution
+
+GLOBAL_ACCOUNT = "$G"
+"""The account of a configuration without accounts."""
+_ALL = 100
+_LOST = (OutcomeKind.DROPPED, OutcomeKind.PANICS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,35 @@ class Simulation:
     """None if no cluster was asked for: then they are all in *elsewhere*."""
     elsewhere: tuple[Resolution, ...]
     refusals: tuple[Refusal, ...]
+    flow: AccountFlow | None = None
+    """Where messages go from account to account, where that is known."""
+
+    @property
+    def account(self) -> str:
+        """The account that publishes."""
+        return self.block.account or GLOBAL_ACCOUNT
+
+    def arrivals(self, resolution: Resolution) -> tuple[AccountArrival, ...]:
+        """Who sees the message in other accounts, by imports; the shares are of all publishes."""
+        merged: dict[tuple[str, str, tuple[AccountLink, ...]], AccountArrival] = {}
+        for outcome in resolution.outcomes:
+            if self.flow is None or outcome.kind in _LOST or outcome.expansion.draws:
+                continue
+            for arrival in self.flow.arrivals(self.account, outcome.subject, resolution.cluster):
+                key = (arrival.account, arrival.subject, arrival.links)
+                earlier = merged[key].percent if key in merged else 0
+                percent = None
+                if arrival.percent is not None and earlier is not None and not resolution.ambiguous:
+                    percent = earlier + arrival.percent * outcome.probability_percent / _ALL
+                merged[key] = replace(arrival, percent=percent)
+        return tuple(merged.values())
+
+    def is_undecided(self, resolution: Resolution) -> bool:
+        """Whether a number that the server draws decides which imports take the message."""
+        if self.flow is None:
+            return False
+        drawn = [outcome.subject for outcome in resolution.outcomes if outcome.expansion.draws]
+        return any(self.flow.can_leave(self.account, subject) for subject in drawn)
 
     @property
     def rule_count(self) -> int:
@@ -61,9 +96,11 @@ class Simulation:
         return tuple(entry for entry in self.block.entries if entry.source == winner.source and entry is not winner)
 
 
-def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: Iterable[str]) -> Simulation:
+def simulate(
+    block: MappingsBlock, subject: str, cluster: str | None, clusters: Iterable[str], flow: AccountFlow | None = None
+) -> Simulation:
     """
-    What a publish to the literal *subject* becomes by the rules of *block*.
+    What a publish to the literal *subject* becomes by the rules of *block*, and by *flow* in other accounts.
 
     *clusters* are those that exist; those that the rules name are added. Raises ValueError for a subject
     that is not literal.
@@ -78,6 +115,7 @@ def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: 
         at_cluster=resolve(subject, cluster) if cluster is not None else None,
         elsewhere=(*(resolve(subject, other_cluster) for other_cluster in other_clusters), resolve(subject, None)),
         refusals=tuple(_refusals(block)),
+        flow=flow,
     )
 
 

@@ -9,12 +9,14 @@ from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
+from vstream.subjects.account_flow import ImportKind
 from vstream.subjects.resolve import OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vstream.lint.simulate import Refusal, Simulation
+    from vstream.subjects.account_flow import AccountArrival, AccountLink
     from vstream.subjects.resolve import Candidate, Outcome, Resolution
 
 _KEPT = "unchanged"
@@ -39,6 +41,7 @@ def text(answer: Simulation) -> Iterator[Text]:
     widest = max(map(len, names))
     for name, resolution in zip(names, answer.elsewhere, strict=True):
         yield Text(f"  {name:<{widest}}  {_summary(resolution)}")
+    yield from _other_accounts(answer)
     yield Text("next start or reload", style="bold")
     yield from _chance(answer)
     yield Text("cost", style="bold")
@@ -57,6 +60,7 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "refusals": [_refusal_json(refusal) for refusal in answer.refusals],
         "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
         "candidates": _candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
+        "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "elsewhere": [_elsewhere_json(answer, resolution) for resolution in answer.elsewhere],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
@@ -69,7 +73,41 @@ def _refusal_json(refusal: Refusal) -> dict[str, Any]:
 
 
 def _elsewhere_json(answer: Simulation, resolution: Resolution) -> dict[str, Any]:
-    return {"cluster": resolution.cluster, "candidates": _candidates(answer, resolution)}
+    return {
+        "cluster": resolution.cluster,
+        "candidates": _candidates(answer, resolution),
+        "arrivals": _arrivals_json(answer, resolution),
+    }
+
+
+def _arrivals_json(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]] | None:
+    """Who sees it in other accounts; None where a number that is drawn decides that."""
+    if answer.is_undecided(resolution):
+        return None
+    return [_arrival_json(arrival) for arrival in answer.arrivals(resolution)]
+
+
+def _arrival_json(arrival: AccountArrival) -> dict[str, Any]:
+    return {
+        "account": arrival.account,
+        "subject": show_bytes(arrival.subject),
+        "percent": arrival.percent,
+        "imports": [_link_json(link) for link in arrival.links],
+    }
+
+
+def _link_json(link: AccountLink) -> dict[str, Any]:
+    span = link.span
+    return {
+        "kind": link.kind.value,
+        "importer": link.importer,
+        "exporter": link.exporter,
+        "source": link.source,
+        "destination": link.destination,
+        "file": span.file if span else None,
+        "line": span.line if span else None,
+        "column": span.column if span else None,
+    }
 
 
 def _all(answer: Simulation) -> tuple[Resolution, ...]:
@@ -168,6 +206,35 @@ def _describe_shares(candidate: Candidate) -> str:
     if len(candidate.outcomes) == 1:
         return _becomes(candidate.outcomes[0])
     return ", ".join(f"{outcome.probability_percent} % {_becomes(outcome)}" for outcome in candidate.outcomes)
+
+
+def _other_accounts(answer: Simulation) -> Iterator[Text]:
+    """Who sees the message in other accounts: at the cluster that was asked for, else anywhere."""
+    resolutions = (answer.at_cluster,) if answer.at_cluster is not None else answer.elsewhere
+    clusters: dict[str, list[str]] = {}
+    for resolution in resolutions:
+        name = clean(resolution.cluster or "any other")
+        for arrival in answer.arrivals(resolution):
+            clusters.setdefault(_describe_arrival(arrival), []).append(name)
+        if answer.is_undecided(resolution):
+            clusters.setdefault("the number that is drawn decides which imports take it", []).append(name)
+    if clusters:
+        yield Text("other accounts", style="bold")
+    for line, names in clusters.items():
+        yield Text(f"  {line}" + ("" if len(names) == len(resolutions) else f"  (in {', '.join(names)})"))
+
+
+def _describe_arrival(arrival: AccountArrival) -> str:
+    share = "may be " if arrival.percent is None else ""
+    if arrival.percent is not None and arrival.percent < _ALL:
+        share = f"{arrival.percent:g} % "
+    path = ", then ".join(_describe_link(link) for link in arrival.links)
+    return f"{share}seen in account `{clean(arrival.account)}` as {clean(show_bytes(arrival.subject))}, by {path}"
+
+
+def _describe_link(link: AccountLink) -> str:
+    where = f" at {place(link.span)}" if link.span else ""
+    return f"its {link.kind.value} import{where}" if link.kind is ImportKind.STREAM else f"the service import{where}"
 
 
 def _chance(answer: Simulation) -> Iterator[Text]:

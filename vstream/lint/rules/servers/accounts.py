@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.reading.accounts import exports_of, imports_of
+from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_subset
-from vstream.syntax.natsconf import ConfArray, ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
+    from vstream.lint.reading.accounts import AccountExport, AccountImport
+    from vstream.lint.workspace import ServerConf, Workspace
 
-_KINDS: Final = ("stream", "service")
 _BUILT_IN: Final = frozenset({"$SYS", "$G"})
 _RESPONSE: Final = (
     "response",
@@ -26,57 +26,6 @@ _RESPONSE: Final = (
     "response_time",
     "response_max_time",
 )
-
-
-class AccountExport(NamedTuple):
-    """A stream or service that an account lets others import; *accounts* is None where everybody may."""
-
-    kind: str
-    subject: ConfValue
-    accounts: frozenset[str] | None
-    conf: ConfMap
-
-
-class AccountImport(NamedTuple):
-    """A stream or service that an account takes from another one. *to* is where it is here, by default the same subject."""
-
-    kind: str
-    account: ConfValue
-    subject: ConfValue
-    to: ConfValue | None
-    prefix: ConfValue | None
-    conf: ConfMap
-
-
-def exports_of(account: AccountConf) -> tuple[AccountExport, ...]:
-    """What *account* exports."""
-    exports = []
-    for conf in _maps(account, "exports"):
-        for kind in _KINDS:
-            subject = option(conf, kind)
-            if subject is not None and subject.text is not None:
-                named = entry(conf, "accounts")
-                accounts = frozenset(str(value.value) for value in several(named.value)) if named else None
-                exports.append(AccountExport(kind, subject, accounts, conf))
-    return tuple(exports)
-
-
-def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
-    """What *account* imports."""
-    imports = []
-    for conf in _maps(account, "imports"):
-        for kind in _KINDS:
-            source = table(conf, kind)
-            name, subject = option(source, "account"), option(source, "subject")
-            if name is not None and subject is not None and subject.text is not None:
-                imports.append(AccountImport(kind, name, subject, option(conf, "to"), option(conf, "prefix"), conf))
-    return tuple(imports)
-
-
-def _maps(account: AccountConf, name: str) -> Iterator[ConfMap]:
-    listed = entry(account.conf, name)
-    if listed is not None and isinstance(listed.value, ConfArray):
-        yield from (item for item in listed.value.items if isinstance(item, ConfMap))
 
 
 @rule("VS425", "accounts-do-not-fit", Severity.ERROR)

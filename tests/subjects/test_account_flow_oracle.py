@@ -1,0 +1,217 @@
+"""
+What other accounts see of a publish, against a real server.
+
+Each account has a subscriber to `>`. A server puts what it delivers into a client's queue before it answers the
+publisher's PING, so what a subscriber has not got before its own next PONG was not delivered.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from tests.support.ports import free_port
+from vstream.lab import binaries
+from vstream.lint.read import Source, gather
+from vstream.lint.reading.accounts import read_account_flow
+from vstream.subjects.account_flow import AccountFlow
+from vstream.subjects.resolve import OutcomeKind
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(60)]
+
+DEADLINE_S = 30
+CLUSTER = "west"
+ACCOUNTS = """\
+accounts {
+  shop {
+    users: [{user: shop, password: pw}]
+    mappings {
+      "in.*": "orders.{{wildcard(1)}}"
+      "lost": [{destination: "orders.lost", weight: 0}, {destination: "lost", weight: 0}]
+      "half": [{destination: "orders.half", weight: 50}, {destination: "quiet", weight: 50}]
+      "bare": "plain"
+    }
+    imports: [
+      {service: {account: office, subject: "desk.>"}, to: "office.>"}
+      {service: {account: office, subject: "plain"}}
+      {service: {account: office, subject: "note"}, to: "memo"}
+      {service: {account: office, subject: "pair.*.*"}, to: "swap.$2.$1"}
+      {service: {account: office, subject: "case.*.open"}, to: "case.*"}
+      {service: {account: office, subject: "same.*"}}
+      {service: {account: office, subject: "west.*"}, to: "region.*"}
+      {service: {account: office, subject: "share.*"}}
+      {service: {account: office, subject: "gone.*"}}
+      {stream: {account: news, subject: "press.>"}, prefix: "seen"}
+    ]
+    exports: [
+      {stream: "orders.>"}
+      {stream: "pair.*.*", accounts: [news]}
+      {stream: "region.*"}
+      {service: "front.>"}
+    ]
+  }
+  office {
+    users: [{user: office, password: pw}]
+    mappings {
+      "desk.a.*": "drawer.{{wildcard(1)}}"
+      "note": "noted"
+      "west.*": [{destination: "west.side.{{wildcard(1)}}", weight: 100, cluster: west}]
+      "share.*": [{destination: "share.one.{{wildcard(1)}}", weight: 40}
+                   {destination: "share.two.{{wildcard(1)}}", weight: 60}]
+      "gone.g": [{destination: "gone.on", weight: 0}, {destination: "gone.g", weight: 0}]
+      "bill.*": "billed.{{wildcard(1)}}"
+    }
+    imports: [
+      {service: {account: vault, subject: "keep.>"}, to: "drawer.>"}
+      {service: {account: vault, subject: "stamp.*"}, to: "pair.*.b"}
+      {service: {account: vault, subject: "bill.*"}, to: "billed.*"}
+      {service: {account: vault, subject: "tray.*"}, to: "post.*"}
+      {stream: {account: shop, subject: "orders.>"}, to: "bill.>"}
+      {stream: {account: shop, subject: "region.*"}, to: "post.*"}
+    ]
+    exports: [{service: "desk.>"}, {service: "plain"}, {service: "note"}, {service: "pair.*.*"}, {service: "case.>"},
+              {service: "same.*"}, {service: "west.*"}, {service: "share.*"}, {service: "gone.*"}
+              {stream: "drawer.>"}, {stream: "noted"}, {stream: "bill.>"}]
+  }
+  vault {
+    users: [{user: vault, password: pw}]
+    mappings { "keep.x": "kept.x", "stamp.q": "kept.q" }
+    exports: [{service: "keep.>"}, {service: "stamp.*"}, {service: "bill.*"}, {service: "tray.*"}, {stream: "kept.*"}]
+  }
+  news {
+    users: [{user: news, password: pw}]
+    mappings { "from.*": "never.{{wildcard(1)}}", "press.now": "press.later" }
+    imports: [
+      {stream: {account: shop, subject: "orders.>"}, prefix: "from"}
+      {stream: {account: shop, subject: "pair.*.*"}, to: "turn.$2.$1"}
+      {stream: {account: shop, subject: "region.*"}}
+      {stream: {account: office, subject: "drawer.>"}, to: "desks.>"}
+      {stream: {account: office, subject: "noted"}, to: "headline"}
+      {stream: {account: office, subject: "bill.>"}, prefix: "bills"}
+      {stream: {account: vault, subject: "kept.*"}, to: "safe.*"}
+      {service: {account: shop, subject: "front.>"}, to: "page.>"}
+    ]
+    exports: [{stream: "press.>"}]
+  }
+}
+"""
+PUBLISHES = [
+    *(("shop", subject) for subject in ("in.a", "in.a.b", "orders.x", "orders.x.y", "lost", "half", "bare", "quiet")),
+    *(("shop", subject) for subject in ("office.a.x", "office.a.y", "office.b", "office.b.c.d", "office", "plain")),
+    *(("shop", subject) for subject in ("memo", "note", "swap.a.b", "swap.b.a", "swap.b.q", "pair.a.b", "case.7")),
+    *(("shop", subject) for subject in ("case.7.open", "same.1", "region.r", "west.r", "share.s", "gone.g", "seen.x")),
+    *(("office", subject) for subject in ("desk.a.x", "desk.b", "drawer.x", "note", "noted", "pair.q.b", "pair.b.q")),
+    *(("office", subject) for subject in ("bill.1", "billed.1", "bill.1.2", "orders.x", "post.1")),
+    *(("vault", subject) for subject in ("keep.x", "kept.z", "stamp.q", "stamp.r")),
+    *(("news", subject) for subject in ("page.one", "page.one.two", "from.x", "press.now", "press.a.b", "turn.a.b")),
+]
+NAMES = ("shop", "office", "vault", "news")
+
+
+class Client:
+    """A bare connection of one account's user, which hears everything."""
+
+    def __init__(self, port: int, user: str, stack: ExitStack) -> None:
+        self.connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), DEADLINE_S))
+        self.lines: BinaryIO = stack.enter_context(self.connection.makefile("rb"))
+        self.connection.sendall(f'CONNECT {{"verbose":false,"user":"{user}","pass":"pw"}}\r\nSUB > 1\r\n'.encode())
+        assert self.received() == []
+
+    def publish(self, subject: str) -> None:
+        self.connection.sendall(f"PUB {subject} 1\r\nx\r\n".encode())
+
+    def received(self) -> list[str]:
+        """The subjects of all messages since the last call."""
+        self.connection.sendall(b"PING\r\n")
+        subjects: list[str] = []
+        for line in self.lines:
+            assert not line.startswith(b"-ERR"), line
+            if line == b"PONG\r\n":
+                return subjects
+            if line.startswith(b"MSG "):
+                subjects.append(line.split()[1].decode())
+        raise ConnectionError("the server closed the connection")
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("accounts") / "server.conf"
+    path.write_text(f'listen: "127.0.0.1:{free_port()}"\nserver_name: flow\ncluster {{ name: {CLUSTER} }}\n{ACCOUNTS}')
+    return path
+
+
+@pytest.fixture(scope="module")
+def clients(conf: Path) -> Iterator[dict[str, Client]]:
+    argv = [str(binaries.locate("2.15.1")), "-c", str(conf), "--ports_file_dir", str(conf.parent)]
+    port = int(conf.read_text().split('"', 2)[1].rsplit(":", 1)[1])
+    with subprocess.Popen(argv, stderr=subprocess.PIPE) as process, ExitStack() as stack:
+        try:
+            assert process.stderr is not None
+            log = []
+            for line in process.stderr:
+                log.append(line.decode())
+                if b"Server is ready" in line:
+                    break
+            else:
+                pytest.fail("".join(log))
+            yield {name: Client(port, name, stack) for name in NAMES}
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def flow(conf: Path) -> AccountFlow:
+    (server,) = gather([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace().servers
+    return read_account_flow(server)
+
+
+def expected(flow: AccountFlow, account: str, subject: str) -> list[Counter[tuple[str, str]]]:
+    """Each set of deliveries that is possible: account and subject."""
+    possible = []
+    for outcome in flow.tables[account].resolve(subject, CLUSTER).outcomes:
+        seen: Counter[tuple[str, str]] = Counter()
+        if outcome.kind not in {OutcomeKind.DROPPED, OutcomeKind.PANICS}:
+            seen[account, outcome.subject] += 1
+            for arrival in flow.arrivals(account, outcome.subject, CLUSTER):
+                seen[arrival.account, arrival.subject] += 1
+        possible.append(seen)
+    return possible
+
+
+def test_every_account_sees_what_the_model_says(clients: dict[str, Client], flow: AccountFlow) -> None:
+    crossed = 0
+    wrong = []
+    for account, subject in PUBLISHES:
+        clients[account].publish(subject)
+        own = clients[account].received()
+        seen: Counter[tuple[str, str]] = Counter()
+        for name in NAMES:
+            seen.update((name, heard) for heard in (own if name == account else clients[name].received()))
+        if subject.startswith("share."):  # One of two destinations, by weight.
+            continue
+        if seen not in expected(flow, account, subject):
+            wrong.append((account, subject, seen, expected(flow, account, subject)))
+        crossed += any(name != account for name, _ in seen)
+    assert wrong == [], "\n".join(map(str, wrong))
+    assert crossed >= 30
+
+
+def test_shares_are_those_of_the_mappings_of_the_exporting_account(
+    clients: dict[str, Client], flow: AccountFlow
+) -> None:
+    percents = {arrival.subject: arrival.percent for arrival in flow.arrivals("shop", "share.s", CLUSTER)}
+    assert percents == {"share.one.s": 40, "share.two.s": 60}
+    sample = 1_000
+    for _ in range(sample):
+        clients["shop"].publish("share.s")
+    assert len(clients["shop"].received()) == sample
+    counted = Counter(clients["office"].received())
+    assert set(counted) == set(percents)
+    assert counted["share.one.s"] / sample == pytest.approx(0.4, abs=0.1)

@@ -1,0 +1,138 @@
+"""What accounts of a configuration export and import (server/opts.go, parseAccountExports, parseAccountImports)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.workspace import MappingForm, MappingsBlock
+from vstream.subjects.account_flow import AccountFlow, AccountLink, ImportKind, link_accounts
+from vstream.subjects.algebra import is_subset
+from vstream.subjects.resolve import MappingTable, compile_mappings
+from vstream.syntax.natsconf import ConfArray, ConfMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
+
+_KINDS: Final = ("stream", "service")
+
+
+class AccountExport(NamedTuple):
+    """A stream or service that an account lets others import; *accounts* is None where everybody may."""
+
+    kind: str
+    subject: ConfValue
+    accounts: frozenset[str] | None
+    conf: ConfMap
+
+
+class AccountImport(NamedTuple):
+    """A stream or service that an account takes from another one. *to* is where it is here, by default the same subject."""
+
+    kind: str
+    account: ConfValue
+    subject: ConfValue
+    to: ConfValue | None
+    prefix: ConfValue | None
+    conf: ConfMap
+
+
+def exports_of(account: AccountConf) -> tuple[AccountExport, ...]:
+    """What *account* exports."""
+    exports = []
+    for conf in _maps(account, "exports"):
+        for kind in _KINDS:
+            subject = option(conf, kind)
+            if subject is not None and subject.text is not None:
+                named = entry(conf, "accounts")
+                accounts = frozenset(str(value.value) for value in several(named.value)) if named else None
+                exports.append(AccountExport(kind, subject, accounts, conf))
+    return tuple(exports)
+
+
+def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
+    """What *account* imports."""
+    imports = []
+    for conf in _maps(account, "imports"):
+        for kind in _KINDS:
+            source = table(conf, kind)
+            name, subject = option(source, "account"), option(source, "subject")
+            if name is not None and subject is not None and subject.text is not None:
+                imports.append(AccountImport(kind, name, subject, option(conf, "to"), option(conf, "prefix"), conf))
+    return tuple(imports)
+
+
+def _maps(account: AccountConf, name: str) -> Iterator[ConfMap]:
+    listed = entry(account.conf, name)
+    if listed is not None and isinstance(listed.value, ConfArray):
+        yield from (item for item in listed.value.items if isinstance(item, ConfMap))
+
+
+def read_account_flow(server: ServerConf) -> AccountFlow:
+    """The mappings and imports of all accounts of *server*. Imports that it refuses are left out, as VS425 tells."""
+    exports = {account.name: exports_of(account) for account in server.accounts}
+    links = []
+    for account in server.accounts:
+        for wish in imports_of(account):
+            link = _link(account.name, wish)
+            if link is not None and _is_exported(link, exports.get(link.exporter, ())):
+                links.append(link)
+    return AccountFlow({account.name: _mapping_table(account.mappings) for account in server.accounts}, links)
+
+
+def _mapping_table(blocks: tuple[MappingsBlock, ...]) -> MappingTable:
+    if len(blocks) == 1:
+        return blocks[0].table
+    return compile_mappings(mapping.model for block in blocks for mapping in block.entries)
+
+
+def _link(importer: str, wish: AccountImport) -> AccountLink | None:
+    return link_accounts(
+        ImportKind(wish.kind),
+        importer=importer,
+        exporter=str(wish.account.value),
+        exported=str(wish.subject.value),
+        to=wish.to.text if wish.to else None,
+        prefix=wish.prefix.text if wish.prefix else None,
+        span=wish.subject.span,
+    )
+
+
+def _is_exported(link: AccountLink, exports: tuple[AccountExport, ...]) -> bool:
+    for export in exports:
+        is_for_importer = export.accounts is None or link.importer in export.accounts
+        covers = export.kind == link.kind.value and is_subset(link.exported, str(export.subject.value))
+        if covers and is_for_importer:
+            return True
+    return False
+
+
+def accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
+    """The accounts that import or export and have no mappings, each with a block without rules."""
+    blocks: dict[str, MappingsBlock] = {}
+    for server in workspace.servers:
+        for account in server.accounts:
+            if not account.mappings and (imports_of(account) or exports_of(account)):
+                blocks.setdefault(account.name, _empty_block(server, account))
+    return blocks
+
+
+def _empty_block(server: ServerConf, account: AccountConf) -> MappingsBlock:
+    return MappingsBlock(
+        file=server.file,
+        form=MappingForm.CONF,
+        account=account.name,
+        span=account.span,
+        key_span=account.key_span,
+        entries=(),
+        table=compile_mappings(()),
+    )
+
+
+def find_account_flow(workspace: Workspace, account: str | None, cluster: str | None) -> AccountFlow | None:
+    """How messages go between accounts on the server of *cluster* that has *account*, else on the first with it."""
+    servers = [server for server in workspace.servers if any(account == conf.name for conf in server.accounts)]
+    servers.sort(key=lambda server: server.cluster_name is None or server.cluster_name.text != cluster)
+    return read_account_flow(servers[0]) if servers else None

@@ -1,0 +1,201 @@
+"""
+Where a message goes beyond its account: an exact model of imports and exports.
+
+Source: `server/accounts.go` (AddServiceImportWithClaim, AddMappedStreamImportWithClaim) and `server/client.go`
+(processServiceImport, addShadowSubscriptions).
+
+A service import is a subscriber of the importing account: it takes what is published under its local subject to the
+exporting account, whose mappings then apply, and whose service imports follow. A stream import lets subscribers of the
+importing account see what clients of the exporting account publish, and not what a service import brings there. No
+mapping of the importing account applies to that, and no import passes it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.subjects.algebra import (
+    PARTIAL_WILDCARD,
+    SEPARATOR,
+    has_wildcards,
+    is_deliverable,
+    matches,
+    overlaps,
+)
+from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
+from vstream.subjects.transform import SubjectTransform, TransformError, numbered_wildcards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vstream.diagnostics import Span
+
+_ALL = 100
+_LOST = frozenset({OutcomeKind.DROPPED, OutcomeKind.PANICS})
+
+
+class ImportKind(Enum):
+    """Which way messages go: services to the exporting account, streams to the importing one."""
+
+    SERVICE = "service"
+    STREAM = "stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountLink:
+    """
+    An import that the server accepts.
+
+    *exported* is the subject in the account *exporter*, *local* that in the account *importer*, with wildcards.
+    """
+
+    kind: ImportKind
+    importer: str
+    exporter: str
+    exported: str
+    local: str
+    transform: SubjectTransform | None
+    """From the account where messages are published to the other one; None where the subject stays."""
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def source(self) -> str:
+        """The subject in the account that messages come from."""
+        return self.local if self.kind is ImportKind.SERVICE else self.exported
+
+    @property
+    def destination(self) -> str:
+        """The subject in the account that messages go to."""
+        return self.exported if self.kind is ImportKind.SERVICE else self.local
+
+    def carry(self, subject: str) -> str | None:
+        """What the literal *subject* is in the other account; None where the import does not take it."""
+        if not matches(subject, self.source):
+            return None
+        if self.transform is None:
+            return subject if has_wildcards(self.destination) else self.destination
+        return self.transform.expand(subject.split(SEPARATOR)).subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountArrival:
+    """
+    *percent* of the messages are seen in *account* under *subject*, by way of *links*.
+
+    *percent* is None where the server picks one of several rules at random.
+    """
+
+    account: str
+    subject: str
+    percent: float | None
+    links: tuple[AccountLink, ...]
+
+
+def link_accounts(
+    kind: ImportKind,
+    *,
+    importer: str,
+    exporter: str,
+    exported: str,
+    to: str | None = None,
+    prefix: str | None = None,
+    span: Span | None = None,
+) -> AccountLink | None:
+    """The import of *exported*; *to* or *prefix* say what it is in the importing account. None if it is refused."""
+    local = to or exported
+    if prefix:
+        local = f"{prefix.removesuffix(SEPARATOR)}{SEPARATOR}{local}"
+    pattern = _pattern(local)
+    transform = None
+    if local != exported and has_wildcards(exported):
+        parsed = SubjectTransform.parse(exported, numbered_wildcards(local), strict=True)
+        if kind is ImportKind.SERVICE and not isinstance(parsed, TransformError):
+            parsed = SubjectTransform.parse(pattern, _reverse_destination(exported, numbered_wildcards(local)))
+        if isinstance(parsed, TransformError):
+            return None
+        transform = parsed
+    return AccountLink(
+        kind=kind,
+        importer=importer,
+        exporter=exporter,
+        exported=exported,
+        local=pattern,
+        transform=transform,
+        span=span,
+    )
+
+
+class AccountFlow:
+    """The accounts of one server: their mappings, and the imports between them."""
+
+    __slots__ = ("links", "tables")
+
+    def __init__(self, tables: dict[str, MappingTable], links: Iterable[AccountLink]) -> None:
+        self.tables = tables
+        self.links = tuple(links)
+
+    def arrivals(self, account: str, subject: str, cluster: str | None = None) -> Iterator[AccountArrival]:
+        """Who else sees what has the literal *subject* in *account*, after its mappings, on a server of *cluster*."""
+        yield from self._follow(AccountArrival(account=account, subject=subject, percent=_ALL, links=()), cluster)
+
+    def can_leave(self, account: str, subject: str) -> bool:
+        """Whether an import may take some of *subject*, which may have wildcards, out of *account*."""
+        return any(overlaps(subject, link.source) for link in self._links_from(account))
+
+    def _links_from(self, account: str) -> Iterator[AccountLink]:
+        for link in self.links:
+            if account == (link.importer if link.kind is ImportKind.SERVICE else link.exporter):
+                yield link
+
+    def _follow(self, message: AccountArrival, cluster: str | None) -> Iterator[AccountArrival]:
+        for link in self._links_from(message.account):
+            if link.kind is ImportKind.STREAM and message.links:
+                continue  # What a service import brought is not exported again.
+            subject = link.carry(message.subject)
+            if subject is None or link in message.links:  # The server refuses cycles.
+                continue
+            links = (*message.links, link)
+            if link.kind is ImportKind.STREAM:
+                yield AccountArrival(account=link.importer, subject=subject, percent=message.percent, links=links)
+                continue
+            for arrival in self._apply_mappings(link.exporter, subject, message.percent, links, cluster):
+                yield arrival
+                yield from self._follow(arrival, cluster)
+
+    def _apply_mappings(
+        self, account: str, subject: str, percent: float | None, links: tuple[AccountLink, ...], cluster: str | None
+    ) -> Iterator[AccountArrival]:
+        """What the mappings of *account* make of a message that a service import brings."""
+        table = self.tables.get(account) or compile_mappings(())
+        if not is_deliverable(subject):
+            return
+        resolution = table.resolve(subject, cluster)
+        for outcome in resolution.outcomes:
+            if outcome.kind in _LOST:
+                continue
+            exact = percent is not None and not resolution.ambiguous
+            share = (percent or 0) * outcome.probability_percent / _ALL if exact else None
+            yield AccountArrival(account=account, subject=outcome.subject, percent=share, links=links)
+
+
+def _pattern(local: str) -> str:
+    """*local* with `*` for each `$1`, as the server subscribes to it."""
+    tokens = local.split(SEPARATOR)
+    return SEPARATOR.join(PARTIAL_WILDCARD if _number(token) else token for token in tokens)
+
+
+def _number(token: str) -> int | None:
+    digits = token.removeprefix("$")
+    return int(digits) if digits != token and digits.isdecimal() else None
+
+
+def _reverse_destination(exported: str, local: str) -> str:
+    """*exported* with the wildcards of *local*, where they have numbers, in the places that these numbers name."""
+    numbers = [number for number in map(_number, local.split(SEPARATOR)) if number]
+    tokens = exported.split(SEPARATOR)
+    wildcards = [position for position, token in enumerate(tokens) if token == PARTIAL_WILDCARD]
+    for local_number, exported_number in enumerate(numbers, start=1):
+        tokens[wildcards[exported_number - 1]] = f"${local_number}"
+    return SEPARATOR.join(tokens)
