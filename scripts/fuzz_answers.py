@@ -1,9 +1,9 @@
 """
 Runs commands against real servers that give one wrong answer: the long form of `tests/cli/test_wrong_answers.py`.
 
-    scripts/fuzz_answers.py [--runs 2000] [--seed 0] [--only plan]
+    scripts/fuzz_answers.py [--runs 2000] [--seed 0] [--minutes 240] [--only plan]
 
-It prints each run that fails, with what reproduces it, and in the end how commands ended for each way to be wrong.
+It prints each run that fails, with what reproduces it, and in the end how commands ended, also for each way to be wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +20,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.changed_answers import WAYS
-from tests.support.fuzzed_commands import COMMANDS, Outcome, open_bench, running_lab
+from tests.support.fuzzed_commands import COMMANDS, ENDINGS, WITH_STRETCH, Outcome, open_bench, running_lab
 
-AT_ONCE = 2
+AT_ONCE = 4
+"""Commands mostly wait."""
 AUDITS = 50
 """Of so many runs, one is an audit."""
 
@@ -30,18 +32,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run commands against servers that give one wrong answer.")
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first run; each has the next")
+    parser.add_argument("--minutes", type=float, default=240, help="after which no run is begun")
     parser.add_argument("--only", help="a command")
     options = parser.parse_args()
     names = [options.only] if options.only else list(COMMANDS)
     seeds = iter(range(options.seed, options.seed + options.runs))
+    ends_at = time.monotonic() + options.minutes * 60
     outcomes: list[Outcome] = []
     lock = threading.Lock()
 
     def work(directory: Path) -> None:
-        with open_bench(directory) as bench:
+        with open_bench(directory, WITH_STRETCH) as bench:
             while True:
                 with lock:
-                    seed = next(seeds, None)
+                    seed = next(seeds, None) if time.monotonic() < ends_at else None
                 if seed is None:
                     return
                 name = "audit" if seed % AUDITS == 0 and not options.only else names[seed % len(names)]
@@ -53,34 +57,40 @@ def main() -> int:
                     if len(outcomes) % 100 == 0:
                         print(f"{len(outcomes):,} runs", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="vstream-fuzz-") as name, running_lab(Path(name)):
+    with tempfile.TemporaryDirectory(prefix="vstream-fuzz-") as name, running_lab(Path(name), WITH_STRETCH):
         directories = [Path(name) / str(number) for number in range(AT_ONCE)]
         for directory in directories:
             directory.mkdir()
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(work, directories))
-    _report(outcomes)
+        try:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(work, directories))
+        finally:
+            _report(outcomes)
     return int(any(outcome.problem for outcome in outcomes))
 
 
 def _report(outcomes: list[Outcome]) -> None:
-    """Print how often each command ended how, by the way in which an answer was wrong: `0 1 3 failed`."""
+    """Print how often each command ended how, and by the way in which an answer was wrong: `0 1 3 failed`."""
     commands = sorted({outcome.command for outcome in outcomes})
+    print(f"{'':12}" + "".join(f"{ending:>11}" for ending in ENDINGS) + f"{'most MB':>11}{'longest s':>11}")
+    for command in commands:
+        own = [outcome for outcome in outcomes if outcome.command == command]
+        ended = Counter(outcome.kind for outcome in own)
+        row = [*(ended[ending] for ending in ENDINGS), max(outcome.memory for outcome in own) // 1000]
+        longest = max(outcome.seconds for outcome in own)
+        print(f"{command:12}" + "".join(f"{number:>11}" for number in row) + f"{longest:>11.1f}")
     print(f"\n{'exit codes 0/1/3/failed':22}" + "".join(f"{command:>14}" for command in commands))
     for way in WAYS:
-        cells = []
-        for command in commands:
-            ended = Counter(
-                "failed" if outcome.problem else outcome.code
-                for outcome in outcomes
-                if outcome.command == command and outcome.change.way == way
-            )
-            cells.append("/".join(str(ended[key]) for key in (0, 1, 3, "failed")))
+        cells = [_count_endings(outcomes, command, way) for command in commands]
         print(f"{way:22}" + "".join(f"{cell:>14}" for cell in cells))
     unchanged = sum(not outcome.changed for outcome in outcomes)
     print(f"\n{len(outcomes):,} runs, {unchanged} in which nothing was changed")
-    print(f"most memory {max(outcome.memory for outcome in outcomes) // 1000} MB")
-    print(f"longest {max(outcome.seconds for outcome in outcomes):.1f} s")
+
+
+def _count_endings(outcomes: list[Outcome], command: str, way: str) -> str:
+    matching = [outcome for outcome in outcomes if outcome.command == command and outcome.change.way == way]
+    ended = Counter("failed" if outcome.problem else outcome.kind for outcome in matching)
+    return "/".join(str(ended[key]) for key in ("0", "1", "3", "failed"))
 
 
 if __name__ == "__main__":

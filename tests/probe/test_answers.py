@@ -90,6 +90,11 @@ async def test_a_stream_that_stores_the_probe_is_named_with_the_sequence() -> No
             "`s` answers: maximum messages exceeded (503/10077)",
         ),
         ({"error": {"code": 400, "err_code": 10060}}, CheckStatus.UNKNOWN, "a stream answered without its name"),
+        (
+            {"error": {"code": 400, "err_code": 10060}, "stream": -1},
+            CheckStatus.UNKNOWN,
+            "a stream answered without its name",
+        ),
         ({}, CheckStatus.FAILED, "the answer is not from a stream"),
         (Reply(data=b"hello", headers={}), CheckStatus.FAILED, "the answer is not from a stream"),
         (Reply(data=b"[1]", headers={}), CheckStatus.FAILED, "the answer is not from a stream"),

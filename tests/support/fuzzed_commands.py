@@ -17,24 +17,26 @@ from jsonschema import ValidationError
 from tests.support.changed_answers import WAYS
 from tests.support.command import Ran, check_output, read_json_documents, run_unchecked, vstream
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
-from tests.support.labs import processes_in
+from tests.support.labs import end_all_in
 from vstream.lab import lab
 
 LAB = "fuzzed"
 _REGIONS = ("west", "central", "east")
-_TOPOLOGY = f"""\
+SMALL = f"""\
 version: 1
 name: {LAB}
 server_version: "2.12"
 regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
-stretch: {{members: all}}
 defaults: {{write: {{max_age: 1h}}}}
 streams:
   foo: {{subjects: [foo.>], canary: foo._canary.*, consumers: {{billing: {{ack_wait: 1m}}}}}}
+"""
+WITH_STRETCH = f"""\
+{SMALL}
   ledger: {{subjects: [ledger.>], consistency: ordered}}
   stock: {{subjects: [stock.>], consistency: stretch}}
+stretch: {{members: all}}
 """
-_CHANGED = _TOPOLOGY.replace("max_age: 1h", "max_age: 2h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +56,17 @@ COMMANDS: Mapping[str, FuzzedCommand] = {
     "status": FuzzedCommand(arguments=("status", "--deadline", "2"), limit=15),
     "doctor": FuzzedCommand(arguments=("doctor", "--deadline", "3"), limit=20),
     "drift": FuzzedCommand(arguments=("drift", "--deadline", "2"), limit=60),
-    "probe": FuzzedCommand(arguments=("probe", "--forms", "--deadline", "4"), limit=60),
+    "probe": FuzzedCommand(arguments=("probe", "--deadline", "2"), limit=30),
+    "probe --forms": FuzzedCommand(arguments=("probe", "--forms", "--deadline", "4"), limit=60),
     "export": FuzzedCommand(arguments=("export", "--once", "--deadline", "2"), limit=15, has_json=False),
 }
+_CHANGING = ("plan", "apply")
 AUDIT = FuzzedCommand(arguments=("audit",), limit=180, memory=1_500_000)
 """Apart, because each run of it starts Spark, whose Java has 600 MB where nothing is wrong."""
+
+
+TRACEBACK, HANG, MEMORY, OTHER = "traceback", "hang", "memory", "other"
+ENDINGS = ("0", "1", "3", TRACEBACK, HANG, MEMORY, OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,12 @@ class Outcome:
     seconds: float
     memory: int
     problem: str | None
+
+    @property
+    def kind(self) -> str:
+        """Its exit code, or how it failed: one of ENDINGS."""
+        kinds = (kind for kind in (TRACEBACK, HANG, MEMORY) if (self.problem or "").startswith(kind))
+        return str(self.code) if self.problem is None else next(kinds, OTHER)
 
     def __str__(self) -> str:
         asked = f"{self.command} {self.change.kind}#{self.change.ordinal} {self.change.way} seed {self.change.seed}"
@@ -105,10 +119,11 @@ class Bench:
         """How many answers of each kind the command gets where nothing is changed."""
         if name not in self._answers:
             session = self._proxy.start_session(None)
-            for _ in range(2):
+            repetitions = len(self._files) if name in _CHANGING else 1
+            for _ in range(repetitions):
                 ran = self._run(name, is_json=False)
                 assert not (problem := _find_problem(ran, is_json=False)), (problem, ran)
-            self._answers[name] = {kind: max(1, count // 2) for kind, count in session.answers.items()}
+            self._answers[name] = {kind: max(1, count // repetitions) for kind, count in session.answers.items()}
         return self._answers[name]
 
     def _judge(self, name: str, change: Change, *, is_json: bool) -> Outcome:
@@ -120,9 +135,9 @@ class Bench:
             ran = self._run(name, is_json=is_json)
             code, memory, problem = ran.code, ran.memory, _find_problem(ran, is_json=is_json)
         except TimeoutError:
-            code, memory, problem = None, 0, f"hangs longer than {command.limit:g} s"
+            code, memory, problem = None, 0, f"{HANG}: longer than {command.limit:g} s"
         if memory > command.memory and problem is None:
-            problem = f"{memory:,} kB of memory"
+            problem = f"{MEMORY}: {memory:,} kB"
         return Outcome(
             command=name,
             change=change,
@@ -136,7 +151,7 @@ class Bench:
     def _run(self, name: str, *, is_json: bool) -> Ran:
         command = _command(name)
         self._runs += 1
-        file = self._files[self._runs % 2 if name in {"apply", "plan"} else 0]
+        file = self._files[self._runs % len(self._files) if name in _CHANGING else 0]
         output = ("--format", "json") if is_json else ()
         return run_unchecked(*command.arguments, file, *output, timeout=command.limit)
 
@@ -153,7 +168,7 @@ def _find_problem(ran: Ran, *, is_json: bool) -> str | None:
     """What is wrong with how a command ended, whatever its servers said."""
     texts = (ran.out, ran.err)
     if any("Traceback" in text or "bug in vstream" in text for text in texts):
-        return "unforeseen: " + next((line for line in ran.err.splitlines() if "unexpected" in line), ran.err[-300:])
+        return f"{TRACEBACK}: " + next((line for line in ran.err.splitlines() if "unexpected" in line), ran.err[-300:])
     if ran.code not in {0, 1, 3}:
         return f"exit code {ran.code}: {ran.err[-300:]}"
     if any(_STRANGE.search(text) for text in texts):
@@ -175,13 +190,13 @@ def _find_json_problem(text: str) -> str | None:
 
 
 @contextmanager
-def running_lab(directory: Path) -> Iterator[None]:
-    """A lab with the topology and a few messages."""
+def running_lab(directory: Path, topology: str) -> Iterator[None]:
+    """A lab with the *topology* applied."""
     state = directory / "state"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         file = directory / "lab.yaml"
-        file.write_text(_TOPOLOGY)
+        file.write_text(topology)
         try:
             for arguments in (("lab", "up"), ("apply", "--yes")):
                 ran = vstream(*arguments, file)
@@ -189,15 +204,13 @@ def running_lab(directory: Path) -> Iterator[None]:
             yield
         finally:
             vstream("lab", "down", LAB, "--purge")
-            left = processes_in(state)
-            for process in left:
-                process.kill()
+            left = end_all_in(state)
     assert left == []
 
 
 @contextmanager
-def open_bench(directory: Path) -> Iterator[Bench]:
-    """A proxy to the lab, and the topology with its addresses, in *directory*."""
+def open_bench(directory: Path, topology: str) -> Iterator[Bench]:
+    """A proxy to the lab, and the *topology* with its addresses, in *directory*."""
     with FuzzingProxy().running() as proxy:
         connect = {
             region: {
@@ -207,9 +220,9 @@ def open_bench(directory: Path) -> Iterator[Bench]:
             for region, endpoint in lab.endpoints(LAB).items()
         }
         files = []
-        for number, text in enumerate((_TOPOLOGY, _CHANGED)):
-            file = directory / f"topology-{number}.yaml"
-            file.write_text(f"{text}connect: {json.dumps(connect)}\n")
+        for age in ("1h", "2h"):
+            file = directory / f"topology-{age}.yaml"
+            file.write_text(topology.replace("max_age: 1h", f"max_age: {age}") + f"connect: {json.dumps(connect)}\n")
             files.append(file)
         yield Bench(proxy, files)
 

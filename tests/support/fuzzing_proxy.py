@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.support.changed_answers import ENDLESS, SILENT, Answer, change_answer
+from tests.support.ports import free_port
 
 _LINE = 1 << 20
 """Bytes of the longest line of the protocol."""
@@ -119,9 +120,9 @@ class FuzzingProxy:
                 self._tasks.discard(task)
                 writer.transport.abort()
 
-        server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=_LINE)
+        server = await asyncio.start_server(accept, "127.0.0.1", own_port := free_port(), limit=_LINE)
         self._listeners.append(server)
-        return int(server.sockets[0].getsockname()[1])
+        return own_port
 
 
 async def _relay_http(session: Session, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vstream.audit.routes import SEPARATOR, parse_route
 from vstream.audit.source.client import api_request, connect
 from vstream.errors import VstreamError
+from vstream.jetstream.answers import reading
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _subjects_by_key(
 
 def _list_subjects(one: StreamCut, access: Access) -> list[str]:
     subjects: list[str] = []
-    with connect(access) as client:
+    with connect(access) as client, reading(f"STREAM.INFO.{one.stream_ref.name}"):
         while True:
             body = {"subjects_filter": ">", "offset": len(subjects)}
             answer = api_request(client, access.of(one.stream_ref.stream), f"STREAM.INFO.{one.stream_ref.name}", body)

@@ -68,8 +68,8 @@ def parse_ack(reply: Reply) -> dict[str, Any]:
 
 
 def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, Any], elapsed_ms: float) -> Check:
-    error, name = ack.get("error"), ack.get("stream") or None
-    stream = naming.qualify_answer(name, target.write) if name else None
+    error, name = ack.get("error"), ack.get("stream")
+    stream = naming.qualify_answer(name, target.write) if isinstance(name, str) and name else None
 
     def check(status: CheckStatus, detail: str, hint: str | None = None) -> Check:
         return target.check(

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
+from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from tests.support.relay import relay
@@ -336,6 +337,18 @@ def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
     assert "no server can be reached" in gone.error
     with pytest.raises(NotReachableError, match="stream `foo` in region `` cannot be read beyond 0 up to 3"):
         rows_of(job)
+
+
+def test_a_value_of_another_type_is_why_a_stream_cannot_be_read(server: JetStreamServer) -> None:
+    fill(server, "foo", some(3))
+    with FuzzingProxy().running() as proxy:
+        access = {"": Access(servers=(f"nats://127.0.0.1:{proxy.lead_to(server.port)}",))}
+        errors = set()
+        for seed in range(40):
+            proxy.start_session(Change(kind="STREAM.INFO", ordinal=1, way="wrong type", seed=seed))
+            errors.add(cut.take_cuts(wanted("foo"), access)[0].error)
+    assert len(errors) > 1
+    assert all(error is None or "STREAM.INFO.foo" in error for error in errors), errors
 
 
 def test_the_cut_of_write_streams_comes_first(server: JetStreamServer) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vstream.audit.source.client import DisconnectedError, RetryableError, api_request
 from vstream.audit.source.wire import PullScanner, scan_buffer
+from vstream.jetstream.answers import reading
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -63,7 +64,8 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
     try:
         if created.get("num_pending"):
             # Servers may have a limit of their own for one request.
-            most = int(created.get("config", {}).get("max_batch") or _MOST)
+            with reading(f"CONSUMER.CREATE.{stream}"):
+                most = int(created.get("config", {}).get("max_batch") or _MOST)
             yield from _pull(client, job, first, name, pulled, most=min(_MOST, most))
     except RetryableError:
         # Otherwise a connection that never lasts for a whole piece would lead nowhere.

@@ -17,6 +17,7 @@ from vstream.audit.source.client import api_request, connect, parse_api_answer
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SourceCursor, StreamCut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
+from vstream.jetstream.answers import reading
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
@@ -82,13 +83,13 @@ def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -
         try:
             if isinstance(answer, VstreamError):
                 raise answer
-            info = parse_api_answer(answer, subject)
+            with reading(subject):
+                info = parse_api_answer(answer, subject)
+                cuts.append(_cut_stream(entry, info, asked_at, version, path, has_leader=has_leader))
         except VstreamError as error:
             is_absent = isinstance(error, ServerError) and error.err_code == error_codes.STREAM_NOT_FOUND
             why = ABSENT if is_absent else error.message
             cuts.append(StreamCut(stream_ref=entry, cut_at_ns=asked_at, server_version=version, error=why))
-            continue
-        cuts.append(_cut_stream(entry, info, asked_at, version, path, has_leader=has_leader))
     return cuts
 
 
@@ -195,7 +196,8 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
     }
     created = api_request(client, access, subject, {"stream_name": stream, "config": config})
     client.answers([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
-    return int(created["delivered"]["stream_seq"]) + 1
+    with reading(subject):
+        return int(created["delivered"]["stream_seq"]) + 1
 
 
 def bisect_sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int) -> int:
@@ -213,8 +215,9 @@ def bisect_sequence_at(client: Client, access: Access, one: StreamCut, moment_ns
                 raise
             high = middle
             continue
-        if round(datetime.fromisoformat(cuts_by_stream["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
-            high = middle
-        else:
-            low = int(cuts_by_stream["seq"]) + 1
+        with reading(f"STREAM.MSG.GET.{one.stream_ref.name}"):
+            if round(datetime.fromisoformat(cuts_by_stream["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
+                high = middle
+            else:
+                low = int(cuts_by_stream["seq"]) + 1
     return low

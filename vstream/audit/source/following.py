@@ -20,6 +20,7 @@ from vstream.audit.source.reading import read_range
 from vstream.audit.source.spark_types import ReadPartition, to_arrow_schema
 from vstream.audit.source.values import ABSENT, split_tasks
 from vstream.errors import VstreamError
+from vstream.jetstream.answers import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -189,7 +190,7 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
 
 
 def _first_of(task: ReadTask) -> int:
-    with connect(task.access) as client:
+    with connect(task.access) as client, reading(f"STREAM.INFO.{task.stream_ref.name}"):
         return int(api_request(client, task.access, f"STREAM.INFO.{task.stream_ref.name}")["state"]["first_seq"])
 
 

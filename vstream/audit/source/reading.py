@@ -20,6 +20,7 @@ from vstream.audit.source.columns import BatchBuilder, filter_subjects, truncate
 from vstream.audit.source.values import CONSUMER, DIRECT
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
+from vstream.jetstream.answers import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,10 +91,11 @@ def is_complete(job: ReadTask, position: int) -> bool:
             state = api_request(client, job.access, f"STREAM.INFO.{job.stream_ref.name}", {"deleted_details": True})[
                 "state"
             ]
-    if int(state["first_seq"]) > job.last:
-        return True
-    gone = set(state.get("deleted") or ())
-    return all(seq in gone for seq in range(max(position, int(state["first_seq"])), job.last + 1))
+    with reading(f"STREAM.INFO.{job.stream_ref.name}"):
+        if int(state["first_seq"]) > job.last:
+            return True
+        gone = set(state.get("deleted") or ())
+        return all(seq in gone for seq in range(max(position, int(state["first_seq"])), job.last + 1))
 
 
 def _next(client: Client, job: ReadTask, position: int, subject: str) -> int:
@@ -106,7 +108,8 @@ def _next(client: Client, job: ReadTask, position: int, subject: str) -> int:
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return job.last + 1
         raise
-    return int(answer["message"]["seq"])
+    with reading(f"STREAM.MSG.GET.{job.stream_ref.name}"):
+        return int(answer["message"]["seq"])
 
 
 def subject_pattern(subjects: tuple[str, ...]) -> re.Pattern[str] | None:
