@@ -456,12 +456,11 @@ NEVER = "2099-01-01T00:00:00Z"
 
 CASES = (
     Case(title="all well", break_lab=nothing, is_in_suite=True),
-    Case(title="all well, no `monitor`", break_lab=no_monitor, hides=True, is_in_suite=True),
+    Case(title="all well, no `monitor`", break_lab=no_monitor, hides=True),
     Case(
         title="a server lost its mapping rules",
         break_lab=lost_mappings,
         false=_truths(SERVES, FLOWS, MATCHES),
-        is_in_suite=True,
     ),
     Case(
         title="a server lost its mapping rules, no `monitor`",
@@ -482,7 +481,6 @@ CASES = (
         break_lab=unreachable_region_unseen,
         false=_truths(SERVES, FLOWS),
         hides=True,
-        is_in_suite=True,
     ),
     Case(
         title="servers refuse the credentials",
