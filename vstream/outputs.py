@@ -145,6 +145,34 @@ class MapOutput(Output):
     cost_us: float
 
 
+class AccountRouteOutput(TypedDict):
+    """A mapping rule, import or export: *percent* of what has *source* goes to *destination*; null: nobody gets it."""
+
+    kind: str
+    source: str
+    destination: str | None
+    percent: int
+    cluster: str | None
+    """null in a mapping: every cluster that its rule does not name."""
+    account: str | None
+    """The other account of an import or export."""
+    streams: list[str]
+    """The streams that can take it."""
+    file: str | None
+    line: int | None
+    column: int | None
+
+
+class MapAllOutput(Output):
+    """What an account does with messages."""
+
+    account: str
+    cluster: str | None
+    accepted: bool
+    refusals: list[RefusalOutput]
+    routes: list[AccountRouteOutput]
+
+
 class ResolvedRegionOutput(TypedDict):
     """The physical streams behind a virtual stream in a region."""
 
@@ -576,6 +604,7 @@ OUTPUTS: Final[dict[str, Any]] = {
     "lint-baseline": LintBaselineOutput,
     "lint-statistics": LintStatisticsOutput,
     "map": MapOutput,
+    "map-all": MapAllOutput,
     "plan": PlanOutput,
     "probe": ProbeOutput,
     "repair": RepairOutput,

@@ -91,3 +91,47 @@ def test_shares_are_of_all_publishes_and_what_a_drawn_number_decides_is_left_ope
     file.write_text(ACCOUNTS.replace('subject: "orders.>"', 'subject: "r.*"'))
     (everywhere,) = json.loads(vstream("map", "in.x", file, "--account", "shop", "--format", "json").out)["elsewhere"]
     assert everywhere["arrivals"] is None
+
+
+def test_all_lists_rules_imports_and_exports_with_shares(tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text(ACCOUNTS.replace('subject: "orders.>"', 'subject: "r.*"'))
+    routes = vstream("map", "--all", file, "--account", "shop", "--format", "json").json()["routes"]
+    fields = ("kind", "source", "destination", "percent", "cluster", "account")
+    assert [tuple(route[field] for field in fields) for route in routes] == [
+        ("mapping", "in.*", "orders.{{wildcard(1)}}", 50, None, None),
+        ("mapping", "in.*", "r.{{random(3)}}", 50, None, None),
+        ("service import", "orders.*", "desk.*", 100, None, "office"),
+        ("stream export", "r.*", "seen.r.*", 100, None, "news"),
+        ("stream export", "orders.>", "orders.>", 100, None, None),
+    ]
+    shown = vstream("map", "--all", file, "--account", "shop").out
+    assert all(word in shown for word in ("50 %", "every", "office", "imported by", "nobody"))
+
+
+@pytest.mark.parametrize(
+    ("routing", "expected"),
+    [("accounts", {"W_west/one"}), ("domains", {"west/one-write"}), ("mapped", {"one-write-west"})],
+)
+def test_all_names_the_streams_of_a_topology(tmp_path: Path, routing: str, expected: set[str]) -> None:
+    file = tmp_path / "acme.yaml"
+    roots = "roots: [v.>]\n" if routing == "mapped" else ""
+    file.write_text(f"{TOPOLOGY}routing: {routing}\n".replace(roots, ""))
+    ran = vstream("map", "--all", file, "--region", "west", "--format", "json")
+    assert ran.code == 0, ran.err
+    routes = ran.json()["routes"]
+    mappings = [route for route in routes if route["kind"] == "mapping"]
+    assert {route["cluster"] for route in mappings} == {"west"}
+    assert {stream for route in mappings for stream in route["streams"]} == expected
+
+
+def test_all_says_what_the_server_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "m.cfg"
+    file.write_text('mappings { "foo.>": "bar", a: [{destination: b, weight: 30}, {destination: a, weight: 30}] }')
+    ran = vstream("map", "--all", file)
+    assert (ran.code, "refused" in ran.out, "40 % lost" in ran.out) == (1, True, True)
+
+
+def test_a_subject_needs_a_file(tmp_path: Path) -> None:
+    ran = vstream("map", "foo")
+    assert (ran.code, "use --all" in ran.err) == (2, True)

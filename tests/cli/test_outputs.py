@@ -62,6 +62,7 @@ def test_every_schema_is_one(name: str) -> None:
         ("resolve", ["resolve", "foo", "topology.yaml"]),
         ("size", ["size", "topology.yaml"]),
         ("map", ["map", "foo.1", "topology.yaml"]),
+        ("map-all", ["map", "--all", "topology.yaml"]),
         ("lab-status", ["lab", "status"]),
         ("lab-doctor", ["lab", "doctor"]),
         ("scenario-list", ["scenario", "list"]),

@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.ports import free_port
 from vstream.lab import binaries
+from vstream.lint.account_table import tabulate_account
 from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import read_account_flow
 from vstream.subjects.account_flow import AccountFlow
@@ -215,3 +216,31 @@ def test_shares_are_those_of_the_mappings_of_the_exporting_account(
     counted = Counter(clients["office"].received())
     assert set(counted) == set(percents)
     assert counted["share.one.s"] / sample == pytest.approx(0.4, abs=0.1)
+
+
+def test_every_line_of_the_table_is_what_the_server_does(clients: dict[str, Client], conf: Path) -> None:
+    workspace = gather([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace()
+    (server,) = workspace.servers
+    flow = read_account_flow(server)
+    checked = 0
+    for block in workspace.blocks:
+        for row in tabulate_account(block, flow, (), CLUSTER):
+            if row.percent < 100 or row.destination is None or (row.account is None and row.kind != "mapping"):
+                continue
+            account, peer = str(block.account), row.account or str(block.account)
+            inward = row.kind in {"stream import", "service export"}
+            publisher, receiver = (peer, account) if inward else (account, peer)
+            clients[publisher].publish(_example(row.source))
+            own = clients[publisher].received()
+            received = own if receiver == publisher else clients[receiver].received()
+            expected = flow.tables[receiver].resolve(_example(row.destination), CLUSTER)
+            if row.kind.startswith("service"):  # The exporting account maps what comes.
+                assert any(map(expected.admits, received)), (row, received)
+            else:
+                assert expected.subject in received, (row, received)
+            checked += 1
+    assert checked >= 30
+
+
+def _example(pattern: str) -> str:
+    return pattern.replace("{{wildcard(1)}}", "q").replace("*", "q").replace(">", "q.r")

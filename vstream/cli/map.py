@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import gc
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vstream.cli import files as input_files
 from vstream.cli.exit_codes import NO
-from vstream.cli.views import console, mapping
+from vstream.cli.views import account_table, console, mapping
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.cli.views.json_output import print_json
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
+from vstream.lint.account_table import ListeningStream, tabulate_account
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import accounts_without_rules, find_account_flow
-from vstream.lint.simulate import simulate
+from vstream.lint.simulate import GLOBAL_ACCOUNT, refusals_of, simulate
+from vstream.subjects.account_flow import AccountFlow
 from vstream.subjects.algebra import is_literal
 from vstream.topology.bundle import loaded_path, placeholder_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from rich.console import RenderableType
+
+    from vstream.lint.simulate import Refusal
     from vstream.lint.workspace import MappingsBlock, Workspace
 
 
@@ -36,10 +41,14 @@ class MapFormat(StrEnum):
 
 
 def command(
-    subject: Annotated[str, typer.Argument(help="The subject that a client publishes to, without wildcards.")],
-    files: Annotated[
-        list[str], typer.Argument(help="Configurations, account claims or a topology; `-` reads standard input.")
+    subject: Annotated[
+        str,
+        typer.Argument(help="The subject that a client publishes to, without wildcards; not with --all."),
     ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Configurations, account claims or a topology; `-` reads standard input."),
+    ] = None,
     region: Annotated[
         str | None,
         typer.Option("--region", "--cluster", help="The region, or cluster, that the client is connected to."),
@@ -47,6 +56,9 @@ def command(
     account: Annotated[
         str | None, typer.Option("--account", help="The account that publishes, where the files have several.")
     ] = None,
+    is_all: Annotated[
+        bool, typer.Option("--all", help="Instead of a subject: every rule, import and export of the account.")
+    ] = False,
     output: Annotated[MapFormat, typer.Option("--format", help="How the answer is written.")] = MapFormat.TEXT,
 ) -> None:
     """
@@ -55,24 +67,68 @@ def command(
     Exits with 1 if `nats-server -t` refuses the mappings; the answer is for what is left of them then. Exits with 3 if
     a file cannot be read.
 
-    Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`
+    Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`,
+    `vstream map --all acme.yaml`
     """
-    if not is_literal(subject):
+    if not is_all and not is_literal(subject):
         message = f"`{subject}` is not a subject that one can publish to: no wildcards, spaces or empty tokens"
         raise typer.BadParameter(message, param_hint="SUBJECT")
+    paths = [subject, *(files or ())] if is_all else files
+    if not paths:
+        raise typer.BadParameter("name a file besides the subject, or use --all", param_hint="FILES")
     gc.disable()  # As in `vstream lint`: large trees without cycles.
-    workspace = _workspace(files)
+    workspace = _workspace(paths)
     block = _block(workspace, account)
     cluster = _cluster(workspace, block, region)
     flow = find_account_flow(workspace, block.account, cluster)
-    answer = simulate(block, subject, cluster, workspace.cluster_names, flow)
-    if output is MapFormat.JSON:
-        print_json("map", mapping.as_json(answer))
+    if is_all:
+        refusals = _print_all(workspace, block, flow, cluster if region is not None else None, output)
     else:
-        for line in mapping.text(answer):
-            console.stdout().print(line)
-    if answer.refusals:
+        answer = simulate(block, subject, cluster, workspace.cluster_names, flow)
+        _print(output, "map", mapping.as_json(answer), mapping.text(answer))
+        refusals = answer.refusals
+    if refusals:
         raise typer.Exit(NO)
+
+
+def _print_all(
+    workspace: Workspace, block: MappingsBlock, flow: AccountFlow | None, cluster: str | None, output: MapFormat
+) -> tuple[Refusal, ...]:
+    refusals = tuple(refusals_of(block))
+    flow = flow or AccountFlow({}, ())
+    rows = tabulate_account(block, flow, _streams(workspace, flow), cluster)
+    name = block.account or GLOBAL_ACCOUNT
+    content = account_table.as_json(name, cluster, rows, refusals)
+    _print(output, "map-all", content, account_table.text(name, cluster, rows, refusals))
+    return refusals
+
+
+def _streams(workspace: Workspace, flow: AccountFlow) -> list[ListeningStream]:
+    """The streams of the files and of the topology."""
+    streams = []
+    for file in workspace.streams:
+        streams.append(ListeningStream(name=file.config.name, account=None, subjects=file.config.subjects))
+    topology = workspace.topology
+    clusters = {region.name: region.cluster for region in topology.regions} if topology else {}
+    for rendered in render_bundle(topology).streams if topology else ():
+        # An account of leaf nodes, which clients of their own cluster reach.
+        is_beyond = rendered.account is not None and rendered.account not in flow.tables
+        stream = ListeningStream(
+            name=rendered.config.name,
+            account=None if is_beyond else rendered.account,
+            cluster=clusters.get(rendered.region) if is_beyond else None,
+            subjects=rendered.config.subjects,
+        )
+        streams.append(stream)
+    return streams
+
+
+def _print(output: MapFormat, name: str, content: dict[str, Any], lines: Iterable[RenderableType]) -> None:
+    if output is MapFormat.JSON:
+        print_json(name, content)
+        return
+    for line in lines:
+        console.stdout().print(line)
 
 
 def _workspace(names: Sequence[str]) -> Workspace:

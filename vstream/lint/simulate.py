@@ -114,12 +114,13 @@ def simulate(
         cluster=cluster,
         at_cluster=resolve(subject, cluster) if cluster is not None else None,
         elsewhere=(*(resolve(subject, other_cluster) for other_cluster in other_clusters), resolve(subject, None)),
-        refusals=tuple(_refusals(block)),
+        refusals=tuple(refusals_of(block)),
         flow=flow,
     )
 
 
-def _refusals(block: MappingsBlock) -> Iterator[Refusal]:
+def refusals_of(block: MappingsBlock) -> Iterator[Refusal]:
+    """Why `nats-server -t` refuses the rules of *block*."""
     faults: list[MappingFault] = [fault for entry in block.entries for fault in entry.all_faults()]
     for fault in (*([block.fault] if block.fault else []), *faults):
         yield Refusal(message=fault.message, span=fault.span)

@@ -21,6 +21,7 @@ from vstream.subjects.algebra import (
     SEPARATOR,
     has_wildcards,
     is_deliverable,
+    is_subset,
     matches,
     overlaps,
 )
@@ -78,6 +79,26 @@ class AccountLink:
             return subject if has_wildcards(self.destination) else self.destination
         return self.transform.expand(subject.split(SEPARATOR)).subject
 
+    def carry_pattern(self, pattern: str) -> str | None:
+        """What subjects of *pattern* can be in the other account; None where the import takes none of them."""
+        if not overlaps(pattern, self.source):
+            return None
+        if not is_subset(pattern, self.source):
+            return self.destination
+        if self.transform is None:
+            return pattern if has_wildcards(self.destination) else self.destination
+        return self.transform.expand(pattern.split(SEPARATOR)).subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedSubject:
+    """What *account* lets others import."""
+
+    kind: ImportKind
+    account: str
+    subject: str
+    span: Span | None = field(default=None, compare=False)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountArrival:
@@ -130,9 +151,12 @@ def link_accounts(
 class AccountFlow:
     """The accounts of one server: their mappings, and the imports between them."""
 
-    __slots__ = ("links", "tables")
+    __slots__ = ("exports", "links", "tables")
 
-    def __init__(self, tables: dict[str, MappingTable], links: Iterable[AccountLink]) -> None:
+    def __init__(
+        self, tables: dict[str, MappingTable], links: Iterable[AccountLink], exports: Iterable[ExportedSubject] = ()
+    ) -> None:
+        self.exports = tuple(exports)
         self.tables = tables
         self.links = tuple(links)
 
@@ -143,6 +167,28 @@ class AccountFlow:
     def can_leave(self, account: str, subject: str) -> bool:
         """Whether an import may take some of *subject*, which may have wildcards, out of *account*."""
         return any(overlaps(subject, link.source) for link in self._links_from(account))
+
+    def unused_exports(self, account: str) -> Iterator[ExportedSubject]:
+        """What *account* exports and no other account imports."""
+        imported = [link for link in self.links if link.exporter == account]
+        for export in self.exports:
+            uses = (link for link in imported if link.kind is export.kind and is_subset(link.exported, export.subject))
+            if export.account == account and not any(uses):
+                yield export
+
+    def reachable(self, account: str, pattern: str) -> list[tuple[str, str]]:
+        """
+        Each account and pattern that service imports bring messages with *pattern* in *account* to.
+
+        Mappings of exporting accounts are not followed here.
+        """
+        places = [(account, pattern)]
+        for importer, subjects in places:
+            for link in self._links_from(importer):
+                carried = link.carry_pattern(subjects) if link.kind is ImportKind.SERVICE else None
+                if carried is not None and (link.exporter, carried) not in places:
+                    places.append((link.exporter, carried))
+        return places[1:]
 
     def _links_from(self, account: str) -> Iterator[AccountLink]:
         for link in self.links:

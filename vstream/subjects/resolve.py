@@ -141,6 +141,11 @@ class MappingTable:
         return tuple(rule.mapping for rule in self._compiled)
 
     @property
+    def rules(self) -> tuple[CompiledMapping, ...]:
+        """The rules that work, made ready, in the order given."""
+        return self._compiled
+
+    @property
     def accepted_mappings(self) -> bool:
         """Whether `nats-server -t` takes the rules."""
         return not any(error.rejection for error in self.errors)

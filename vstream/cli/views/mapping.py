@@ -31,7 +31,7 @@ def text(answer: Simulation) -> Iterator[Text]:
     where = f" in cluster `{clean(answer.cluster)}`" if answer.cluster is not None else ""
     yield Text(f"a publish to `{clean(answer.subject)}`{where}{account}", style="bold")
     for refusal in answer.refusals:
-        yield Text.assemble(("  refused ", "bold red"), f"{place(refusal.span)}: {clean(refusal.message)}")
+        yield describe_refusal(refusal)
     if answer.at_cluster is not None:
         yield from _rules(answer, answer.at_cluster, with_outcomes=True)
         yield Text("other clusters", style="bold")
@@ -57,7 +57,7 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "cluster": answer.cluster,
         "account": answer.block.account,
         "accepted": not answer.refusals,
-        "refusals": [_refusal_json(refusal) for refusal in answer.refusals],
+        "refusals": [refusal_json(refusal) for refusal in answer.refusals],
         "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
         "candidates": _candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
@@ -67,7 +67,13 @@ def as_json(answer: Simulation) -> dict[str, Any]:
     }
 
 
-def _refusal_json(refusal: Refusal) -> dict[str, Any]:
+def describe_refusal(refusal: Refusal) -> Text:
+    """Why a server refuses the rules, in words."""
+    return Text.assemble(("  refused ", "bold red"), f"{place(refusal.span)}: {clean(refusal.message)}")
+
+
+def refusal_json(refusal: Refusal) -> dict[str, Any]:
+    """Why a server refuses the rules, for other programs."""
     span = refusal.span
     return {"message": refusal.message, "file": span.file, "line": span.line, "column": span.column}
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.workspace import MappingForm, MappingsBlock
-from vstream.subjects.account_flow import AccountFlow, AccountLink, ImportKind, link_accounts
+from vstream.subjects.account_flow import AccountFlow, AccountLink, ExportedSubject, ImportKind, link_accounts
 from vstream.subjects.algebra import is_subset
 from vstream.subjects.resolve import MappingTable, compile_mappings
 from vstream.syntax.natsconf import ConfArray, ConfMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
 
@@ -79,7 +79,16 @@ def read_account_flow(server: ServerConf) -> AccountFlow:
             link = _link(account.name, wish)
             if link is not None and _is_exported(link, exports.get(link.exporter, ())):
                 links.append(link)
-    return AccountFlow({account.name: _mapping_table(account.mappings) for account in server.accounts}, links)
+    tables = {account.name: _mapping_table(account.mappings) for account in server.accounts}
+    return AccountFlow(tables, links, _exported_subjects(exports))
+
+
+def _exported_subjects(exports: Mapping[str, tuple[AccountExport, ...]]) -> Iterator[ExportedSubject]:
+    for account, of_account in exports.items():
+        for export in of_account:
+            subject = str(export.subject.value)
+            kind = ImportKind(export.kind)
+            yield ExportedSubject(kind=kind, account=account, subject=subject, span=export.subject.span)
 
 
 def _mapping_table(blocks: tuple[MappingsBlock, ...]) -> MappingTable:
