@@ -118,7 +118,8 @@ class FuzzingProxy:
                     await (_relay_http if is_http else _relay_nats)(self.session, port, reader, writer)
             finally:
                 self._tasks.discard(task)
-                writer.transport.abort()
+                if not writer.is_closing():
+                    writer.transport.abort()
 
         server = await asyncio.start_server(accept, "127.0.0.1", own_port := free_port(), limit=_LINE)
         self._listeners.append(server)
