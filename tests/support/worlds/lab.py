@@ -153,8 +153,12 @@ def running_worlds(directory: Path, plans: list[Plan], version: str) -> Iterator
     assert left == []
 
 
-def run_worlds(directory: Path, plans: list[Plan], version: str) -> list[Verdict]:
-    """Make worlds, and hold what `audit`, `doctor`, `status` and `repair` say against the truth, before and after a repair."""
+def run_worlds(directory: Path, plans: list[Plan], version: str, *, is_audited_again: bool) -> list[Verdict]:
+    """
+    Make worlds, and hold what `audit`, `doctor`, `status` and `repair` say against the truth.
+
+    After a repair a plan of another has nothing to put back; what `audit` says then is asked with *is_audited_again*.
+    """
     with running_worlds(directory, plans, version) as worlds:
         asyncio.run(worlds.live())
         written = time.monotonic()
@@ -174,6 +178,8 @@ def run_worlds(directory: Path, plans: list[Plan], version: str) -> list[Verdict
         again = worlds.ask("repair")
         left = [(item["reader"], item["missing"]) for item in again["replays"] if item["missing"]]
         assert (left, [item for item in again["doubles"] if item["copies"]]) == ([], []), again
+        if not is_audited_again:
+            return verdicts
         report = worlds.ask("audit")
         for world in worlds.worlds:
             verdict = judging.judge_audit(world, report, judging.after_repair(world, refilled))
