@@ -19,7 +19,7 @@ from vstream.audit.source import fold
 from vstream.audit.source.hashing import TextHashes
 
 pytestmark = pytest.mark.spark
-SEEDS = repetitions(150, night=500)
+SEEDS = repetitions(50, night=500)
 TRACKS = (7, -7)
 """Those that are asked for; there are rows of a third."""
 
