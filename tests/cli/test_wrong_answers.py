@@ -12,8 +12,8 @@ from tests.support.fuzzed_commands import COMMANDS, SMALL, Bench, Outcome, open_
 
 pytestmark = pytest.mark.lab
 
-_SEEDS = range(10, 14)
-"""Of the runs of each command. `scripts/fuzz_answers.py` makes thousands at night, with audits among them."""
+_SEEDS = (10, 12, 13, 14)
+"""Of each command's runs; none of these waits long. `scripts/fuzz_answers.py` makes thousands at night, with audits."""
 _AT_NIGHT = {"probe --forms"}
 """Waits five seconds for each pull that is not answered."""
 
