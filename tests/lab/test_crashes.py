@@ -17,6 +17,7 @@ from tests.support.lab_bundle import render, topology
 from tests.support.labs import eventually, ignore_progress, pids, processes_in, states
 from tests.support.night import with_night
 from tests.support.paths import ROOT
+from vstream.cli.exit_codes import INTERRUPTED
 from vstream.errors import LabError
 from vstream.lab import lab, records
 from vstream.lab.lab import ReadinessProgress, ReadinessStage
@@ -87,7 +88,7 @@ async def test_ctrl_c_leaves_nothing_running_even_if_pressed_twice(times: int, s
     for _ in range(times):
         starter.send_signal(signal.SIGINT)
     starter.communicate()
-    assert starter.returncode == -signal.SIGINT
+    assert starter.returncode == INTERRUPTED
     assert processes_in(state) == []
     assert set(states("killed").values()) == {"stopped"}
 

@@ -6,13 +6,15 @@ As a program, `python -m tests.support.lab_bundle REGIONS SERVERS`, it brings la
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
+import typer
+
+from vstream.cli.asyncio_runner import run
 from vstream.lab import binaries, lab, records
 from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
@@ -110,4 +112,8 @@ async def main(regions: str, servers: str, when: str = "") -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    # As commands do: asyncio's own handler ends the loop, cleaning up included, at the second signal.
+    try:
+        run(main(*sys.argv[1:]))
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
