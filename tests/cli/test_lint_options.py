@@ -17,6 +17,7 @@ import typer.main
 from tests.support.command import Ran, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
+from vstream.cli.lint_run import stamps
 from vstream.lint.config import read_config
 from vstream.lint.selection import AS_NAMED, known_codes
 
@@ -181,6 +182,13 @@ def test_findings_go_to_a_file(here: Path) -> None:
     assert (here / "lint.txt").read_text() == lint("m.cfg").out
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write *path* in one step: who watches it never sees a half."""
+    written = path.with_name("written.tmp")
+    written.write_text(text)
+    written.replace(path)
+
+
 def test_watching_checks_again_after_a_change_and_ends_with_an_interrupt(here: Path) -> None:
     (here / "m.cfg").write_text("mappings { a: b }\n")
     command = [sys.executable, "-m", "vstream", "lint", ".", "--watch", "--format", "concise"]
@@ -194,18 +202,26 @@ def test_watching_checks_again_after_a_change_and_ends_with_an_interrupt(here: P
             assert process.stderr is not None
             assert process.stderr.readline() == "nothing found in 1 file\n"
             assert process.stderr.readline().startswith("watching")
-            (here / "m.cfg").write_text(DEAD)
+            replace_file(here / "m.cfg", DEAD)
             assert process.stdout.readline().startswith("m.cfg:2:3: warning VS335")
             assert process.stderr.readline() == "1 warning in 1 file\n"
             # A mistake in the settings is said, and waited for.
             process.stderr.readline()
-            (here / ".vstream.toml").write_text("[lint]\nselct = []\n")
+            replace_file(here / ".vstream.toml", "[lint]\nselct = []\n")
             assert "there is no setting `selct`" in process.stderr.readline()
             process.send_signal(2)
             assert process.wait(timeout=20) == 130
         finally:
             patience.cancel()
             process.kill()
+
+
+def test_a_file_that_appears_while_lint_is_watching_is_a_change(here: Path) -> None:
+    """Also between the run that did not find it and the first look for changes."""
+    before = stamps((), [".vstream.toml"])
+    (here / ".vstream.toml").write_text("[lint]\n")
+    after = stamps((), [".vstream.toml"])
+    assert {**after, **before} != after
 
 
 def test_standard_input_cannot_be_watched(here: Path) -> None:

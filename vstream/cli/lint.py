@@ -212,8 +212,9 @@ def _watch(options: LintOptions) -> None:
             run.run()
         except VstreamError as error:
             console.print_error(error)
-        console.print_note("watching for changes; Ctrl-C ends it")
+        # Which other files there are, the run alone knows. One that was not there before counts as changed if it is there now.
         before = {**stamps((), run.other_files), **before}
+        console.print_note("watching for changes; Ctrl-C ends it")
         wait_for_change(run.names, before, run.other_files)
 
 

@@ -173,19 +173,20 @@ def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
     return read_baseline(text, str(path), anchor_at(path.parent))
 
 
-def stamps(names: Sequence[str], others: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """When the files of *names*, in their directories too, and *others* were changed, and their sizes."""
-    result = {}
-    for file in (*input_files.list_files(names), *others):
-        try:
-            status = Path(file).stat()
-        except (OSError, ValueError):
-            continue
-        result[file] = (status.st_mtime_ns, status.st_size)
-    return result
+def stamps(names: Sequence[str], others: Iterable[str]) -> dict[str, tuple[int, int] | None]:
+    """When the files of *names*, in their directories too, and *others* were changed, and their sizes; None for one that is not there."""
+    return {file: _stamp(file) for file in (*input_files.list_files(names), *others)}
 
 
-def wait_for_change(names: Sequence[str], before: Mapping[str, tuple[int, int]], others: Iterable[str]) -> None:
+def _stamp(file: str) -> tuple[int, int] | None:
+    try:
+        status = Path(file).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def wait_for_change(names: Sequence[str], before: Mapping[str, tuple[int, int] | None], others: Iterable[str]) -> None:
     """Return when the stamps of *names* and *others* are not *before*: a file was changed, added or removed."""
     extra = list(others)
     while stamps(names, extra) == before:

@@ -56,6 +56,8 @@ class Meta:
 
     leader: str | None
     cluster_size: int
+    followers: int = 0
+    """How many members there are besides its leader, as the leader says; 0 from any other server."""
 
 
 async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str, Any]:
@@ -126,7 +128,11 @@ async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
         group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
         if group is None:
             return None
-        return Meta(leader=group.get("leader"), cluster_size=int(group.get("cluster_size", 0)))
+        return Meta(
+            leader=group.get("leader"),
+            cluster_size=int(group.get("cluster_size", 0)),
+            followers=len(read_list(group, "replicas", url_base)),
+        )
 
 
 async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:

@@ -182,6 +182,8 @@ def test_servers_with_wrong_settings_are_found() -> None:
     assert changed(version=None, gateways=None, rules=None, problem="no answer") == {"VD404"}
     assert found(replace(facts, servers=tuple(replace(one, rules={}) for one in facts.servers))) == {"VD403"}
     assert found(replace(facts, servers=tuple(replace(one, meta_size=4) for one in facts.servers))) == {"VD407"}
+    # Seen on 2.10: it counts one less than it has, which changes no majority where the number of servers is odd.
+    assert found(replace(facts, servers=tuple(replace(server, meta_size=2) for server in facts.servers))) == set()
     few = replace(facts.streams["foo-read-west"], replicas=3, current=2)
     assert found(with_stream(facts, few.name, few)) == {"VD504"}
     headless = replace(facts.streams["foo-read-west"], leader=None)

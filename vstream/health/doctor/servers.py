@@ -162,7 +162,9 @@ def meta_shape(patient: Patient) -> Iterator[Symptom]:
     """
     for name, seats, members in _meta_groups(patient):
         size = max(server.meta_size for server in members)
-        if size != len(seats):
+        # With every member there, and as many needed for a majority, the number has no effect: `lab/readiness.py` says more.
+        has_same_majority = size < len(seats) == len(members) and size // 2 == len(seats) // 2
+        if size != len(seats) and not has_same_majority:
             yield Symptom(
                 about=name,
                 evidence=f"the meta group counts {size} members, the topology has {len(seats)} servers",
