@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vstream.capture.store import Capture
     from vstream.capture.verdict.history import History
     from vstream.capture.verdict.samples import SampledProgress
-    from vstream.capture.verdict.verdict import Anomaly, Convergence, Distribution
+    from vstream.capture.verdict.verdict import Affected, Convergence, Distribution
     from vstream.scenario.model import Expectation
 
 RUN = "the whole run"
@@ -183,8 +183,8 @@ def _judge_stream(
     return verdict, flow
 
 
-def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Anomaly]:
-    result: dict[str, Anomaly] = {}
+def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Affected]:
+    result: dict[str, Affected] = {}
     for (name, region), operations in sorted(history.read_ids.items()):
         if name != stream or not operations:
             continue

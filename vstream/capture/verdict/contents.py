@@ -10,7 +10,7 @@ from vstream.capture.verdict.context import ExampleCollector
 from vstream.capture.verdict.history import NOTHING, StringTable, parse_digest
 from vstream.capture.verdict.layout import READ_ROLES
 from vstream.capture.verdict.order import find_displaced
-from vstream.capture.verdict.verdict import Anomaly, PhysicalVerdict
+from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
 
@@ -82,7 +82,7 @@ class StreamScan:
         self.duplicated = ExampleCollector()
         self.unexpected = ExampleCollector()
         self.reordered = ExampleCollector()
-        self.diverged = Anomaly()
+        self.diverged = Affected()
         """Set when all streams were read."""
         self.altered = 0
         self._ledger = ledger

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.capture.verdict.contents import Ledger, StreamScan
     from vstream.capture.verdict.context import ExampleFactory
     from vstream.capture.verdict.history import Attempts
-    from vstream.capture.verdict.verdict import Anomaly
+    from vstream.capture.verdict.verdict import Affected
 
 _SEVERAL = 2
 
@@ -79,7 +79,7 @@ class Holdings:
             superseded=len(superseded),
         )
 
-    def _find_recovered(self, scan: StreamScan) -> tuple[Anomaly, int]:
+    def _find_recovered(self, scan: StreamScan) -> tuple[Affected, int]:
         attempts = self._ledger.attempts
         recovered, rejected = ExampleCollector(), 0
         for number in unacked_attempts(attempts):
@@ -93,7 +93,7 @@ class Holdings:
                     recovered.count += 1
         return recovered.finding(), rejected
 
-    def find_diverged(self, scan: StreamScan) -> Anomaly:
+    def find_diverged(self, scan: StreamScan) -> Affected:
         """What *scan* should hold and does not, while another stream does; what is lost is left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES

@@ -206,14 +206,14 @@ def doctor(output: options.TextOrJson = "text") -> None:
 
     Examples: `vstream lab doctor`, `vstream lab doctor --format json`
     """
-    capabilities = run(examine())
+    findings = run(examine())
     if output == "json":
-        print_json("lab-doctor", view.capabilities_as_dict(capabilities))
+        print_json("lab-doctor", view.capabilities_as_dict(findings))
     else:
-        console.stdout().print(view.capability_table(capabilities))
-        for line in view.list_hints(capabilities):
+        console.stdout().print(view.capability_table(findings))
+        for line in view.list_hints(findings):
             console.print_note(line)
-    if any(capability.is_needed and not capability.can for capability in capabilities):
+    if any(finding.is_error for finding in findings):
         raise typer.Exit(FAILED)
 
 
