@@ -13,7 +13,6 @@ from vstream.lint.read import Shown, Source, gather
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
 from vstream.syntax.natsconf import Comment
-from vstream.topology.bundle import placeholder_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -168,7 +167,8 @@ class _Declared:
 
 def _read_placeholder(name: str) -> bytes:
     """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
-    return (placeholder_for(name) or "").encode()
+    placeholder: str | None = import_module("vstream.topology.bundle").placeholder_for(name)
+    return (placeholder or "").encode()
 
 
 def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:
