@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -100,12 +101,16 @@ def become(request: dict[str, Any]) -> None:
     """Make this fork a process as a shell would have started it for *request*."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY | os.O_APPEND), (2, os.O_WRONLY | os.O_APPEND)):
-        descriptor = os.open(f"{request['streams']}/{number}", flags)
+    for number, path in enumerate(request["streams"]):
+        descriptor = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(request["environment"])
+    if encoding := os.environ.get("PYTHONIOENCODING"):  # which Python reads when it starts
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            assert isinstance(stream, io.TextIOWrapper)
+            stream.reconfigure(encoding=encoding)
     os.chdir(request["directory"])
     sys.argv = ["vstream", *request["arguments"]]
 
