@@ -30,7 +30,7 @@ from vstream.errors import (
     NotReachableError,
     VstreamError,
 )
-from vstream.jetstream.answers import MOST_PAYLOAD, UNREADABLE, check_info, decode_object
+from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, UNREADABLE, check_info, decode_object
 from vstream.permissions import check_plaintext, read_variable
 from vstream.topology.model import is_context_name
 
@@ -48,7 +48,6 @@ REQUEST_TIMEOUT = 5.0
 _NO_TLS = "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`"
 MOST_CONTROL_LINE = 1024 * 1024
 """Bytes of a line of the protocol; the longest lists the addresses of all servers."""
-_REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _MOST_REFUSALS = 1000
 _INSIST = 0.1
 """Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
@@ -126,7 +125,7 @@ class TidyClient(Client):
         await super().publish(subject, payload, reply, headers)
 
     async def _process_err(self, err_msg: str) -> None:
-        if refused := _REFUSED.search(err_msg):
+        if refused := REFUSED.search(err_msg):
             if len(self.refusals) < _MOST_REFUSALS:
                 self.refusals.append(f"`{refused[2]}`")
                 self._remember_refusal(*refused.groups())
