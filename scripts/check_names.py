@@ -26,11 +26,11 @@ LIMITS = {
     "vague local": 0,
     "nested conditional": 0,
     "comprehension over three lines": 0,
-    "import inside a function": 21,
+    "import inside a function": 0,
     "class name used twice": 0,
-    "noqa": 86,
-    "line": 81_300,
-    "file": 505,
+    "noqa": 46,
+    "line": 81_200,
+    "file": 497,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

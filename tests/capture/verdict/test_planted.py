@@ -20,7 +20,7 @@ from tests.support.captures import History, Shape, clean, renumbered
 from tests.support.night import repetitions
 from vstream.capture.records import OperationOutcome, Stored
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.order import find_displaced
+from vstream.capture.verdict.contents import find_displaced
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
 
 MANY = settings(max_examples=repetitions(10, night=500))

@@ -15,8 +15,7 @@ from vstream.capture.verdict.layout import find_layout
 from vstream.capture.verdict.lost import Holdings, same_order
 from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import summarize
-from vstream.capture.verdict.propagation import Propagation
-from vstream.capture.verdict.samples import progress_by_stream
+from vstream.capture.verdict.propagation import Propagation, progress_by_stream
 from vstream.capture.verdict.timeline import Timeline
 from vstream.capture.verdict.verdict import Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.capture.verdict.windows import (
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from vstream.capture.records import Manifest, Sample
     from vstream.capture.store import Capture
     from vstream.capture.verdict.history import History
-    from vstream.capture.verdict.samples import SampledProgress
+    from vstream.capture.verdict.propagation import SampledProgress
     from vstream.capture.verdict.verdict import Affected, Convergence, Distribution
     from vstream.scenario.model import Expectation
 

@@ -29,7 +29,7 @@ from vstream.cli.audit.sources import open_source
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
-from vstream.cli.views.audit_follow import RoundPrinter
+from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
