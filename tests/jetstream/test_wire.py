@@ -19,7 +19,8 @@ from tests.support.ports import free_port
 from vstream.errors import MalformedAnswerError, NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import connect, endpoint_problems, open_connection, resolve_context
+from vstream.jetstream.connection import connect, open_connection
+from vstream.jetstream.endpoints import endpoint_problems, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.binaries import locate
 from vstream.permissions import PLAINTEXT, read_variable

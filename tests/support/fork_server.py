@@ -32,10 +32,16 @@ NOT_PRELOADED = "vstream.audit"
 """Imports Spark, whose libraries start threads."""
 
 
-def preload() -> None:
-    for module in pkgutil.walk_packages(vstream.__path__, "vstream."):
+def import_all(package: Any) -> None:
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not module.name.startswith(NOT_PRELOADED) and not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            imported = importlib.import_module(module.name)
+            if module.ispkg:
+                import_all(imported)
+
+
+def preload() -> None:
+    import_all(vstream)
     templates = environment([resources.templates()])
     for name in templates.list_templates(filter_func=lambda name: not name.startswith("reports/")):
         templates.get_template(name)  # which compiles it: most of what many commands take
