@@ -29,7 +29,7 @@ from vstream.audit.report import (
 )
 from vstream.audit.spark_errors import error_line
 from vstream.cli.views import audit as view
-from vstream.cli.views.audit import RoundPrinter
+from vstream.cli.views.audit_follow import RoundPrinter
 from vstream.cli.views.audit_page import render_page
 from vstream.diagnostics import Severity
 
@@ -139,7 +139,7 @@ def test_a_pass_says_what_it_is_about() -> None:
 def test_what_is_unknown_is_not_said_to_be_well() -> None:
     unseen = replace(CLEAN, findings=(finding("unreadable", stream="foo-read-west", region="west"),))
     for report in (unseen, Report(subject="nothing", regions=(), streams=(), findings=())):
-        assert "nothing is known to be wrong, and not everything could be seen" in text(report)
+        assert "no problem was found, but not everything could be checked" in text(report)
         assert "every region holds" not in text(report)
 
 
@@ -156,7 +156,7 @@ def test_one_and_several_are_said_as_such_and_what_is_late_is_not_called_missing
     )
     one = replace(CLEAN, regions=("east",), streams=(replace(CLEAN.streams[0], rows=1),), findings=some)
     assert view.summary(one) == (
-        "1 message missing (east); 2 messages late (west); not everything could be seen (north) · 2 errors · "
+        "1 message missing (east); 2 messages late (west); not everything could be checked (north) · 2 errors · "
         "1 stored message in 1 stream of 1 region"
     )
     lost = codes.BY_KIND["lost-middle"].says
@@ -177,7 +177,7 @@ def test_rounds_say_what_begins_and_what_is_over() -> None:
     later = replace(CLEAN, streams=tuple(replace(one, first_seq=1000) for one in CLEAN.streams))
     few = replace(BROKEN, findings=(replace(LOST, more=0),))
     assert len(list(rounds.lines(few))) == 1
-    assert "not mended: VA102" in str(list(rounds.lines(later))[1])
+    assert "not repaired: VA102" in str(list(rounds.lines(later))[1])
     unseen = replace(CLEAN, findings=(finding("unreadable", region="east", examples=("connection refused",)),))
     assert str(list(rounds.lines(unseen))[1]).endswith("foo east: something: connection refused")
 
@@ -298,7 +298,7 @@ def test_a_stream_that_was_not_read_is_not_drawn_as_one_where_nothing_is_wrong()
         "foo-read-west": "0 ranges are marked",
         "foo-read-east": "not read",
     }
-    assert "What could not be seen" in shown
+    assert "What could not be checked" in shown
     assert "What is wrong" not in shown
 
 
@@ -308,7 +308,7 @@ def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_fol
     assert "<code>vstream explain VA102</code>" in shown
     one = render_page(replace(CLEAN, findings=(replace(LOST, ranges=LOST.ranges[:1]),)))
     assert bars(one)["foo-read-east"] == "1 range is marked"
-    assert (shown.count("What is wrong"), shown.count("What could not be seen")) == (1, 0)
+    assert (shown.count("What is wrong"), shown.count("What could not be checked")) == (1, 0)
     assert "with nothing to mark" not in shown
     assert "<summary>1 write stream with nothing to mark</summary>" in render_page(CLEAN)
 

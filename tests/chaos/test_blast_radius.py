@@ -154,7 +154,7 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
     )
     domains = load_topology.load(text.encode(), "acme.yaml").require()
     assert said(assess_impact(domains, lost=(), taken=("hub-west",))) == [
-        "west: no hub, nothing is copied from there or to there"
+        "west: no hub, nothing is copied to or from it"
     ]
     assert said(assess_impact(domains, lost=("hub-west",), taken=("west-1",))) == [
         "west: 0 of 1 servers left, 1 of 1 write stream cannot store"

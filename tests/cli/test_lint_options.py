@@ -94,7 +94,7 @@ def test_entries_that_are_no_longer_there_are_said_and_removed(here: Path) -> No
     (here / "gone.cfg").unlink()
     ran = lint("m.cfg", "--baseline", "base.json")
     assert ran.code == 0
-    assert "2 of the baseline are no longer there" in ran.err
+    assert "2 of the baseline are no longer found" in ran.err
     assert "  gone.cfg: VS335: " in ran.err
     assert "  m.cfg: VS335: " in ran.err
     assert "n.cfg" not in ran.err
@@ -195,7 +195,7 @@ def test_watching_checks_again_after_a_change_and_ends_with_an_interrupt(here: P
     with subprocess.Popen(
         command, env=environment({"PYTHONUNBUFFERED": "1"}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        patience = Timer(300, process.kill)
+        patience = Timer(60, process.kill)
         patience.start()
         try:
             assert process.stdout is not None
@@ -208,9 +208,9 @@ def test_watching_checks_again_after_a_change_and_ends_with_an_interrupt(here: P
             # A mistake in the settings is said, and waited for.
             process.stderr.readline()
             replace_file(here / ".vstream.toml", "[lint]\nselct = []\n")
-            assert "there is no setting `selct`" in process.stderr.readline()
+            assert "unknown setting `selct`" in process.stderr.readline()
             process.send_signal(2)
-            assert process.wait(timeout=120) == 130
+            assert process.wait(timeout=20) == 130
         finally:
             patience.cancel()
             process.kill()
@@ -234,14 +234,14 @@ def test_standard_input_cannot_be_watched(here: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "hint"),
     [
-        ('[lint]\nselct = ["VS3"]\n', "2:1: there is no setting `selct`", "did you mean `select`?"),
-        ('[lnt]\nselect = ["VS3"]\n', "1:2: there is no section `lnt`", "did you mean `lint`?"),
-        ('select = ["VS3"]\n', "1:1: there is no section `select`", "write it below `[lint]`"),
+        ('[lint]\nselct = ["VS3"]\n', "2:1: unknown setting `selct`", "did you mean `select`?"),
+        ('[lnt]\nselect = ["VS3"]\n', "1:2: unknown section `lnt`", "did you mean `lint`?"),
+        ('select = ["VS3"]\n', "1:1: unknown section `select`", "write it under `[lint]`"),
         ('[lint]\nignore = [\n  "VS303",\n  "mappings",\n]\n', "4:4: there is no rule or group", "`mapping`"),
-        ('[lint]\nselect = "VS3"\n', "2:1: `select` must be a list of texts", 'select = ["…"]'),
-        ("[lint]\nexclude = [1]\n", "2:1: `exclude` must be a list of texts", "write"),
+        ('[lint]\nselect = "VS3"\n', "2:1: `select` must be a list of strings", 'select = ["…"]'),
+        ("[lint]\nexclude = [1]\n", "2:1: `exclude` must be a list of strings", "write"),
         ('[lint]\nfail-on = "never"\n', "2:1: `fail-on` must be one of", "correct"),
-        ("[lint]\nbaseline = 1\n", "2:1: `baseline` must be a text", "write"),
+        ("[lint]\nbaseline = 1\n", "2:1: `baseline` must be a string", "write"),
         ('[lint.severity]\nVS335 = "fatal"\n', "2:1: `VS335` must be one of error, warning, note", "correct"),
         ('[lint.severity]\n"VS999" = "error"\n', "2:2: there is no rule or group `VS999`", "did you mean"),
         ('[lint.per-file-ignores]\n"a/*" = ["VS351"]\n', "2:11: VS351 is retired", ""),
@@ -263,7 +263,7 @@ def test_a_mistake_in_pyproject_has_its_place_too(here: Path, monkeypatch: pytes
     (here / "pyproject.toml").write_text('[project]\nname = "x"\n\n[tool.vstream.lint]\nexclud = []\n')
     (here / "inner").mkdir()
     monkeypatch.chdir(here / "inner")
-    assert lint(".").err.startswith("error: ../pyproject.toml:5:1: there is no setting `exclud`")
+    assert lint(".").err.startswith("error: ../pyproject.toml:5:1: unknown setting `exclud`")
 
 
 def test_a_group_can_weigh_less_and_a_code_more(here: Path) -> None:
@@ -380,17 +380,3 @@ def test_the_page_has_every_option_and_settings_that_can_be_read() -> None:
     assert config is not None
     assert config.topology == "acme.yaml"
     assert set(config.selection.severity) == {"VS335", "routing"}
-
-
-def test_against_what_runs_finds_what_a_reload_refuses(tmp_path: Path) -> None:
-    running, new = tmp_path / "running", tmp_path / "new"
-    for directory, port, mapping in ((running, 4222, "b"), (new, 4223, "c")):
-        directory.mkdir()
-        (directory / "west.conf").write_text(f'listen: "127.0.0.1:{port}"\nmappings: {{"a": "{mapping}"}}\n')
-    refused = vstream("lint", "new", "--against", "running", "--format", "concise", cwd=tmp_path)
-    assert refused.code == 1
-    assert "new/west.conf:1:9: error VS428: a reload refuses the whole file, because `listen`" in refused.out
-    assert vstream("lint", "new", "--against", "new", cwd=tmp_path).code == 0
-    missing = vstream("lint", "new", "--against", "gone", cwd=tmp_path)
-    assert missing.code == 3
-    assert "gone" in missing.out

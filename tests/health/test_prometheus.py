@@ -79,7 +79,7 @@ def test_margins_and_beacons() -> None:
     assert (thin.origin, thin.reader, thin.retention) == (*pair, 3600)
     assert thin.margin == pytest.approx(1200)
     assert picture.as_dict()["margin"] == thin.as_dict()
-    assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it gone)" in shown(picture)
+    assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it used up)" in shown(picture)
     assert "outage margin 1 h  (" in shown(assess(TOPOLOGY, facts))
     assert "newest beacon" not in shown(picture)
     seen_now = shown(assess(TOPOLOGY, replace(facts, beacons=seen)))

@@ -105,7 +105,7 @@ CASES = [
         "VS235",
         '[{"name": "a", "subjects": ["o.>"]}, {"name": "b", "subjects": [‹"o.eu.*"›]}]',
         '"p.*"',
-        "subjects of its own",
+        "its own subjects",
         "s.json",
     ),
     Case("VS235", '{"name": "a", "subjects": ["o.>", ‹"o.eu"›]}', '"p.eu"', "remove one of them", "s.json"),
@@ -246,7 +246,7 @@ CASES = [
             (
                 "accounts { A { users: [{ user: u, password: $P }] }, B { users: [{ user: ‹u›, password: $P }] } }\n",
                 "v",
-                "a name of its own",
+                "must be unique",
             ),
             (
                 "authorization { ‹user: u, password: $P, ›users: [{ user: v, password: $P }] }\n",
@@ -274,13 +274,13 @@ CASES = [
             (
                 "‹gateway { ›listen: 127.0.0.1:7222 }\n",
                 "gateway { name: a, ",
-                "add `name`, the name of this server's cluster",
+                "add `name`: the name of this server's cluster",
             ),
             ("‹gateway { ›name: a }\n", "gateway { port: 7222, ", "add `port: 7222`"),
             (
                 "gateway { name: a, port: 7222, gateways: [‹{ ›url: 'nats://h' }] }\n",
                 "{ name: b, ",
-                "add `name`, the name of that cluster",
+                "add `name`: the name of that cluster",
             ),
             (
                 "gateway { name: a, port: 7222, gateways: [‹{ ›name: b }] }\n",
@@ -304,7 +304,7 @@ CASES = [
             ("‹tls { ›cert_file: /c }\n", "tls { key_file: /k, ", "add `key_file`"),
         )
     ),
-    option("VS427", "accounts { A {} }\n‹accounts { B {} }›\n", "", "put both into one, or remove one of them"),
+    option("VS427", "accounts { A {} }\n‹accounts { B {} }›\n", "", "merge both, or remove one of them"),
     option("VS427", "cluster { name: a, port: 6222, ‹name: b› }\n", "", "remove one of them"),
     option("VS337", 'mappings { ‹"$KV.>"›: "keys.>" }\n', '"orders.>"', "map only the subjects of your own streams"),
     option("VS337", 'mappings { ‹"$JS.FC.>"›: "flow.>" }\n', '"orders.>"', "map only the subjects of your own streams"),
@@ -315,7 +315,7 @@ CASES = [
             ("VS307", '"o.*": ‹"p.{{wildcard(2)}}"›', '"p.{{wildcard(1)}}"', "number 1"),
             ("VS307", '"o.*": ‹"p.{{wildcrd(1)}}"›', '"p.{{wildcard(1)}}"', "the functions are wildcard"),
             ("VS307", '"o.*": ‹"p.*.*"›', '"p.{{wildcard(1)}}"', "write `{{wildcard(1)}}`"),
-            ("VS307", '"o.>": ‹"p"›', '"p.>"', "end both in `>`"),
+            ("VS307", '"o.>": ‹"p"›', '"p.>"', "end both or neither in `>`"),
             ("VS304", '‹"o..x"›: "p"', '"o.x"', "separated by single dots"),
             ("VS304", '‹"o.>.x"›: "p"', '"o.*.x"', "`>` comes last"),
             ("VS311", '"o": [{ destination: p, weight: ‹120%› }]', "100%", "from 0% to 100%"),
@@ -323,14 +323,14 @@ CASES = [
                 "VS312",
                 '"o": [{ destination: p, weight: 60% }, { destination: q, weight: ‹50%› }]',
                 "40%",
-                "make them 100 % together",
+                "make the total 100 %",
             ),
             ("VS305", '"o": [{ destination: p, weight: ‹half› }]', "50%", "from 0% to 100%"),
             (
                 "VS310",
                 '"o": [{ destination: p, weight: 50% }, { destination: ‹p›, weight: 50% }]',
                 "q",
-                "a subject of its own",
+                "its own subject",
             ),
             ("VS303", '"o": p, ‹"o"›: q', '"r"', "into one rule"),
             ("VS302", '"o.*": "p.{{wildcard(1)}}", ‹"o.x"›: q', '"r.x"', "disjoint"),

@@ -77,7 +77,7 @@ def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a\0b", "this is a binary file: it has NUL bytes"),
+        (b"a\0b", "this is a binary file: it contains NUL bytes"),
         ("mappings {}".encode("utf-16"), "this is UTF-16 text"),
         (b"mappings {\n \xe9 }", "this is not UTF-8 text: byte 0xe9"),
         (b" " * (detect.MAX_BYTES + 1), "more than 32 MiB: too large for a configuration"),

@@ -44,13 +44,13 @@ def test_a_comment_behind_something_else_is_not_about_the_next_line() -> None:
 @pytest.mark.parametrize(
     ("comment", "message"),
     [
-        ("vstream: ignore[VS335]", "why is VS335 ignored? A reason is missing"),
-        ("vstream: ignore", "this suppression names no code"),
-        ("vstream: ignore[] reason", "this suppression names no code"),
-        ("vstream: ignore[VS999] reason", "there is no rule VS999"),
-        ("vstream: ignore[dead] reason", "there is no rule dead"),
+        ("vstream: ignore[VS335]", "the reason to ignore VS335 is missing"),
+        ("vstream: ignore", "this suppression has no code"),
+        ("vstream: ignore[] reason", "this suppression has no code"),
+        ("vstream: ignore[VS999] reason", "unknown rule VS999"),
+        ("vstream: ignore[dead] reason", "unknown rule dead"),
         ("vstream: ignore[VS010] reason", "VS010 cannot be ignored"),
-        ("vstream: ignore[VS360] reason", "there is no VS360 to ignore here"),
+        ("vstream: ignore[VS360] reason", "VS360 is not reported here"),
     ],
 )
 def test_what_is_wrong_with_a_suppression_is_a_finding(comment: str, message: str) -> None:

@@ -69,8 +69,8 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
     assert applied.skipped == plan.changes
     assert servers.calls == []
     shown = " ".join(line.plain for line in outcome.text(applied, "accounts.cfg"))
-    assert "accounts.cfg is yours to load" in shown
-    assert "twice where there is a new account" in shown
+    assert "accounts.cfg must be loaded by you" in shown
+    assert "twice for a new account" in shown
 
 
 async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:

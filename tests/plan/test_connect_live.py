@@ -82,7 +82,7 @@ def test_mappings_that_are_not_loaded_yet_keep_what_they_lead_to(
         "--allow-destructive",
     )
     assert ran.code == 1, ran.out + ran.err
-    assert "mappings.cfg is yours to load" in ran.out
+    assert "mappings.cfg must be loaded by you" in ran.out
     assert vstream("plan", tmp_path / "lab.yaml", "--detailed-exitcode").code == 0
 
 
@@ -105,8 +105,8 @@ def test_creating_needs_no_monitoring_address_and_claims_nothing_about_rules(
     again = vstream("apply", file, "--yes")
     assert again.code == 3, again.out + again.err
     for shown in (ran, again):
-        assert "Not known: whether mappings.cfg is loaded on east-1, west-1." in shown.out
-        assert "mappings.cfg is yours to load: ship it (`vstream render`)" in shown.out
+        assert "Unknown: whether mappings.cfg is loaded on east-1, west-1." in shown.out
+        assert "mappings.cfg must be loaded by you: copy it (`vstream render`)" in shown.out
         assert "run `vstream probe`" in shown.out
         assert "the servers are as the topology says" not in shown.out
     assert vstream("plan", file).code == 0

@@ -70,7 +70,7 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("streams:", "5:9: error VS005: `streams` has nothing below it\n    hint: indent its keys below it, or remove it\n"),
         ("streams: {foo: }", "5:16: error VS005: `streams.foo` has nothing below it\n    hint: indent its keys below it, or remove it\n"),
         ("streams: {foo: {}}", ("5:11: error VS005: `streams.foo.subjects` is missing\n"
-         "    hint: state what clients publish on, such as `subjects: [foo.>]`\n")),
+         "    hint: list the subjects that clients publish on, such as `subjects: [foo.>]`\n")),
         ("streams: [foo]", "5:10: error VS005: `streams` must be a map of keys and values\n"),
         ("defaults: {write: 1h}", "5:19: error VS005: `defaults.write` must be a map of keys and values\n"),
         ("naming: block", "5:9: error VS005: `naming` must be `isolated`, `blog`, not `block`\n    hint: did you mean `blog`?\n"),

@@ -1,4 +1,4 @@
-"""The findings of an audit: their codes, what they weigh, and their manual. Imports no Spark."""
+"""The findings of an audit: codes, severities and manual pages. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vstream.diagnostics import Severity
 
 
 class Count(int):
-    """How many of something."""
+    """A number of things."""
 
     def __format__(self, spec: str) -> str:
-        """The count with what is counted, as one and as many: `f"{Many(2):key|keys}"` is `2 keys`."""
+        """The count with a singular or plural noun: `f"{Count(2):key|keys}"` is `2 keys`."""
         item, _, many = spec.partition("|")
         return f"{int(self):,} {item if self == 1 else many}"
 
@@ -29,10 +29,10 @@ class FindingCode:
     name: str
     severity: Severity
     says: str
-    """What is true, with `{n:one|many}` for how many (`Many`), and `{stream}`, `{origin}` for physical streams."""
+    """The message, with `{n:one|many}` for a count (`Count`), and `{stream}`, `{origin}` for physical streams."""
     manual: str
     leaves_open: bool = False
-    """Whether it is about what could not be seen: then nothing is proven, and nothing refuted."""
+    """Whether it is about missing data: then nothing is proven or refuted."""
 
     @property
     def page(self) -> Page:
@@ -64,14 +64,13 @@ ALL: Final = (
         "nothing-seen",
         "no message in any stream",
         """
-        No stream of the virtual stream holds a message.
+        No stream of the virtual stream contains a message.
 
         ## What it means
-        Nothing was compared, so nothing is proven: the verdict is UNKNOWN, not PASS. Is it the right topology, the
-        right lab, the right period (`--since`)?
+        Nothing was compared, so nothing is proven: the verdict is UNKNOWN, not PASS. Check the topology, the lab and the period (`--since`).
 
         ## What to do
-        Publish a message in each region. Of a topology with streams that nobody has used yet, `--streams` takes the others.
+        Publish a message in each region. If some streams of the topology are not in use yet, select the others with `--streams`.
         """,
         leaves_open=True,
     ),
@@ -81,11 +80,10 @@ ALL: Final = (
         "unreadable",
         "`{stream}` could not be read",
         """
-        A stream that should be there could not be read.
+        An expected stream could not be read.
 
         ## What it means
-        What the others hold was compared, and findings about them stand. Whether this stream holds every message is
-        not known. The reason is in the finding; a region that is cut off can be audited when it is back.
+        The other streams were compared, and their findings are valid. It is unknown whether this stream has every message. The finding contains the reason; audit a region that is cut off when it is back.
         """,
         leaves_open=True,
     ),
@@ -93,13 +91,12 @@ ALL: Final = (
         "incomplete",
         "VA003",
         "incomplete",
-        "`{stream}`: the table has other messages than the stream had",
+        "`{stream}`: the table does not match the messages of the stream",
         """
-        The table `messages` does not have as many rows of a stream as the stream had messages.
+        The number of rows of a stream in the table `messages` differs from the number of its messages.
 
         ## What it means
-        What was read is not what was there: a table was changed, or reading went wrong. Streams with limits may lose
-        messages while they are read, and are not reported. Extract the tables again.
+        A table was changed, or reading failed. Streams with limits may remove messages while they are read; this is not reported. Extract the tables again.
         """,
         leaves_open=True,
     ),
@@ -112,21 +109,19 @@ ALL: Final = (
         The table `messages` has two rows for one sequence of a write stream.
 
         ## What it means
-        A stream cannot hold a sequence twice: the table was changed, or two extractions were put together. Extract the
-        tables again.
+        A stream cannot contain a sequence twice: the table was changed, or two extractions were merged. Extract the tables again.
         """,
     ),
     _code(
         "unfinished",
         "VA005",
         "unfinished",
-        "what clients did and what streams held was not recorded to its end",
+        "the recording of clients and streams is not complete",
         """
-        The scenario that left the capture did not come to its end.
+        The scenario of the capture did not run to its end.
 
         ## What it means
-        What was seen was compared, and findings about it stand. What happened afterwards is not known, so that nothing
-        found is no pass. The reason is in the finding.
+        The recorded part was compared, and its findings are valid. What happened afterwards is unknown, so the verdict cannot be PASS. The finding contains the reason.
         """,
         leaves_open=True,
     ),
@@ -139,30 +134,25 @@ ALL: Final = (
         A server of the region says that it has no stream of this name.
 
         ## What it means
-        The stream was deleted, or never created: the region holds nothing of what it should hold, and nothing comes
-        there. What the others hold was compared.
+        The stream was deleted or never created: the region has none of its messages and receives none. The other streams were compared.
 
         ## What to do
-        `vstream plan` says what is missing, `vstream apply` creates it. A read stream that is made anew takes what
-        write streams still have.
+        `vstream plan` shows what is missing, `vstream apply` creates it. A new read stream sources everything that the write streams still have.
         """,
     ),
     _code(
         "lost-prefix",
         "VA101",
         "lost-prefix",
-        "`{stream}` lacks {n:message|messages} of `{origin}` from before the first that it has",
+        "`{stream}` lacks {n:message|messages} of `{origin}` before its first one",
         """
         A read stream lacks the oldest messages of a write stream that still has them, or that another region has.
 
         ## What it means
-        They were never taken, or were deleted in this region: no limit of the read stream explains it. Sources that
-        were added with a start sequence or start time, or a read stream that was purged, look like this.
+        They were never sourced, or were deleted in this region: no limit of the read stream explains it. Typical causes are a source that was added with a start sequence or start time, and a purge of the read stream.
 
         ## What to do
-        `vstream repair --kind replay` shows what the region lacks, and with `--yes` puts it in, from the write stream or
-        from the read stream of another region (docs/repair.md says where it works). A source that is removed and added
-        again takes everything that its write stream still has, and doubles what is there already.
+        `vstream repair --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). If you remove and add the source instead, it copies everything that its write stream still has, and duplicates the messages that are already there.
         """,
     ),
     _code(
@@ -171,69 +161,60 @@ ALL: Final = (
         "lost-middle",
         "`{stream}` lacks {n:message|messages} of `{origin}` between others",
         """
-        A read stream has messages of a write stream from before and after some that it lacks.
+        A read stream has older and newer messages of a write stream, but lacks some between them.
 
         ## What it means
-        The source has gone on behind them, and will never come back: they are lost in this region, although `lag` is
-        0. Servers up to 2.14 do so after a write stream was deleted and made again, and after some restarts of
-        sources with a filter and a stream-level transform; a message that was deleted in one region looks the same.
+        The source has skipped them and will never return to them: they are lost in this region, although `lag` is 0. Servers up to 2.14 skip messages after a write stream was deleted and created again, and after some restarts of sources with a filter and a stream-level transform. A message that was deleted in one region looks the same.
 
         ## What to do
-        `vstream repair --kind replay` shows what the region lacks, and with `--yes` puts it in, from the write stream or
-        from the read stream of another region (docs/repair.md says where it works). `vstream audit --tables DIR` leaves
-        all sequences in the table `faults`. Then look for the cause: `vstream lint` knows the configurations that skip.
+        `vstream repair --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). `vstream audit --tables DIR` writes all sequences to the table `faults`. Then look for the cause: `vstream lint` reports configurations that skip messages.
         """,
     ),
     _code(
         "lost-tail",
         "VA103",
         "lost-tail",
-        "`{stream}` lacks {n:message|messages} of `{origin}` behind the last that it has, and has read past them",
+        "`{stream}` lacks {n:message|messages} of `{origin}` after its last one, although it has read past them",
         """
-        A source's own cursor says that it has read messages which the read stream does not hold.
+        The cursor of a source is past messages that the read stream does not have.
 
         ## What it means
-        They will not come any more. A read stream that discards new messages at a limit, or that deduplicates what
-        it sources, looks like this.
+        They will not arrive any more. Typical causes are a read stream that discards new messages at a limit, or one that deduplicates sourced messages.
 
         ## What to do
         Compare the read stream's limits and `duplicate_window` with what `vstream render` writes. Then
-        `vstream repair --kind replay` shows what is missing, and with `--yes` puts it in (docs/repair.md says where it
-        works).
+        `vstream repair --kind replay` shows what is missing, and with `--yes` adds it (docs/repair.md says when this works).
         """,
     ),
     _code(
         "expired",
         "VA104",
         "expired",
-        "`{stream}` lacks {n:message|messages} of `{origin}` for good: removed there before being taken",
+        "`{stream}` lost {n:message|messages} of `{origin}`: removed there before they were sourced",
         """
-        A write stream removed messages by its limits, or was deleted, before a region had read them.
+        A write stream removed messages because of its limits, or was deleted, before a region had sourced them.
 
         ## What it means
-        The region was cut off for longer than the write stream keeps messages. Other regions may hold them; in this
-        one they are lost, and `lag` is 0.
+        The region was cut off for longer than the write stream keeps messages. Other regions may have them; in this one they are lost, and `lag` is 0.
 
         ## What to do
-        `vstream repair --kind replay` shows which of them other regions hold, and with `--yes` puts them in. Then make
-        `write.max_age` longer than the longest outage that is to lose nothing.
+        `vstream repair --kind replay` shows which of them other regions have, and with `--yes` adds them. Then make `write.max_age` longer than the longest outage that must not lose messages.
         """,
     ),
     _code(
         "late",
         "VA105",
         "late",
-        "`{stream}` has not yet taken {n:message|messages} of `{origin}`",
+        "`{stream}` has not yet sourced {n:message|messages} of `{origin}`",
         """
         A region has not received messages that were written more than 30 seconds before the audit, or, in a capture,
         before its end.
 
         ## What it means
-        The write stream still has them, so that they can arrive.
+        The write stream still has them, so they can arrive.
 
         ## What to do
-        Audit again: after an outage sources rest for a while, which `vstream resync` ends. If the number does not
-        shrink, the source is stalled: look at the gateway connections and at the leader of the read stream.
+        Audit again: after an outage, sources wait before they retry; `vstream resync` shortens that. If the number does not shrink, the source is stalled: check the gateway connections and the leader of the read stream.
         """,
     ),
     _code(
@@ -242,10 +223,10 @@ ALL: Final = (
         "pending",
         "{n:message|messages} of `{origin}` on the way to `{stream}`",
         """
-        Messages were written in the last 30 seconds before the audit and have not arrived in a region.
+        Messages from the last 30 seconds before the audit have not arrived in a region yet.
 
         ## What it means
-        Nothing: regions were compared without them.
+        This is normal: regions were compared without them.
         """,
         _NOTE,
     ),
@@ -253,14 +234,12 @@ ALL: Final = (
         "removed",
         "VA107",
         "removed",
-        "`{stream}` may have removed {n:message|messages} of `{origin}` by its limits",
+        "`{stream}` may have removed {n:message|messages} of `{origin}` because of its limits",
         """
-        A region lacks messages that its read stream's limits explain: older than `max_age`, beyond `max_msgs`, or
-        with enough newer messages of their subject. Where roll-ups are allowed, a message that all regions lack may
-        have been rolled up by a newer one of its subject, or of all subjects.
+        A region lacks messages, and the limits of its read stream explain it: they are older than `max_age`, beyond `max_msgs`, or have enough newer messages on their subject. If roll-ups are allowed, a message that all regions lack may have been removed by a roll-up of its subject, or of all subjects.
 
         ## What it means
-        Nothing is wrong as far as can be seen. That they ever arrived cannot be proven any more.
+        Probably nothing is wrong, but it cannot be proven any more that they arrived.
         """,
         _NOTE,
     ),
@@ -268,13 +247,12 @@ ALL: Final = (
         "not-at-origin",
         "VA108",
         "not-at-origin",
-        "`{stream}` lacks {n:message|messages} that regions have taken from it",
+        "`{stream}` lacks {n:message|messages} that regions have sourced from it",
         """
-        A write stream does not hold messages that read streams have, and no limit of it explains that.
+        A write stream lacks messages that read streams have, and none of its limits explains it.
 
         ## What it means
-        They were deleted or purged there, or the stream was restored from something older. Regions that have not read
-        them yet never will, and a region that is added later lacks them.
+        They were deleted or purged there, or the stream was restored from an older state. Regions that have not sourced them yet never will, and a region that is added later will lack them.
         """,
     ),
     _code(
@@ -283,11 +261,10 @@ ALL: Final = (
         "acked-lost",
         "{n:acknowledged publish|acknowledged publishes} of `{origin}` in no region",
         """
-        A client was told that its message is stored, and no stream of any region has it.
+        A publish was acknowledged, but no stream of any region has its message.
 
         ## What it means
-        Acknowledged messages were lost, by a loss of power or a corrupted store, for example. `sync_interval: always`
-        and replicas in several places guard against it.
+        Acknowledged messages were lost, for example in a power failure or because of a corrupted store. `sync_interval: always` and replicas in several places prevent it.
         """,
     ),
     _code(
@@ -296,50 +273,43 @@ ALL: Final = (
         "deleted-everywhere",
         "`{stream}` has lost {n:message|messages} between others, and no region has them",
         """
-        A write stream took messages that neither it nor any region holds any more, and it holds older and newer ones.
+        A write stream stored messages that neither it nor any region has any more, although it has older and newer ones.
 
         ## What it means
-        `max_age`, `max_msgs` and `max_bytes` remove the oldest messages of a stream first, so none of them did it: somebody
-        deleted the messages, or purged a subject, in the write stream and in every region that could be read.
+        `max_age`, `max_msgs` and `max_bytes` remove the oldest messages of a stream first, so they are not the cause: the messages were deleted, or a subject was purged, in the write stream and in every region that could be read.
 
         ## What to do
-        If nobody meant to, look for who may call `STREAM.MSG.DELETE` and `STREAM.PURGE` on the write stream. A backup of it
-        is the only place where the messages can still be.
+        If this was not intended, find out who may call `STREAM.MSG.DELETE` and `STREAM.PURGE` on the write stream. Only a backup of it can still contain the messages.
         """,
     ),
     _code(
         "duplicated",
         "VA201",
         "duplicated",
-        "`{stream}` has {n:copy|copies} too many of messages of `{origin}`",
+        "`{stream}` has {n:extra copy|extra copies} of messages of `{origin}`",
         """
         A read stream has messages of a write stream more than once.
 
         ## What it means
-        Consumers of this region get them again. Whole ranges that repeat are a source that began anew: servers
-        2.12 to 2.14 do so after each restart where a source has a `filter_subject` and the stream a
-        `subject_transform`, as in the published recipe, and an upgrade from these to 2.15 does so once.
+        Consumers of this region get them again. If whole ranges repeat, a source has started over: servers 2.12 to 2.14 do so after each restart if a source has a `filter_subject` and the stream a `subject_transform`, as in the published recipe. An upgrade from these versions to 2.15 does so once.
 
         ## What to do
-        Use `subject_transforms` in each source, as `vstream render` does. `vstream repair --kind delete` shows the copies,
-        and with `--yes` deletes them.
+        Use `subject_transforms` in each source, as `vstream render` does. `vstream repair --kind delete` shows the copies, and deletes them with `--yes`.
         """,
     ),
     _code(
         "foreign",
         "VA202",
         "unexpected",
-        "`{stream}` has {n:message|messages} from none of its write streams",
+        "`{stream}` has {n:message|messages} that come from none of its write streams",
         """
-        A read stream has messages without a source, or of a source that it should not have.
+        A read stream has messages without a source, or from an unexpected source.
 
         ## What it means
-        Somebody publishes into the read stream, or a source was added by hand: other regions do not have these
-        messages. Or the virtual stream has moved here from another routing profile: its history came from the former
-        read stream of each region, as many messages in all of them, and says no more who wrote it.
+        A client publishes into the read stream, or a source was added by hand: other regions do not have these messages. Or the virtual stream moved here from another routing profile: each region copied the history from its former read stream, and the copies no longer name the region of origin.
 
         ## What to do
-        After a move, audit what was written since it ended: `vstream audit --since 2h`.
+        After a move, audit only messages written since it ended: `vstream audit --since 2h`.
         """,
     ),
     _code(
@@ -348,53 +318,47 @@ ALL: Final = (
         "rolled-back",
         "`{stream}` has {n:message|messages} of `{origin}` ahead of its last sequence",
         """
-        A region has messages with sequences that the write stream has not reached, or not any more.
+        A region has messages with sequences beyond the end of the write stream.
 
         ## What it means
-        The write stream lost its newest messages: restored from a backup, made again, or acknowledged without being
-        on disk when power was lost. New messages get the same sequences again; servers up to 2.14 skip them in regions
+        The write stream lost its newest messages: it was restored from a backup or created again, or power failed before acknowledged messages were on disk. New messages get the same sequences again; servers up to 2.14 skip them in regions
         that have seen these sequences.
 
         ## What to do
-        Stop publishing in that region, and run `vstream repair --kind refill`: it shows, and with `--yes` publishes, what
-        is gone, as the read streams hold it.
+        Stop publishing in that region, and run `vstream repair --kind refill`: it shows the lost messages, and with `--yes` publishes them again from the read streams.
         """,
     ),
     _code(
         "reused",
         "VA204",
         "reused",
-        "`{stream}` has {n:message|messages} of `{origin}` whose sequence now belongs to another",
+        "`{stream}` has {n:message|messages} of `{origin}` whose sequence now belongs to another message",
         """
-        A region and the write stream hold different messages under one sequence, and the region's came before the
-        other was written.
+        A region and the write stream have different messages with the same sequence, and the region's arrived before the other was written.
 
         ## What it means
-        The write stream lost messages and gave their sequences to new ones. The region has what was lost, and lacks
-        what is new.
+        The write stream lost messages and reused their sequences for new ones. The region has the lost messages and lacks the new ones.
         """,
     ),
     _code(
         "payload",
         "VA205",
         "payload-changed",
-        "`{stream}` has {n:message|messages} of `{origin}` with another payload than elsewhere",
+        "`{stream}` has {n:message|messages} of `{origin}` whose payload differs from elsewhere",
         """
-        A message does not have the same payload in a region as in its write stream, or, where that no longer has it,
-        as in most regions. Counters are not looked at here: each stream has a sum of its own.
+        The payload of a message in a region differs from that in its write stream, or, if the write stream no longer has it, in most regions. Counters are not compared here: each stream has its own sum.
 
         ## What it means
-        A store was damaged, or somebody wrote into it.
+        A store was damaged or changed.
         """,
     ),
     _code(
         "subject",
         "VA206",
         "subject-changed",
-        "`{stream}` has {n:message|messages} of `{origin}` under another subject than elsewhere",
+        "`{stream}` has {n:message|messages} of `{origin}` whose subject differs from elsewhere",
         """
-        A message does not have the same subject in a region as in others, or its header names another subject than it
-        has in its write stream.
+        The subject of a message in a region differs from that in others, or its header names a subject that differs from that in its write stream.
 
         ## What it means
         Transforms of the regions' sources differ, or were changed: compare them with `vstream plan`.
@@ -404,12 +368,12 @@ ALL: Final = (
         "overwritten",
         "VA207",
         "overwritten",
-        "{n:acknowledged publish|acknowledged publishes} of `{origin}` whose sequence now holds something else",
+        "{n:acknowledged publish|acknowledged publishes} of `{origin}` whose sequence now belongs to another message",
         """
-        A client was told the sequence of its message, and the write stream holds another one there.
+        A client got a sequence for its message, but the write stream has another message there.
 
         ## What it means
-        The write stream lost acknowledged messages and gave their sequences to new ones.
+        The write stream lost acknowledged messages and reused their sequences for new ones.
         """,
     ),
     _code(
@@ -418,10 +382,10 @@ ALL: Final = (
         "unpublished",
         "`{stream}` has {n:message|messages} that no client sent",
         """
-        A capture says everything that its clients sent, and a write stream holds something else.
+        A capture records everything that its clients sent, but a write stream has other messages.
 
         ## What it means
-        Somebody else published, such as a probe, or a payload was altered on its way.
+        Another client published, such as a probe, or a payload was altered in transit.
         """,
     ),
     _code(
@@ -430,10 +394,10 @@ ALL: Final = (
         "refused-stored",
         "`{stream}` has {n:message|messages} whose publish was refused",
         """
-        A client was told that its message was not stored, and it is.
+        A publish was refused, but its message was stored.
 
         ## What it means
-        A client that sends it again doubles it, unless it has a `Nats-Msg-Id`.
+        A client that retries creates a duplicate, unless the message has a `Nats-Msg-Id`.
         """,
         _WARNING,
     ),
@@ -441,46 +405,42 @@ ALL: Final = (
         "reordered",
         "VA301",
         "reordered",
-        "`{stream}` has {n:message|messages} of `{origin}` behind later ones",
+        "`{stream}` has {n:message|messages} of `{origin}` after later ones",
         """
-        Messages of one write stream stand in another order in a region.
+        A region has messages of one write stream in a different order.
 
         ## What it means
-        Order per origin is what a virtual stream promises; order between origins is not. Consumers of this region
-        apply an older message over a newer one.
+        A virtual stream guarantees the order per origin, but not between origins. Consumers of this region apply an older message after a newer one.
 
         ## What to do
-        Audit what was written since: `vstream audit --since 1h`.
+        Audit the messages written since then: `vstream audit --since 1h`.
         """,
     ),
     _code(
         "misordered",
         "VA302",
         "misordered",
-        "`{stream}` has {n:message|messages} at another sequence than other regions",
+        "`{stream}` has {n:message|messages} at a sequence that differs from other regions",
         """
-        A virtual stream with one order everywhere (`ordered`, `stretch` or `homed`) has another message at a sequence
-        in one region than in others.
+        A virtual stream with one order everywhere (`ordered`, `stretch` or `homed`) has a different message at a sequence in one region.
 
         ## What it means
-        The regions' read streams are no mirrors of one stream, or one of them was made anew.
+        The read streams are not mirrors of one stream, or one of them was created again.
         """,
     ),
     _code(
         "put-back",
         "VA303",
         "put-back",
-        "`{stream}` has {n:message|messages} of `{origin}` behind later ones, where a repair has put them",
+        "`{stream}` has {n:message|messages} of `{origin}` after later ones, where a repair added them",
         """
-        A region had lost messages, and `vstream repair --kind replay` has put them in again, at the end.
+        A region had lost messages, and `vstream repair --kind replay` added them again at the end.
 
         ## What it means
-        They are there. Their place is gone for good: consumers of this region get them later than messages that were written after
-        them. This cannot be repaired, and is no error of the servers.
+        They are complete, but not in order: consumers of this region get them after messages that were written later. This cannot be repaired, and is not an error of the servers.
 
         ## What to do
-        Nothing, if consumers can take an older message behind a newer one. `vstream audit --since 1h` leaves out what was
-        written before.
+        Nothing, if consumers accept an older message after a newer one. `vstream audit --since 1h` leaves out older messages.
         """,
         _WARNING,
     ),
@@ -488,18 +448,14 @@ ALL: Final = (
         "disputes",
         "VA401",
         "last-value",
-        "regions disagree for good on the last message of {n:key|keys}",
+        "regions permanently disagree on the last message of {n:key|keys}",
         """
-        The last message of a subject is not the same in every region, and nothing that is still on its way will
-        change that.
+        The last message of a subject differs between regions, and no message in transit will change that.
 
         ## What it means
-        Two regions wrote the subject without having seen each other's message, and each region keeps what arrived
-        last. For events that is as it should be. For a key-value bucket or anything that is read by its last value,
-        regions give different answers from now on; where streams keep one message of a subject, it is an error.
+        Two regions wrote the subject before they received each other's message, and each region keeps what arrived last. For events that is normal. For a key/value bucket, or any stream that is read by last value, regions return different values from now on; it is an error if streams keep one message per subject.
 
-        Of a counter, the sums are compared, whichever message comes last. Where they differ, it is an error: a region has
-        not counted what others have, or a write stream has forgotten what it had.
+        For counters, the sums are compared, whichever message is last. Different sums are an error: a region has not counted everything, or a write stream has lost a counter.
 
         ## What to do
         Write the key once more, in one region. To prevent it, let one region own a key, or use a `stretch` or `homed`
@@ -511,13 +467,12 @@ ALL: Final = (
         "conflicts",
         "VA402",
         "concurrent-writes",
-        "{n:key was|keys were} written in two regions without one having seen the other's message",
+        "{n:key was|keys were} written in two regions before either received the other's message",
         """
-        A subject was written in one region before the message in front of it, from another region, had arrived there.
+        A subject was written in one region before the previous message, from another region, had arrived there.
 
         ## What it means
-        Whether it matters depends on what the messages are; `last-value` says where it has left regions in
-        disagreement.
+        Whether it matters depends on the messages; `last-value` reports subjects on which regions still disagree.
         """,
         _NOTE,
     ),
@@ -525,16 +480,12 @@ ALL: Final = (
         "deduplicated",
         "VA403",
         "deduplicated",
-        "`{stream}` dropped {n:message|messages} of `{origin}` for another with the same id and payload",
+        "`{stream}` dropped {n:message|messages} of `{origin}` as duplicates of another with the same id and payload",
         """
         A read stream has another message with the same `Nats-Msg-Id` and payload instead of this one.
 
         ## What it means
-        A client published again in another region. Servers up to 2.12 deduplicate what a stream sources: the content
-        is there once. Later ones keep both unless the read stream has a `duplicate_window`. Without one, or where this
-        message was written when the window of the other was over, it is reported as lost; captures do not say what
-        the window was. What counts is the window that the read stream has now: where it was made smaller, or turned off
-        after an upgrade from 2.12, what was dropped before that is reported as lost, too.
+        A client published again in another region. Servers up to 2.12 deduplicate sourced messages: the content is stored once. Later versions keep both unless the read stream has a `duplicate_window`. Without one, or if this message was written after the window of the other, it is reported as lost; captures do not contain the window. The current window of the read stream counts: if it was reduced, or turned off after an upgrade from 2.12, messages dropped before that are also reported as lost.
         """,
         _WARNING,
     ),
@@ -542,16 +493,15 @@ ALL: Final = (
         "displaced",
         "VA404",
         "displaced",
-        "`{stream}` dropped {n:message|messages} of `{origin}` for another with the same id and another payload",
+        "`{stream}` dropped {n:message|messages} of `{origin}` because of another with the same id but a different payload",
         """
         A read stream has a message with the same `Nats-Msg-Id` but another payload instead of this one.
 
         ## What it means
-        Ids were not unique across regions, and servers up to 2.12 deduplicate what a stream sources: regions may keep
-        different messages.
+        Ids were not unique across regions, and servers up to 2.12 deduplicate sourced messages: regions may keep different messages.
 
         ## What to do
-        Put the region into the id, or set `duplicate_window` of read streams to what `vstream render` writes.
+        Add the region to the id, or set `duplicate_window` of read streams to what `vstream render` writes.
         """,
     ),
     _code(
@@ -563,7 +513,7 @@ ALL: Final = (
         One `Nats-Msg-Id` was used for different payloads.
 
         ## What it means
-        Inside of the deduplication window of one stream the second would have been dropped. Ids must be unique.
+        Within the deduplication window of one stream, the second would have been dropped. Ids must be unique.
         """,
         _WARNING,
     ),
@@ -571,13 +521,12 @@ ALL: Final = (
         "twins-same",
         "VA406",
         "published-twice",
-        "{n:message id was|message ids were} stored several times with one payload",
+        "{n:message id was|message ids were} stored several times with the same payload",
         """
         A message with a `Nats-Msg-Id` was stored in two regions, or twice in one after the deduplication window.
 
         ## What it means
-        Deduplication works within one write stream. A client that goes on in another region after a timeout
-        publishes again there; consumers must expect it.
+        Deduplication works only within one write stream. A client that retries in another region after a timeout publishes a second copy there; consumers must expect it.
         """,
         _NOTE,
     ),
@@ -590,7 +539,7 @@ ALL: Final = (
         A message has an earlier timestamp in a read stream than in its write stream.
 
         ## What it means
-        The clocks of the regions' servers differ by at least as much; delays are wrong by it.
+        The clocks of the regions' servers differ by at least that much, and delays are wrong by the same amount.
         """,
         _NOTE,
     ),

@@ -99,10 +99,10 @@ no row of it. *path* says how it was read: `consumer`, `direct` or `capture`.
 *sources* are the cursors of a stream that sources others; *last_seq* in them is null
 on servers before 2.15, which do not say it, and 0 where nothing was sourced yet.
 
-What may explain a difference, null where it is not known: *limits* are those of
-`max_age`, `max_msgs`, `max_bytes` and `max_msgs_per_subject` that are set (an empty map:
-nothing removes messages by itself); `duplicate_window`, 0 where there is none, absent where it is not known; and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` where it
-is another than `limits`, and `allow_msg_counter`, of whose messages no two streams have the same payload. *identity* is what servers
-since 2.15 put into the header of what they source from the stream (`identity_of`). *mirror*
-is the stream that it mirrors, *transform* its own `subject_transform`.
+Settings that may explain a difference; null if unknown. *limits* contains `max_age`, `max_msgs`, `max_bytes` and
+`max_msgs_per_subject` if they are set (an empty map: messages are never removed automatically); `duplicate_window`, 0
+if off, absent if unknown; and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` if it is not `limits`, and
+`allow_msg_counter`, whose messages have a different payload in each stream. *identity* is the value that servers since
+2.15 write into the header of messages sourced from the stream (`identity_of`). *mirror* is the stream that it mirrors,
+*transform* its own `subject_transform`.
 """

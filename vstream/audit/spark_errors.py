@@ -6,11 +6,6 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-
-from vstream.audit.java_gateway import find_gateway
-from vstream.audit.request import SparkEndedError
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -37,9 +32,16 @@ _MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
 _LONGEST: Final = 400
 
 
+class SparkEndedError(VstreamError):
+    """Nothing can be done with this Spark any more."""
+
+
 @contextmanager
 def explain_spark_errors() -> Iterator[None]:
     """Raise what fails in Spark inside the block as a VstreamError of one line, without Spark's stack."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # noqa: PLC0415 - optional
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
     try:
         yield
     except Py4JNetworkError as error:
@@ -54,7 +56,9 @@ def explain_spark_errors() -> Iterator[None]:
 
 
 def _is_java_running() -> bool:
-    process = getattr(find_gateway(), "proc", None)
+    from pyspark import SparkContext  # noqa: PLC0415 - optional
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to ask
     return process is not None and process.poll() is None
 
 
@@ -65,6 +69,9 @@ def is_damage(error: Exception) -> bool:
 
 def is_reading(error: VstreamError) -> bool:
     """Whether what failed is ours, which reads servers, and not Spark, whose disk may be full."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - optional
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
     cause = error.__cause__
     return not isinstance(cause, PySparkException | Py4JError) or OURS.search(str(cause)) is not None
 

@@ -50,7 +50,7 @@ def status(
     mapping rules: they are read from every server that `monitor` names.
 
     Exits with 0 if all is well and with 1 if something is wrong. Exits with 3 if nothing
-    is known to be wrong but not everything could be seen, or if no server answers.
+    is known to be wrong but not everything could be checked, or if no server answers.
 
     Examples: `vstream status`, `vstream status acme.yaml --deadline 2 --format json`
     """

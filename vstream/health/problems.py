@@ -50,7 +50,7 @@ def find_problems(
 
 
 def find_unknown(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings) -> Iterator[Problem]:
-    """What could not be seen, region by region: whether servers have loaded the mapping rules of the topology."""
+    """What could not be checked, region by region: whether servers have loaded the mapping rules of the topology."""
     if loaded.problem is not None:
         yield Problem(about=topology.name, text=f"the loaded mapping rules are not known: {loaded.problem}")
         return
@@ -97,7 +97,7 @@ def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnaps
             yield Problem(about=server.name, text="JetStream is switched off: was its disk full?", code="VD405")
         if server.is_nearly_full:
             used, limit = format_size(server.storage), format_size(server.storage_limit)
-            yield Problem(about=server.name, text=f"its streams fill {used} of the {limit} that they may", code="VD414")
+            yield Problem(about=server.name, text=f"its streams use {used} of the {limit} allowed", code="VD414")
     if region.problem is None and seen.control is not None:
         yield Problem(
             about=region.name,

@@ -94,7 +94,7 @@ class StatusVerdict(Enum):
     DEGRADED = "degraded"
     """Something is wrong."""
     UNKNOWN = "unknown"
-    """Nothing is known to be wrong, and not everything could be seen."""
+    """No problem was found, but not everything could be checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +251,7 @@ class Status:
     pairs: tuple[PairStatus, ...]
     problems: tuple[Problem, ...]
     unknown: tuple[Problem, ...] = ()
-    """What could not be seen."""
+    """What could not be checked."""
     mappings_ok: Mapping[str, bool | None] = field(default_factory=dict)
     """By server: whether it has loaded the mapping rules of the topology; None where that is not known."""
     consumers: tuple[ConsumerStatus, ...] = ()

@@ -120,10 +120,10 @@ class _Reader:
         if unknown is None:
             return
         close = get_close_matches(unknown, known_keys, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else f"it may have {', '.join(known_keys)}"
+        hint = f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(known_keys)}"
         if kind == "section" and unknown in _KEYS:
-            hint = f"write it below `[{'.'.join((*path, 'lint'))}]`"
-        raise self._error((*path, unknown), f"there is no {kind} `{unknown[:40]}` for lint", hint)
+            hint = f"write it under `[{'.'.join((*path, 'lint'))}]`"
+        raise self._error((*path, unknown), f"unknown {kind} `{unknown[:40]}`", hint)
 
     def _read_ignores(self, table: Mapping[str, Any], path: Path) -> dict[str, tuple[str, ...]]:
         ignores = {}
@@ -141,12 +141,12 @@ class _Reader:
 
     def _texts(self, value: object, path: Path) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self._error(path, f"`{path[-1]}` must be a list of texts", f'write `{path[-1]} = ["…"]`')
+            raise self._error(path, f"`{path[-1]}` must be a list of strings", f'write `{path[-1]} = ["…"]`')
         return tuple(value)
 
     def _text(self, value: object, path: Path) -> str:
         if not isinstance(value, str):
-            raise self._error(path, f"`{path[-1]}` must be a text", f'write `{path[-1]} = "…"`')
+            raise self._error(path, f"`{path[-1]}` must be a string", f'write `{path[-1]} = "…"`')
         return value
 
     def _severity(self, value: object, path: Path) -> Severity:

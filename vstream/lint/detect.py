@@ -57,7 +57,7 @@ def decode(content: bytes, file: str) -> str | Finding:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return unreadable_file(file, "this is UTF-16 text", "save the file as UTF-8")
     if b"\0" in content:
-        return unreadable_file(file, "this is a binary file: it has NUL bytes", "is this the right file?")
+        return unreadable_file(file, "this is a binary file: it contains NUL bytes", "is this the right file?")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

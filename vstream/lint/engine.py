@@ -13,6 +13,7 @@ from vstream.lint.read import Shown, Source, gather
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
 from vstream.syntax.natsconf import Comment
+from vstream.topology.bundle import placeholder_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -72,28 +73,21 @@ def lint(
     topology: Topology | None = None,
     server_version: ServerVersion | None = None,
     selection: Selection | None = None,
-    running: Iterable[Source] = (),
 ) -> LintReport:
     """
     Check *sources*, and everything that the topologies among them render to.
 
     *topology* is what the other files are checked against. *server_version* is the oldest server that has
     to understand them; without it, the topology says, or it is 2.10.
-    *selection* says what is reported; by default everything but policy. *running* are the files that the servers
-    run with now.
+    *selection* says what is reported; by default everything but policy.
     """
     gathered = gather(sources, read=around.read, env=around.env)
     unknown = secrets.unknown_places(gathered.references, around.env or {})
-    before = gather(running, read=around.read, env=around.env)
-    judged = _judge(replace(gathered.workspace(topology, server_version), running=tuple(before.servers)))
+    judged = _judge(gathered.workspace(topology, server_version))
     # What a rule says about a value that nobody knows is a guess.
-    findings = [
-        *gathered.diagnostics,
-        *before.diagnostics,
-        *(finding for finding in judged if finding.span not in unknown),
-    ]
+    findings = [*gathered.diagnostics, *(finding for finding in judged if finding.span not in unknown)]
     shown = dict(gathered.shown)
-    texts = {**before.texts, **gathered.texts}
+    texts = dict(gathered.texts)
     comments = list(gathered.comments)
     streams = list(gathered.streams)
     for source in gathered.topologies:
@@ -165,7 +159,7 @@ class _Declared:
             file = f"{name}/{artifact.path}"
             files.append(Source(name=file, content=artifact.text.encode(), is_named=False))
             span = self._document.source.key(artifact.origin) if artifact.origin else self._document.source.value(())
-            self.shown[file] = Shown(span=span, message=f"in `{artifact.path}`, which it renders to")
+            self.shown[file] = Shown(span=span, message=f"in the rendered file `{artifact.path}`")
         gathered: Gathered = gather(files, read=_read_placeholder)
         self.texts |= gathered.texts
         yield from gathered.diagnostics
@@ -174,8 +168,7 @@ class _Declared:
 
 def _read_placeholder(name: str) -> bytes:
     """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
-    placeholder: str | None = import_module("vstream.topology.bundle").placeholder_for(name)
-    return (placeholder or "").encode()
+    return (placeholder_for(name) or "").encode()
 
 
 def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:

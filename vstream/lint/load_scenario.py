@@ -160,7 +160,7 @@ def _templates(
         Finding(
             code="VS004",
             severity=Severity.ERROR,
-            message=f"there is no directory `{directory}`",
+            message=f"directory `{directory}` does not exist",
             where=document.source.value(("lab", "templates")),
             hint="the path is relative to the scenario's file",
         ),

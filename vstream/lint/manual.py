@@ -33,27 +33,27 @@ _FILES: Final = (
         The file is not YAML, or not JSON.
 
         ## Why is this bad?
-        Nothing in the file can be checked, or used.
+        Nothing in the file can be checked or used.
         """,
     ),
     _page(
         "VS002",
         "duplicate-key",
         """
-        A key is written twice in one map.
+        A map contains the same key twice.
 
         ## Why is this bad?
-        Readers take one of the two without a word: in JSON the last one, in YAML it depends on the program.
+        Parsers silently use one of the two: in JSON the last one, in YAML it depends on the program.
         """,
     ),
     _page(
         "VS003",
         "too-much",
         """
-        The file nests too deep, or has more values than any file of its kind.
+        The file is nested too deeply, or has too many values.
 
         ## Why is this bad?
-        It is the wrong file, or one that is made to exhaust memory (aliases of aliases of aliases).
+        It is the wrong file, or one designed to exhaust memory (aliases of aliases of aliases).
         """,
     ),
     _page(
@@ -64,39 +64,37 @@ _FILES: Final = (
         device without an end, or a token that cannot be decoded.
 
         ## Why is this bad?
-        Nothing is known about the file. `vstream lint` checks the others and exits with 3.
+        The file is not checked. `vstream lint` checks the other files and exits with 3.
         """,
     ),
     _page(
         "VS005",
         "wrong-value",
         """
-        A value of a topology or a scenario is missing, of the wrong type, or outside its range.
+        A value in a topology or a scenario is missing, has the wrong type, or is out of range.
 
         ## Why is this bad?
-        The file does not say what it is meant to say. `vstream schema` prints what a topology may say, for editors,
-        and `vstream schema scenario` what a scenario may.
+        The file cannot be used. `vstream schema` prints the JSON Schema of topologies, for editors, and `vstream schema scenario` that of scenarios.
         """,
     ),
     _page(
         "VS006",
         "unknown-key",
         """
-        A topology or a scenario has a key that means nothing there.
+        A topology or a scenario has an unknown key.
 
         ## Why is this bad?
-        It is a typo, or a setting at the wrong place: what was meant does not happen.
+        It is a typo, or a setting in the wrong place: it would have no effect.
         """,
     ),
     _page(
         "VS007",
         "nothing-to-check",
         """
-        A file was named that is none of the kinds that are checked.
+        A file on the command line is not of a kind that lint checks.
 
         ## Why is this bad?
-        It is not, unless the file was meant to be checked: NATS configurations, streams and account claims as JSON,
-        account tokens (JWT), topologies and scenarios are. In directories, other files are passed over without this note.
+        It may not be. lint checks NATS configurations, streams and account claims as JSON, account tokens (JWT), topologies and scenarios. In directories, it skips other files without this note.
         """,
         Severity.NOTE,
     ),
@@ -104,18 +102,18 @@ _FILES: Final = (
         "VS009",
         "suppression",
         """
-        A suppression has no reason, names no rule that exists, or suppresses nothing.
+        A suppression has no reason, names an unknown rule, or suppresses nothing.
 
         ## Why is this bad?
-        A suppression that outlives what it was written for hides the next mistake on its line.
+        A suppression that is no longer needed hides the next mistake on its line.
 
         ## What to do
-        A comment on the line of the finding, or alone on the line above it, names the rules and says why:
+        Write a comment on the line of the finding, or alone on the line above it, with the rules and the reason:
 
             "foo.>": bar.>   # vstream: ignore[VS303] the regions do not overlap in practice
 
         In a stream configuration, which is JSON, it is metadata: `"vstream.ignore": "VS210 reason; VS211 reason"`.
-        Codes below VS100 cannot be ignored. Account claims and tokens cannot be annotated.
+        Codes below VS100 cannot be ignored. Account claims and tokens cannot contain suppressions.
         """,
         Severity.WARNING,
     ),
@@ -123,17 +121,17 @@ _FILES: Final = (
         "VS010",
         "conf-syntax",
         """
-        The file is not a NATS configuration; as a warning: it is one that hardly means what it says.
+        The file is not a valid NATS configuration. As a warning: it probably does not mean what it says.
 
         ## Why is this bad?
-        `nats-server -t` refuses it as well, or the server takes a value for another one.
+        `nats-server -t` also refuses it, or the server reads a different value.
         """,
     ),
     _page(
         "VS011",
         "include",
         """
-        A file that is included cannot be read, includes itself, or makes the configuration too large.
+        An included file cannot be read, includes itself, or makes the configuration too large.
 
         ## Why is this bad?
         The server does not start. Paths are relative to the directory of the file with the include directive.
@@ -143,7 +141,7 @@ _FILES: Final = (
         "VS012",
         "variable",
         """
-        A variable is defined neither above the place where it is used nor in the environment.
+        A variable is used but not defined above, and not in the environment.
 
         ## Why is this bad?
         The server does not start. An included file does not see the variables of the file that includes it.
@@ -157,7 +155,7 @@ def _template_page(code: str, files: str) -> Page:
         code,
         f"template-{files}",
         f"""
-        A template for {files} is missing, fails, or writes something that does not read back as what it stands for.
+        A template for {files} is missing, fails, or renders something other than it should.
 
         ## Why is this bad?
         Nothing is rendered. Compare your template (`--templates`) with the one that ships with vstream.

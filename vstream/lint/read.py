@@ -286,7 +286,7 @@ class _Including:
         self._size += len(text)
         self._marks += detect.count_values(text)
         if self._size > detect.MAX_BYTES or self._marks > detect.MAX_MARKS:
-            raise ValueError("with it, the configuration is too large")
+            raise ValueError("this file makes the configuration too large")
         self.names[name] = None
         self._texts.setdefault(name, text)
         return name, text

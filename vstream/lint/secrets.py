@@ -37,8 +37,10 @@ def as_given_later(findings: Iterable[Finding]) -> Iterator[Finding]:
             yield replace(
                 finding,
                 severity=Severity.NOTE,
-                message=f"the value of `{name}` comes from the environment, and is not checked",
-                hint=f"`--env {name}` checks with the value that it has here, `--env-file FILE` with that of a file",
+                message=f"the value of `{name}` comes from the environment and is not checked",
+                hint=(
+                    f"`--env {name}` checks it with its value in this shell, `--env-file FILE` with the value in a file"
+                ),
             )
 
 

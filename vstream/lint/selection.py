@@ -37,13 +37,13 @@ _GROUPS: Final = (
 )
 GROUPS: Final = (*dict.fromkeys(name for name, _, _ in _GROUPS), POLICY)
 RETIRED: Final[Mapping[str, str]] = {
-    "VS118": "it is a part of VS109",
-    "VS126": "it is said by VS224, which looks at what a topology renders to as well",
-    "VS145": "it is a part of VS123",
-    "VS148": "it is a part of VS109",
-    "VS351": "it is a part of VS350",
-    "VS361": "it is a part of VS360, as an error",
-    "VS411": "it is a part of VS410, as a note",
+    "VS118": "VS109 covers it",
+    "VS126": "VS224 covers it: it also checks what a topology renders to",
+    "VS145": "VS123 covers it",
+    "VS148": "VS109 covers it",
+    "VS351": "VS350 covers it",
+    "VS361": "VS360 covers it, as an error",
+    "VS411": "VS410 covers it, as a note",
 }
 """Codes that are no longer reported, and what replaced them. They are never given to anything else."""
 _CODE: Final = re.compile(r"VS\d{0,3}")

@@ -73,7 +73,7 @@ def collect(
         line = _target(comment.span, lines[file])
         match = _DIRECTIVE.fullmatch(comment.text)
         if match is None:
-            problems.append(_problem("this suppression names no code", comment.span, _EXAMPLE))
+            problems.append(_problem("this suppression has no code", comment.span, _EXAMPLE))
             continue
         codes = match[2].replace(",", " ").split()
         lines_meant = (0, _LAST_LINE) if match[1] else (line, line)
@@ -114,7 +114,7 @@ def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[F
 
 
 def _unused_problem(unused: Suppression) -> Finding:
-    return _problem(f"there is no {unused.code} to ignore here", unused.span, "remove the suppression")
+    return _problem(f"{unused.code} is not reported here", unused.span, "remove the suppression")
 
 
 def yaml_comments(text: str, file: str, make: type[Comment], values: Collection[Span]) -> Iterator[Comment]:
@@ -153,18 +153,18 @@ def _entries(
     problems: list[Finding],
 ) -> Iterator[Suppression]:
     if not codes:
-        problems.append(_problem("this suppression names no code", span, _EXAMPLE))
+        problems.append(_problem("this suppression has no code", span, _EXAMPLE))
     elif not reason.strip():
-        problems.append(_problem(f"why is {', '.join(codes)} ignored? A reason is missing", span, _EXAMPLE))
+        problems.append(_problem(f"the reason to ignore {', '.join(codes)} is missing", span, _EXAMPLE))
     for code in dict.fromkeys(codes):
         if code.startswith(_SYNTAX):
-            problems.append(_problem(f"{code} cannot be ignored", span, "correct what it reports"))
+            problems.append(_problem(f"{code} cannot be ignored", span, "correct the reported problem"))
         elif code in RETIRED:
             problems.append(
-                _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or name what replaced it")
+                _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or write the code that replaced it")
             )
         elif not _CODE.fullmatch(code) or code not in known:
-            problems.append(_problem(f"there is no rule {code[:20]}", span, "`vstream explain` lists all rules"))
+            problems.append(_problem(f"unknown rule {code[:20]}", span, "`vstream explain` lists all rules"))
         else:
             yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
 

@@ -89,7 +89,7 @@ LANGUAGE: Final = Language(
         "version": "write `version: 1`, the version of the topology language",
         "name": "name the topology: streams are marked with it as their owner",
         "server_version": 'state the oldest nats-server that must be able to run this, such as `server_version: "2.12"`',
-        "subjects": "state what clients publish on, such as `subjects: [foo.>]`",
+        "subjects": "list the subjects that clients publish on, such as `subjects: [foo.>]`",
         "servers": "give a number (`servers: 3`) or host names",
         "regions": "name at least one region, such as `west: {servers: 3}`",
     },

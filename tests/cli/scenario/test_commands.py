@@ -47,7 +47,7 @@ def test_templates_that_are_not_there_are_not_the_built_in_ones(directory: Path,
         (directory / "other.yaml").write_text(HEAD + f"lab: {{templates: {name}}}\n" + STEPS)
         ran = vstream(*command, "other.yaml")
         assert ran.code == (3 if command in (["lint"], ["validate"]) else 1)
-        assert f"no directory `{name}`" in ran.out + ran.err
+        assert f"directory `{name}` does not exist" in ran.out + ran.err
     (directory / "layout").mkdir()
     (directory / "other.yaml").write_text(HEAD + "lab: {templates: layout}\n" + STEPS)
     assert vstream("scenario", "validate", "other.yaml").code == 0

@@ -102,7 +102,7 @@ async def test_no_changes_is_no_claim_about_rules_that_nobody_could_read() -> No
     assert text(known) == "No changes: the servers are as the topology says."
     unread = make_plan("acme", wanted, replace(servers.observed(), rules={}, unread_servers=("west-1",)))
     assert "as the topology says" not in text(unread)
-    assert "Not known: whether every server has loaded the 9 rules of the topology." in text(unread)
+    assert "Unknown: whether every server has loaded the 9 rules of the topology." in text(unread)
 
 
 async def test_a_region_that_cannot_be_reached_is_named_with_the_one_that_answered() -> None:

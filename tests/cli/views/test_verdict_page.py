@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -256,6 +256,7 @@ def test_a_scale_ends_above_its_values(value: float) -> None:
 
 
 @given(st.lists(st.floats(1, 1e12), min_size=1))
+@example([999_999_999_999.998])
 def test_a_logarithmic_scale_holds_its_values(values: list[float]) -> None:
     scale = charts.logarithmic(values)
     assert scale.low <= min(values) <= max(values) <= scale.high

@@ -218,10 +218,10 @@ def test_what_servers_run_with() -> None:
     assert changed({"west-1": same}, config_digest="sha256:1") == []
     ((code, text),) = changed({"west-1": other}, config_digest="sha256:1", config_loaded="yesterday")
     assert code == "VD410"
-    assert "it has loaded sha256:1…, which it did at yesterday, and `west-1.conf` is sha256:2…" in text
+    assert "the loaded digest is sha256:1… (loaded at yesterday), but that of `west-1.conf` is sha256:2…" in text
     ((code, text),) = changed({"west-1": same})
     assert code == "VD413"
-    assert "from 2.12 on they do" in text
+    assert "servers do from 2.12 on" in text
     assert changed({"west-1": replace(same, is_asked_for=False)}) == []
     absent = ConfigFile(path="", problem="it is not there")
     assert changed({"west-1": absent}, config_digest="sha256:1") == [("VD413", "it is not there")]
@@ -250,7 +250,7 @@ def test_feature_flags_of_servers_are_reported() -> None:
     # Versions may have other defaults; but a cluster has to understand itself.
     assert of(("2.15.1", "west", on), ("2.14.6", "central", off), ("2.12.8", "east", {})) == []
     assert of(("2.15.1", "west", on), ("2.12.8", "west", {}), ("2.15.1", "east", on)) == [
-        "west-1: `a` is on there, and not known to `central-1` in the same cluster, which run older ones"
+        "west-1: `a` is on there, and not known to `central-1` in the same cluster, which run older versions"
     ]
 
 

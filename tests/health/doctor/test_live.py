@@ -152,7 +152,7 @@ async def repaired(world: World, file: Path) -> None:
         "refill  foo-write-west in west: it ends at 2, and foo-read-central, foo-read-east have taken up to 5"
         in shown.out
     )
-    assert "publish 2 messages again, as foo-read-central has them" in shown.out
+    assert "publish 2 messages again, from foo-read-central" in shown.out
     assert "and an empty one on `foo._canary.west` for sequence 4" in shown.out
     assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 2
     asked = vstream("repair", file, "--lab", LAB, "--format", "json").json()

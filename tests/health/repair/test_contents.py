@@ -200,7 +200,7 @@ def test_what_a_repair_would_do_in_words() -> None:
     lines = [line.plain for line in view.render_contents(found)]
     assert lines == [
         "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-6, 8",
-        "        put them in at its end, as `foo-read-west`, `foo-write-west` has them",
+        "        add them at its end, from `foo-read-west`, `foo-write-west`",
         "stays   foo-read-east lacks 9 of foo-write-west: it is a schedule",
         "delete  foo-read-east in east: it holds copies of 1 message",
         "        as foo-write-west 1, at 1 and again at 9: one stays",

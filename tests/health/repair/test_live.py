@@ -177,7 +177,7 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     shown = vstream("repair", file, "--lab", LAB, *CONTENTS)
     assert shown.code == 1, shown.err
     assert "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-7" in shown.out
-    assert "as `foo-read-west`, `foo-write-west` has them" in shown.out
+    assert "from `foo-read-west`, `foo-write-west`" in shown.out
     await all_hold(world, wanted - skipped, "foo-read-east")  # it was only shown
     async with published(world) as meanwhile:
         done = await asyncio.to_thread(vstream, "repair", file, "--lab", LAB, "--yes", *CONTENTS)

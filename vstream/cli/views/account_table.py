@@ -27,11 +27,11 @@ def text(
 ) -> Iterator[Text | Table]:
     """The table; the rows are in the order given."""
     where = f" in cluster `{clean(cluster)}`" if cluster is not None else ""
-    yield Text(f"what account `{clean(account)}` does with messages{where}", style="bold")
+    yield Text(f"mappings, imports and exports of account `{clean(account)}`{where}", style="bold")
     for refusal in refusals:
         yield describe_refusal(refusal)
     if not rows:
-        yield Text("  no mapping, import or export")
+        yield Text("  no mappings, imports or exports")
         return
     table = Table(box=box.SIMPLE_HEAD)
     for heading in _HEADINGS:
@@ -48,7 +48,7 @@ def _cells(row: AccountRow, elsewhere: str) -> tuple[str, ...]:
     destination = "lost" if row.destination is None else clean(show_bytes(row.destination))
     where = clean(row.cluster) if row.cluster else elsewhere
     if row.kind != "mapping":
-        where = f"account {clean(row.account)}" if row.account else "imported by nobody"
+        where = f"account {clean(row.account)}" if row.account else "not imported"
     streams = ", ".join(map(clean, row.streams))
     return (row.kind, clean(row.source), share + destination, where, streams, place(row.span) if row.span else "")
 

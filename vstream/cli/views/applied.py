@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from vstream.plan.apply import ApplyResult
     from vstream.plan.plan import Plan
 
-_SHOWN = 5
-"""Names of streams in a line."""
-
 
 def text(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
@@ -28,7 +25,7 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
     if result.mappings_loaded:
         done += ", accounts pushed to every server" if file == OPERATOR_PATH else f", {file} loaded on every server"
     if result.retired:
-        done += f", {', '.join(result.retired)} stopped and gone from the meta group"
+        done += f", {', '.join(result.retired)} stopped and removed from the meta group"
     yield Text(done + ".", style="bold green" if result.is_complete else "bold")
     groups = (
         ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
@@ -37,8 +34,8 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
     )
     for label, changes, style in groups:
         if changes:
-            names = ", ".join(change.config.name for change in changes[:_SHOWN])
-            more = f", … ({len(changes):,})" if len(changes) > _SHOWN else ""
+            names = ", ".join(change.config.name for change in changes[:5])
+            more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
             yield Text.assemble((f"{label}: ", style), names, more)
     if result.mappings_pending:
         yield from _yours(file)
@@ -46,11 +43,10 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
         yield Text(f"  {shut.missing}")
     if result.gate_timeouts:
-        yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it continues from here.")
+        yield Text("Nothing is lost. Run `vstream apply` again once that is fixed: it continues from here.")
     if result.unread_servers:
         yield Text(
-            "Nothing was removed: could not read whether the mappings of "
-            f"{', '.join(result.unread_servers)} still lead there."
+            "Nothing was removed: could not read whether the mappings of {', '.join(result.unread_servers)} still use it."
         )
 
 
@@ -58,14 +54,13 @@ def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
     """What nobody knows of the rules that servers have loaded, and how to find out. *file* is what servers load."""
     servers = ", ".join(plan.unknown_servers)
     if file == OPERATOR_PATH:
-        yield Text(f"Not known: which accounts {servers} hold. No account was pushed.", style="bold yellow")
+        yield Text(f"Unknown: which accounts {servers} have loaded. No account was pushed.", style="bold yellow")
         yield Text(
-            "`vstream apply` pushes accounts where it sees that a server holds others: name every server's `monitor` under "
-            "`connect`, and apply again. To check without, run `vstream probe`."
+            "`vstream apply` pushes accounts only if it can see that a server has others: add every server's `monitor` under `connect`, and apply again. To check without it, run `vstream probe`."
         )
         return
-    yield Text(f"Not known: whether {file} is loaded on {servers}.", style="bold yellow")
-    yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each.")
+    yield Text(f"Unknown: whether {file} is loaded on {servers}.", style="bold yellow")
+    yield Text(f"{file} must be loaded by you: copy it (`vstream render`) to every server and reload each.")
     yield Text(
         "To check, run `vstream probe`. With every server's `monitor` under `connect`, `vstream plan` checks it too."
     )
@@ -73,10 +68,10 @@ def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
 
 def _yours(file: str) -> Iterator[Text]:
     """What whoever runs the servers has to do with *file*."""
-    yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each,")
+    yield Text(f"{file} must be loaded by you: copy it (`vstream render`) to every server and reload each,")
     if file == ACCOUNTS_PATH:
-        yield Text("twice where there is a new account (docs/routing.md),")
-    yield Text("then run `vstream apply` again for what had to wait.")
+        yield Text("twice for a new account (docs/routing.md),")
+    yield Text("then run `vstream apply` again for the changes that had to wait.")
 
 
 def _count(number: int, noun: str) -> str:

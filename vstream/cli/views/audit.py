@@ -45,7 +45,7 @@ _CHAPTERS = {
     "VA105": "{n:message|messages} late",
     "VA2": "{n:message|messages} too many or changed",
     "VA3": "{n:message|messages} out of order",
-    "VA401": "regions disagree for good on {n:key|keys}",
+    "VA401": "regions permanently disagree on {n:key|keys}",
     "VA404": "{n:message|messages} dropped for another with the same id",
 }
 """What errors of codes that begin so mean; of several beginnings, the longest counts."""
@@ -150,14 +150,14 @@ def summary(report: Report) -> str:
     seen = [finding for finding in report.findings if not finding.leaves_open]
     counts = {severity: sum(item.severity is severity for item in seen) for severity in Severity}
     findings = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
-    not_seen = f"not everything could be seen{_where(unseen)}"
+    not_seen = f"not everything could be checked{_where(unseen)}"
     match report.verdict():
         case AuditVerdict.PASS:
             put_back = sum(finding.count for finding in seen if finding.code == _PUT_BACK)
             order = f"but for {Count(put_back):message|messages} that a repair has put back" if put_back else "in order"
             text = f"every region holds every message, once, {order}"
         case AuditVerdict.UNKNOWN:
-            text = f"nothing is known to be wrong, and {not_seen}"
+            text = f"no problem was found, but {not_seen}"
         case AuditVerdict.FAIL:
             text = "; ".join([*_wrong(report), *([not_seen] if unseen else [])])
     return (
@@ -254,7 +254,9 @@ def _describe_arrival(route: ReaderRoute) -> Text:
 
 
 def _recovery_table(report: Report) -> Table:
-    table = _table("after each fault: until all that was written until its end had arrived", "fault", "stream", "from")
+    table = _table(
+        "after each fault: time until everything written before its end had arrived", "fault", "stream", "from"
+    )
     readers = list(dict.fromkeys(item.region for item in report.settled))
     for reader in readers:
         table.add_column(clean(reader), justify="right")
@@ -277,7 +279,7 @@ def describe_recovery(one: Recovery) -> str:
 
 
 def _answers(report: Report) -> Table:
-    table = _table("what clients were told", "stream", "region")
+    table = _table("results that clients got", "stream", "region")
     outcomes = list(dict.fromkeys(answer.outcome for answer in report.answers))
     for outcome in outcomes:
         table.add_column(clean(outcome), justify="right")
@@ -292,7 +294,7 @@ def _answers(report: Report) -> Table:
 
 
 def _orders(report: Report) -> Table:
-    table = _table("order: neighbours that stand the other way round", "stream", "in", "and in")
+    table = _table("order: adjacent messages in opposite order", "stream", "in", "and in")
     table.add_column("", justify="right")
     for order in report.orders:
         table.add_row(
@@ -329,48 +331,3 @@ def format_duration(nanoseconds: float) -> str:
         if value >= 1:
             return f"{sign}{value:,.{0 if value >= 10 else 1}f} {unit}"  # noqa: PLR2004 - two digits
     return f"{nanoseconds:,.0f} ns"
-
-
-class RoundPrinter:
-    """Remembers what the last round has said."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str | None, ...], MessageFinding] = {}
-
-    def lines(self, report: Report) -> Iterator[Text]:
-        """What there is to say of one round."""
-        verdict = report.verdict()
-        mark, style = MARKS[verdict]
-        slowest = max(
-            (delay for delay in report.delays if delay.minute is None), key=lambda item: item.max_ns, default=None
-        )
-        late = (
-            f", slowest {slowest.origin_region} → {slowest.region}: median {format_duration(slowest.p50_ns)}, "
-            f"longest {format_duration(slowest.max_ns)}"
-            if slowest
-            else ""
-        )
-        text = f"{time.strftime('%H:%M:%S')} {report.messages:,} stored messages{late}"
-        yield Text.assemble((f"{mark} {verdict.name} ", style), clean(text))
-        result = {_about(finding): finding for finding in report.findings if finding.severity is not Severity.NOTE}
-        for about, entry in result.items():
-            before = self._known.get(about)
-            if before is None or before.count < entry.count:
-                where = f"{entry.region}: " if entry.region else ""
-                why = f": {entry.examples[0]}" if entry.leaves_open and entry.examples else ""
-                yield Text(clean(f"    {entry.code} {entry.virtual} {where}{entry.message}{why}"), style="bold")
-        for about, entry in self._known.items():
-            if about not in result:
-                how = "older than what is followed, and not mended" if _is_left_behind(entry, report) else "over"
-                yield Text(clean(f"    {how}: {entry.code} {entry.virtual} {entry.message}"), style="dim")
-        self._known = result
-
-
-def _is_left_behind(one: MessageFinding, report: Report) -> bool:
-    """Whether all messages that a finding of an earlier round is about are older than what this round looks at."""
-    first = next((state.first_seq for state in report.streams if state.stream == one.origin), None)
-    return first is not None and bool(one.ranges) and not one.more and all(part.last < first for part in one.ranges)
-
-
-def _about(one: MessageFinding) -> tuple[str | None, ...]:
-    return one.code, one.virtual, one.stream, one.origin, one.former

@@ -38,13 +38,13 @@ _LEGEND = (
     ("rejected", "missing or late"),
     ("indeterminate", "too many or changed"),
     ("moved", "out of order or dropped for another"),
-    ("none", "removed by limits, or on its way"),
+    ("none", "removed by limits, or in transit"),
     ("unread", "not read"),
 )
 _GROUPS = (
     ("error", "What is wrong", lambda one: one.severity is Severity.ERROR and not one.leaves_open),
-    ("warning", "What could not be seen", lambda one: one.leaves_open),
-    ("warning", "What to look at", lambda one: one.severity is Severity.WARNING and not one.leaves_open),
+    ("warning", "What could not be checked", lambda one: one.leaves_open),
+    ("warning", "What to check", lambda one: one.severity is Severity.WARNING and not one.leaves_open),
     ("note", "Good to know", lambda one: one.severity is Severity.NOTE and not one.leaves_open),
 )
 """Every finding is in one of these: how its mark looks, the heading, and which belong there."""

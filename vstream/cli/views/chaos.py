@@ -52,7 +52,7 @@ def _lines(impact: Impact) -> Iterator[Text]:
     if impact.meta is not None:
         yield _group("meta group", impact.meta)
     for name in impact.apart:
-        yield Text.assemble(f"  {name}: no hub, ", ("nothing is copied from there or to there", "bold yellow"))
+        yield Text.assemble(f"  {name}: no hub, ", ("nothing is copied to or from it", "bold yellow"))
     for loss in impact.losses:
         yield Text(f"  {loss}", style="bold red")
 
@@ -145,10 +145,7 @@ def heal_line(result: HealResult) -> str:
     undone = ", ".join(f"{fault.id} ({fault.command})" for fault in result.faults)
     if result.seconds is None:
         return f"undone: {undone}; no server of the lab runs (`vstream lab up` starts them)"
-    return (
-        f"healed {undone}: servers healthy after {result.seconds:.1f} s; streams may still catch up (`vstream status`), "
-        "and `vstream resync` makes that faster"
-    )
+    return f"healed {undone}: servers healthy after {result.seconds:.1f} s; streams may still catch up (`vstream status`), and `vstream resync` speeds that up"
 
 
 def restart_line(restarted: RestartResult) -> str:

@@ -53,8 +53,11 @@ def linear(values: Iterable[float]) -> Scale:
 def logarithmic(values: Iterable[float]) -> Scale:
     """From a power of ten to a power of ten, one at least."""
     positive = [value for value in values if value > 0]
-    low = floor(log10(min(positive, default=1)))
-    high = max(ceil(log10(max(positive, default=1))), low + 1)
+    smallest, largest = min(positive, default=1), max(positive, default=1)
+    low, high = floor(log10(smallest)), ceil(log10(largest))
+    # log10 rounds: just below a power of ten it returns the power, and just above it, too.
+    low -= 10**low > smallest
+    high = max(high + (10**high < largest), low + 1)
     return Scale(10**low, 10**high, is_log=True)
 
 

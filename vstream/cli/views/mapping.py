@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from vstream.lint.simulate import Refusal, Simulation
     from vstream.subjects.account_flow import AccountArrival, AccountLink
-    from vstream.subjects.leaf_flow import LeafArrival
     from vstream.subjects.resolve import Candidate, Outcome, Resolution
 
 _KEPT = "unchanged"
@@ -43,7 +42,6 @@ def text(answer: Simulation) -> Iterator[Text]:
     for name, resolution in zip(names, answer.elsewhere, strict=True):
         yield Text(f"  {name:<{widest}}  {_summary(resolution)}")
     yield from _other_accounts(answer)
-    yield from _beyond_leaves(answer)
     yield Text("next start or reload", style="bold")
     yield from _chance(answer)
     yield Text("cost", style="bold")
@@ -63,7 +61,6 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
         "candidates": _candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
-        "leaf_nodes": [_crossing_json(arrival) for arrival in answer.crossings()],
         "elsewhere": [_elsewhere_json(answer, resolution) for resolution in answer.elsewhere],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
@@ -102,21 +99,6 @@ def _arrival_json(arrival: AccountArrival) -> dict[str, Any]:
         "subject": show_bytes(arrival.subject),
         "percent": arrival.percent,
         "imports": [_link_json(link) for link in arrival.links],
-    }
-
-
-def _crossing_json(arrival: LeafArrival) -> dict[str, Any]:
-    span = arrival.links[-1].span
-    return {
-        "server": arrival.side.server,
-        "account": arrival.account,
-        "subject": show_bytes(arrival.subject),
-        "percent": arrival.percent,
-        "refused": arrival.refusal[0] if arrival.refusal else None,
-        "imports": [_link_json(link) for link in arrival.imports],
-        "file": span.file if span else None,
-        "line": span.line if span else None,
-        "column": span.column if span else None,
     }
 
 
@@ -188,19 +170,19 @@ def _rules(answer: Simulation, resolution: Resolution, *, with_outcomes: bool = 
     for number, candidate in enumerate(resolution.candidates):
         span = answer.place(candidate)
         if candidate.mapping is None or span is None:
-            yield Text("  no rule matches: it keeps its subject")
+            yield Text("  no rule matches: the message keeps its subject")
             continue
         joint = "or" if number else "by"
         condition = "" if candidate.is_first is None else _ORDER[candidate.is_first]
         source = clean(candidate.mapping.source)
         yield Text.assemble(f"  {joint} the rule ", (f"`{source}`", "bold"), f" at {place(span)}{condition}")
         for entry in answer.overridden(candidate):
-            yield Text(f"    (the rule with the same source at {place(entry.key_span)} is forgotten)")
+            yield Text(f"    (the rule with the same source at {place(entry.key_span)} is ignored)")
         for outcome in candidate.outcomes if with_outcomes else ():
             yield Text.assemble(f"    {outcome.probability_percent:>3} %  ", (_becomes(outcome), _STYLE[outcome.kind]))
 
 
-_ORDER = {True: ", if it happens to be the account's first", False: ", if it is not the account's first"}
+_ORDER = {True: ", if the server tries it before the other rules", False: ", if the server tries another rule first"}
 _STYLE = {
     OutcomeKind.MAPPED: "green",
     OutcomeKind.IDENTITY: "yellow",
@@ -214,12 +196,12 @@ def _becomes(outcome: Outcome) -> str:
         case OutcomeKind.DROPPED:
             return "lost: no subscriber gets it"
         case OutcomeKind.PANICS:
-            return "the server dies: the rule has no destination"
+            return "the server crashes: the rule has no destination"
         case OutcomeKind.IDENTITY:
             return _KEPT
         case OutcomeKind.MAPPED:
             drawn = " and ".join(f"0 to {bound - 1}" for _, bound in outcome.expansion.draws)
-            return f"→ {clean(show_bytes(outcome.subject))}" + (f"  (`*` is drawn from {drawn})" if drawn else "")
+            return f"→ {clean(show_bytes(outcome.subject))}" + (f"  (`*` is chosen from {drawn})" if drawn else "")
 
 
 def _summary(resolution: Resolution) -> str:
@@ -241,39 +223,19 @@ def _other_accounts(answer: Simulation) -> Iterator[Text]:
         for arrival in answer.arrivals(resolution):
             clusters.setdefault(_describe_arrival(arrival), []).append(name)
         if answer.is_undecided(resolution):
-            clusters.setdefault("the number that is drawn decides which imports take it", []).append(name)
+            clusters.setdefault("the chosen number decides which imports match", []).append(name)
     if clusters:
         yield Text("other accounts", style="bold")
     for line, names in clusters.items():
         yield Text(f"  {line}" + ("" if len(names) == len(resolutions) else f"  (in {', '.join(names)})"))
 
 
-def _beyond_leaves(answer: Simulation) -> Iterator[Text]:
-    """Who sees the message beyond leaf node connections, or what stops it."""
-    crossings = answer.crossings()
-    if crossings:
-        yield Text("leaf nodes", style="bold")
-    for arrival in crossings:
-        where = f" at {place(arrival.links[-1].span)}" if arrival.links[-1].span else ""
-        side = f"`{clean(arrival.side.server)}`, account `{clean(arrival.account)}`"
-        subject = clean(show_bytes(arrival.subject))
-        if arrival.refusal is not None:
-            reason, span = arrival.refusal
-            yield Text(f"  {subject} does not reach {side}: {clean(reason)}" + (f" at {place(span)}" if span else ""))
-            continue
-        by = f", by the connection{where}" + "".join(f", then {_describe_link(link)}" for link in arrival.imports)
-        yield Text(f"  {_share(arrival.percent)}seen on {side} as {subject}{by}")
-
-
-def _share(percent: float | None) -> str:
-    if percent is None:
-        return "may be "
-    return f"{percent:g} % " if percent < _ALL else ""
-
-
 def _describe_arrival(arrival: AccountArrival) -> str:
+    share = "may be " if arrival.percent is None else ""
+    if arrival.percent is not None and arrival.percent < _ALL:
+        share = f"{arrival.percent:g} % "
     path = ", then ".join(_describe_link(link) for link in arrival.links)
-    return f"{_share(arrival.percent)}seen in account `{clean(arrival.account)}` as {clean(show_bytes(arrival.subject))}, by {path}"
+    return f"{share}seen in account `{clean(arrival.account)}` as {clean(show_bytes(arrival.subject))}, by {path}"
 
 
 def _describe_link(link: AccountLink) -> str:
@@ -293,6 +255,6 @@ def _chance(answer: Simulation) -> Iterator[Text]:
         for rule in rules:
             yield Text(f"    {rule}")
     elif rules:
-        yield Text("  the result depends on whether the rule happens to be the account's first", style="bold red")
+        yield Text("  the result depends on whether the server tries this rule before others", style="bold red")
     else:
         yield Text("  the same")

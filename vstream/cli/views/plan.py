@@ -76,7 +76,7 @@ def summary(plan: Plan) -> str:
     if plan.is_empty:
         if plan.unknown_servers:
             return (
-                "No changes to streams and consumers. Not known: whether every server has loaded "
+                "No changes to streams and consumers. Unknown: whether every server has loaded "
                 f"the {_count(plan.rule_count, 'rule')} of the topology."
             )
         return "No changes: the servers are as the topology says."
@@ -159,7 +159,7 @@ def text(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     for sentence in unknown_sentences(plan):
         yield Text.assemble(("  ? ", "yellow"), sentence)
     for server in plan.leaving:
-        yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops, and leaves the meta group")
+        yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops and leaves the meta group")
     yield from _stage_lines(plan)
     if not plan.is_empty:
         yield Text("")
@@ -188,7 +188,7 @@ def _changes(plan: Plan) -> Iterator[Text]:
 def _stage_lines(plan: Plan) -> Iterator[Text]:
     """The stages, where there is more than one: what is done in which order, and what must hold before."""
     plan_stages = list(stages(plan))
-    if len(plan_stages) <= 1 and not any(stage.waits for stage in plan_stages):
+    if len(plan_stages) < 2 and not any(stage.waits for stage in plan_stages):  # noqa: PLR2004
         return
     yield Text("")
     yield Text("  in stages:")
@@ -233,7 +233,7 @@ def _change_lines(change: Change) -> Iterator[Text]:
             for field in change.fields:
                 yield _field_line(field)
         case Delete():
-            held = "whatever it held" if change.is_dead else _count(change.messages, "message")
+            held = "all its messages" if change.is_dead else _count(change.messages, "message")
             yield Text.assemble(("  - ", "bold red"), name, where, (f"  data loss: {held}", "bold red"))
         case _:
             assert_never(change)
@@ -249,7 +249,7 @@ def _create_details(change: Create) -> Iterator[str]:
         if field in config.fields and config.fields[field] not in (-1, []):
             yield f"{field} {format_value(field, config.fields[field])}"
     if change.readers:
-        yield f"begins after what {', '.join(change.readers)} took of one before"
+        yield f"starts after the last message that {', '.join(change.readers)} sourced from its predecessor"
 
 
 def _consumer_lines(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> Iterator[Text]:
@@ -265,7 +265,7 @@ def _consumer_lines(change: CreateConsumer | UpdateConsumer | DeleteConsumer) ->
             for field_change in change.fields:
                 yield _field_line(field_change)
         case DeleteConsumer():
-            yield Text.assemble(("  - ", "bold red"), name, where, ("  data loss: how far it is", "bold red"))
+            yield Text.assemble(("  - ", "bold red"), name, where, ("  data loss: its position", "bold red"))
 
 
 def _field_line(change: FieldChange) -> Text:
@@ -295,7 +295,7 @@ def render_markdown(plan: Plan, routing: str) -> str:
     lines += [_rule_row(rule) for rule in plan.rules]
     plan_stages = list(stages(plan))
     if len(plan_stages) > 1:
-        lines += ["", "| stage | what | begins once |", "|---|---|---|"]
+        lines += ["", "| stage | changes | begins when |", "|---|---|---|"]
         for number, stage in enumerate(plan_stages, 1):
             lines.append(f"| {number} | {stage.title}: {stage.counts} | {markdown_text('; '.join(stage.waits))} |")
     lines += [f"- **data loss**: {markdown_text(loss)}" for loss in plan.losses]

@@ -136,13 +136,13 @@ def tables(report: ProbeReport) -> Iterator[Table]:
         for hop, title in _FORMS:
             checks = [check for check in report.checks if (check.stream, check.hop) == (stream, hop)]
             if checks:
-                yield _forms(report, checks, f"{title} by the name `{stream}`: who answers, in each region")
+                yield _forms(report, checks, f"{title} by the name `{stream}`: which stream answers, in each region")
 
 
 def _own_reads(checks: Sequence[Check]) -> Table:
     """From the acknowledgement of a publish until it is served where it was published."""
     forms = list(dict.fromkeys(check.form for check in checks))
-    title = "own writes: from the acknowledgement until they are read there"
+    title = "own writes: time from acknowledgement to first read in the same region"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for name in ("stream", "region"):
         table.add_column(name, no_wrap=True)

@@ -66,9 +66,11 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
     for leftover in found.leftovers:
         used = f", sourced by {list_names(list(leftover.readers))}" if leftover.readers else ""
         if leftover.is_running:
-            yield _line("running ", "bold cyan", leftover.stream, f"{used}: of a repair that still runs; wait for it")
+            yield _line(
+                "running ", "bold cyan", leftover.stream, f"{used}: used by a repair that is still running; wait for it"
+            )
         else:
-            yield _line("clear   ", "bold yellow", leftover.stream, f"{used}: an interrupted repair left it")
+            yield _line("clear   ", "bold yellow", leftover.stream, f"{used}: left by an interrupted repair")
     for standstill in found.standstills:
         yield _line(
             "blocked " if standstill.obstacle else "resume  ",
@@ -76,7 +78,7 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
             standstill.reader,
             f": {standstill.detail}",
         )
-        yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader asks at once'}")
+        yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader retries at once'}")
     for refill in found.refills:
         yield from _refill(refill)
     for pair in found.unknown:
@@ -84,7 +86,7 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
             f"{pair.state.value:8}",
             "bold cyan",
             f"{pair.origin} → {pair.reader}",
-            f": {pair.detail}; start its servers, and look again",
+            f": {pair.detail}; start its servers, then check again",
         )
 
 
@@ -94,17 +96,17 @@ def _refill(refill: Refill) -> Iterator[Text]:
         "blocked " if refill.obstacle else "refill  ",
         _style(refill.obstacle),
         lost.origin,
-        f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have taken up to {lost.last_taken:,}",
+        f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have sourced up to {lost.last_taken:,}",
     )
     if refill.obstacle:
         yield Text(f"        {refill.obstacle}")
         return
     readers = ", ".join(dict.fromkeys(copy.reader for copy in refill.copies))
-    held = f", as {readers} has them" if refill.copies else ""
-    yield Text(f"        publish {len(refill.copies):,} messages again{held}, under the sequences that they had")
+    held = f", from {readers}" if refill.copies else ""
+    yield Text(f"        publish {len(refill.copies):,} messages again{held}, with their old sequences")
     if refill.absent:
         yield Text(
-            f"        and an empty one on `{refill.filler}` for {format_sequences(refill.absent)}, which no reader holds"
+            f"        and an empty one on `{refill.filler}` for {format_sequences(refill.absent)}, which no reader has"
         )
 
 
@@ -118,7 +120,7 @@ def render_contents(found: ContentRepairs) -> Iterator[Text]:
                 replay.reader,
                 f" in {replay.place}: it lacks {_messages(replay.count)} of {replay.origin}, {replay.sequences.words()}",
             )
-            yield Text(f"        put them in at its end, as {list_names(sorted(replay.by_holder))} has them")
+            yield Text(f"        add them at its end, from {list_names(sorted(replay.by_holder))}")
         for reason, sequences in sorted(replay.left.items()):
             yield _line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.words()} of {replay.origin}: {reason}"
@@ -157,7 +159,7 @@ def render_repaired_sourcing(found: SourcingRepairs, left: Collection[str]) -> I
         is_open = any(standstill.reader in line for line in left)
         if not (standstill.obstacle or is_open):
             origins = list_names(list(standstill.origins))
-            yield _line("resumed  ", "bold green", standstill.reader, f": it takes from {origins} again")
+            yield _line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
     for refill in found.refills:
         if not refill.obstacle:
             count = refill.lost.last_taken - refill.lost.last

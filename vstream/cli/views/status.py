@@ -107,7 +107,7 @@ def matrix(status: Status) -> Table:
     """From where → to where: the worst of all streams, and how many messages are still to come."""
     table = Table(
         box=box.SIMPLE_HEAD,
-        title="lag: written in → still to come in",
+        title="lag: written in → not yet in",
         title_justify="left",
         title_style="bold",
         pad_edge=False,
@@ -135,7 +135,9 @@ def margin(status: Status) -> list[Text]:
     if thin is None or thin.margin is None or thin.retention is None:
         return []
     pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {format_duration(thin.retention)}"
-    waits = f", {format_duration(thin.age)} of it gone" if thin.age is not None and thin.margin < thin.retention else ""
+    waits = (
+        f", {format_duration(thin.age)} of it used up" if thin.age is not None and thin.margin < thin.retention else ""
+    )
     style = "bold red" if thin.margin < _THIN * thin.retention else "bold"
     return [
         Text.assemble(("outage margin ", "bold"), (format_duration(thin.margin), style), (f"  ({pair}{waits})", "dim")),

@@ -13,7 +13,7 @@ from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration, share
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.diagnostics import finding_lines, place
+from vstream.cli.views.diagnostics import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vstream.capture.verdict.verdict import (
+        Anomaly,
         Availability,
         Example,
         FaultVerdict,
@@ -91,15 +92,29 @@ def _cases(verdict: Verdict) -> Iterator[Text]:
             yield Text(f"  and {len(cases) - _MOST_WRONG:,} more", style="dim")
 
 
+def findings(stream: StreamVerdict) -> Iterator[tuple[str, Anomaly]]:
+    """What is wrong with the messages of *stream*: a few words, and how many."""
+    for served in stream.served:
+        yield f"lost in {served.region}", served.lost
+    for part in stream.physical:
+        yield f"duplicated in {part.name}", part.duplicated
+        yield f"unexpected in {part.name}", part.unexpected
+        yield f"reordered in {part.name}", part.reordered
+        yield f"diverged in {part.name}", part.diverged
+    for region, count in stream.unexpected_reads.items():
+        yield f"unexpected reads in {region}", count
+
+
 def _examples(verdict: Verdict) -> Iterator[Text]:
     for stream in verdict.streams:
-        for finding in stream.findings():
-            yield from finding_lines(finding)
-            affected = finding.affected
-            for example in affected.examples[:_SHOWN_EXAMPLES]:
+        for name, messages in findings(stream):
+            if not messages.count:
+                continue
+            yield Text.assemble((clean(f"{stream.name}: {messages.count:,} {name}"), "bold"))
+            for example in messages.examples[:_SHOWN_EXAMPLES]:
                 yield Text(f"    {example_line(example, verdict.zero)}")
-            if affected.count > _SHOWN_EXAMPLES:
-                yield Text(f"    and {affected.count - _SHOWN_EXAMPLES:,} more", style="dim")
+            if messages.count > _SHOWN_EXAMPLES:
+                yield Text(f"    and {messages.count - _SHOWN_EXAMPLES:,} more", style="dim")
 
 
 def example_line(example: Example, zero: int) -> str:
@@ -269,7 +284,7 @@ def _last(times: Sequence[int | None], never: str) -> Text:
 
 
 def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
-    table = _table("arrival: from where to where", "stream", "from → to", "messages", "median", "p99", "most")
+    table = _table("arrival: from → to", "stream", "from → to", "messages", "median", "p99", "most")
     for stream in streams:
         for arrival in stream.arrivals:
             times = (arrival.spread.p50, arrival.spread.p99, arrival.spread.max)
@@ -301,4 +316,4 @@ def _recorder(verdict: Verdict) -> Text:
         else "nothing was sent"
     )
     machine = ", ".join(f"{key} {value}" for key, value in verdict.manifest.machine.items())
-    return Text.assemble(("recorder's own lateness: ", "bold"), shown, f"; {machine}" if machine else "")
+    return Text.assemble(("delay of the recorder itself: ", "bold"), shown, f"; {machine}" if machine else "")

@@ -1,4 +1,4 @@
-"""What is wrong with what servers run with: configuration files, feature flags, versions, room for streams."""
+"""Problems of server configurations: files that are not loaded, feature flags, versions, storage limits."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SHOWN = len("sha256:") + 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
-    """The configuration file of a server: the *digest* that a server has which loads it, or why that is not known."""
+    """The configuration file of a server: its *digest* when loaded, or why the digest is unknown."""
 
     path: str
     digest: str | None = None
     problem: str | None = None
     is_asked_for: bool = True
-    """Whether to say so if its server is too old for a comparison."""
+    """Whether to report that its server is too old for a comparison."""
 
 
 def count_compared(snapshot: Snapshot, files: Mapping[str, ConfigFile]) -> int:
-    """How many of the files were compared with what their servers have loaded."""
+    """The number of files that were compared with the loaded configuration of their servers."""
     digests = {name: file.digest for name, file in files.items()}
     return sum(bool(server.config_digest and digests.get(server.name)) for server in snapshot.servers)
 
@@ -39,29 +39,29 @@ def count_compared(snapshot: Snapshot, files: Mapping[str, ConfigFile]) -> int:
 @check("VD410", "config-not-loaded", Severity.WARNING, drift=Drift.DIFFERENCE)
 def config_not_loaded(patient: Patient) -> Iterator[Symptom]:
     """
-    The configuration file of a server is not what the server runs with.
+    A server does not run with its current configuration file.
 
     ## Why is this bad?
-    It was edited and not loaded, or a reload was refused: as a whole, if anything in the file cannot be reloaded (`gateway`,
-    `listen`, `server_name`, …). With the next restart the server does something else than now.
+    The file was edited but not loaded, or a reload was refused, which happens if anything in the file cannot be
+    reloaded (`gateway`, `listen`, `server_name`, …). The next restart changes the behaviour of the server.
 
-    Compared is the digest that servers from 2.12 on give of what they have loaded (`config_digest` in `/varz`). It covers every
-    value of the file and of all that it includes, with comments, order and spelling left out; values that depend on the
-    server's environment cannot be known here (VD413). Files are read where a lab runs, or where `--configs` says they are.
+    The check compares the digest of the loaded configuration, which servers from 2.12 on report (`config_digest` in
+    `/varz`). It covers every value of the file and its includes, but not comments, order and spelling; values from the
+    server's environment are unknown here (VD413). Files are read from the lab, or from the directory in `--configs`.
 
     ## What to do
-    `nats-server --signal reload`, and look into its log: `Failed to reload server configuration` says what cannot be. Then put
-    that back, or restart the server when it suits. `nats-server -t -c FILE` prints the digest of a file.
+    Run `nats-server --signal reload` and read the log: `Failed to reload server configuration` names the setting that
+    cannot be reloaded. Then undo that change, or restart the server at a convenient time. `nats-server -t -c FILE`
+    prints the digest of a file.
     """
     for server, file in _files(patient):
         loaded = server.config_digest
         if file.problem is None and loaded is not None and file.digest not in {None, loaded}:
-            at = f", which it did at {server.config_loaded}" if server.config_loaded else ""
+            at = f" (loaded at {server.config_loaded})" if server.config_loaded else ""
             yield Symptom(
                 about=server.name,
-                evidence=f"it has loaded {loaded[:_SHOWN]}…{at}, and `{file.path}` is {str(file.digest)[:_SHOWN]}…",
-                do="`nats-server --signal reload`, and look into its log: a refused reload is an error there. "
-                "Or put the file back",
+                evidence=f"the loaded digest is {loaded[:_SHOWN]}…{at}, but that of `{file.path}` is {str(file.digest)[:_SHOWN]}…",
+                do="run `nats-server --signal reload`, and read its log: it contains the reason of a refused reload. Or restore the file",
             )
 
 
@@ -71,13 +71,14 @@ def other_flags(patient: Patient) -> Iterator[Symptom]:
     Servers run with different feature flags.
 
     ## Why is this bad?
-    Some flags (`js_raft_delete_range`, `js_snapshot_sources`) change what servers of a cluster send each other: one that does
-    not know it fails, or refuses it. Others (`js_ack_fc_v2`) change what clients see, and permissions must allow: it then
-    depends on the server that a client is connected to. Servers of different versions may have different defaults.
+    Some flags (`js_raft_delete_range`, `js_snapshot_sources`) change the messages between servers of a cluster: a
+    server that does not know them fails or refuses them. Others (`js_ack_fc_v2`) change what clients see and which
+    permissions they need: this then depends on the server to which a client is connected. Servers of different versions
+    may have different defaults.
 
     ## What to do
-    The same `feature_flags` in all configurations, and none that a server of the cluster does not know yet: finish the
-    upgrade first.
+    Use the same `feature_flags` in all configurations, and only flags that every server of the cluster knows: finish
+    the upgrade first.
     """
     reached = _answering(patient)
     for flag in sorted({flag for server in reached for flag in server.flags}):
@@ -87,14 +88,14 @@ def other_flags(patient: Patient) -> Iterator[Symptom]:
 @check("VD412", "too-old", drift=Drift.DIFFERENCE)
 def too_old(patient: Patient) -> Iterator[Symptom]:
     """
-    A server is older than the `server_version` that the topology promises.
+    A server is older than the `server_version` of the topology.
 
     ## Why is this bad?
-    What vstream renders for newer servers is refused there, or ignored: a stream that this server leads then does something
-    else. `plan` and `apply` refuse to work over a connection to it.
+    The server refuses or ignores settings that vstream renders for newer servers, so a stream with its leader there
+    behaves differently. `plan` and `apply` refuse to work over a connection to it.
 
     ## What to do
-    Upgrade it, or say the older version in the topology and look at what `vstream validate` says then.
+    Upgrade it, or set the older version in the topology and run `vstream validate`.
     """
     older: defaultdict[str, list[str]] = defaultdict(list)
     for server in _answering(patient):
@@ -105,7 +106,7 @@ def too_old(patient: Patient) -> Iterator[Symptom]:
     for version_text, names in sorted(older.items()):
         yield Symptom(
             about=list_names(names),
-            evidence=f'it runs {version_text}, and the topology promises `server_version: "{promised}"`',
+            evidence=f'it runs {version_text}, but the topology says `server_version: "{promised}"`',
             do="upgrade it, or lower `server_version`",
         )
 
@@ -113,18 +114,18 @@ def too_old(patient: Patient) -> Iterator[Symptom]:
 @check("VD413", "unread-config", Severity.NOTE, drift=Drift.UNKNOWN)
 def unread_config(patient: Patient) -> Iterator[Symptom]:
     """
-    The configuration file of a server could not be compared with what it runs.
+    The configuration file of a server could not be compared with its loaded configuration.
 
     ## Why is this bad?
-    Nothing: whether the file was loaded is just not known. It is missing where `--configs` says, cannot be parsed, depends on
-    the environment of the server, or the server is older than 2.12.
+    It is unknown whether the file was loaded. The file is missing from the directory in `--configs`, cannot be parsed,
+    or depends on the environment of the server, or the server is older than 2.12.
 
     ## What to do
     For a file with variables: run `nats-server -t -c FILE` in the server's environment, and compare the digest that it prints
     with `config_digest` in `/varz`.
     """
     for server, file in _files(patient):
-        silent = f"a server that runs {server.version} does not say what it has loaded: from 2.12 on they do"
+        silent = f"a server that runs {server.version} does not report what it has loaded; servers do from 2.12 on"
         is_silent = server.config_digest is None and file.is_asked_for
         if file.problem is not None or is_silent:
             yield Symptom(about=server.name, evidence=file.problem or silent, do="compare it yourself")
@@ -133,22 +134,23 @@ def unread_config(patient: Patient) -> Iterator[Symptom]:
 @check("VD414", "little-room", Severity.WARNING)
 def little_room(patient: Patient) -> Iterator[Symptom]:
     """
-    JetStream of a server has used more than four fifths of the storage that it may use.
+    JetStream of a server uses more than four fifths of its storage limit.
 
     ## Why is this bad?
-    When it is full, streams there refuse every publish ("insufficient resources"), read streams take nothing any more, and no
-    stream can be made. Without `max_file_store` the limit is three quarters of what was free when the server started.
+    When it is full, streams there refuse every publish ("insufficient resources"), read streams stop sourcing, and no
+    stream can be created. Without `max_file_store` the limit is three quarters of what was free when the server
+    started.
 
     ## What to do
-    Raise `max_file_store`, which takes a restart, or lower `max_age` and `max_bytes` of streams.
+    Raise `max_file_store`, which needs a restart, or lower `max_age` and `max_bytes` of streams.
     """
     for server in _answering(patient):
         if server.is_nearly_full:
             used, limit = format_size(server.storage), format_size(server.storage_limit)
             yield Symptom(
                 about=server.name,
-                evidence=f"its streams fill {used} of the {limit} that they may",
-                do="raise `max_file_store` there, which takes a restart, or lower the limits of streams",
+                evidence=f"its streams use {used} of the {limit} allowed",
+                do="raise `max_file_store` there, which needs a restart, or lower the limits of streams",
             )
 
 
@@ -164,7 +166,7 @@ def _files(patient: Patient) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
 
 
 def _flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Symptom]:
-    """Servers of one version are to agree; and what one server of a cluster writes, the others must be able to read."""
+    """Servers of one version must have the same flags, and every server of a cluster must know the flags of the others."""
     for server in reached:
         if not server.flags.get(flag):
             continue
@@ -176,10 +178,10 @@ def _flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Sym
         if off:
             reasons.append(f"off on {list_names(off)}, which run the same version")
         if ignorant:
-            reasons.append(f"not known to {list_names(ignorant)} in the same cluster, which run older ones")
+            reasons.append(f"not known to {list_names(ignorant)} in the same cluster, which run older versions")
         if reasons:
             yield Symptom(
                 about=server.name,
                 evidence=f"`{flag}` is on there, and {' and '.join(reasons)}",
-                do="the same `feature_flags` on all servers, and none that some of them do not know",
+                do="use the same `feature_flags` on all servers, and only flags that all of them know",
             )

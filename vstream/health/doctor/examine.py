@@ -39,7 +39,7 @@ class Health(Enum):
     UNHEALTHY = "unhealthy"
     """There are errors or warnings."""
     UNKNOWN = "unknown"
-    """There are none, and not everything could be seen."""
+    """No problem was found, but not everything could be checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

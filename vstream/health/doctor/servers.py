@@ -1,4 +1,4 @@
-"""What is wrong with servers: those that do not answer, links, loaded mapping rules, the meta group, versions."""
+"""Problems of servers: unreachable servers, missing links, loaded mapping rules, the meta group, versions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def no_gateway(patient: Patient) -> Iterator[Symptom]:
     A server has no gateway connection to a cluster of the topology that answers.
 
     ## Why is this bad?
-    What its clients ask of the other region, and what its streams source from there, does not pass. Clusters do not
-    route through a third one.
+    Requests of its clients to the other region fail, and its streams cannot source from there. Traffic is not routed
+    through a third cluster.
 
     ## What to do
-    Check the network, the `gateway` block, and `advertise`. A gateway that waits for an address that is wrong can do so
-    for an hour: restart that server.
+    Check the network, the `gateway` block, and `advertise`. A gateway can wait for a wrong address for an hour: restart
+    that server.
     """
     if patient.topology.hubs is not None:
         return  # the hubs have the gateways, and none of their addresses is known
@@ -50,16 +50,16 @@ def no_gateway(patient: Patient) -> Iterator[Symptom]:
 @check("VD402", "half-reloaded")
 def half_reloaded(patient: Patient) -> Iterator[Symptom]:
     """
-    Servers have loaded different mapping rules, or other accounts.
+    Servers have loaded different mapping rules or accounts.
 
     ## Why is this bad?
-    A publish is mapped by the server that its client is connected to: some clients write into the right stream, and
-    others nowhere, without an error where they do not wait for an acknowledgement.
+    The server to which a client is connected maps its publishes. Some clients write to the right stream, others to
+    none, without an error if they do not wait for an acknowledgement.
 
     ## What to do
     Put `mappings.cfg` (with `routing: accounts`: `accounts.cfg`) on every server and reload each: `nats-server --signal
-    reload`. A reload is refused as a whole if anything in the file cannot be reloaded, such as `gateway`: the server's log
-    says so. What a new account imports is served from the second reload on.
+    reload`. A server refuses the whole reload if anything in the file cannot be reloaded, such as `gateway`, and logs
+    the reason. Imports of a new account work after the second reload.
     """
     yield from _mapping_differences(patient, is_partial=True)
 
@@ -67,14 +67,14 @@ def half_reloaded(patient: Patient) -> Iterator[Symptom]:
 @check("VD403", "other-rules")
 def other_rules(patient: Patient) -> Iterator[Symptom]:
     """
-    All servers have loaded mapping rules or accounts, and they are not those of the topology.
+    All servers have loaded the same mapping rules or accounts, but they differ from the topology.
 
     ## Why is this bad?
-    Clients are sent where the topology does not mean them to go, or nowhere.
+    Publishes and requests of clients reach the wrong stream, or none.
 
     ## What to do
-    `vstream render`, put `mappings.cfg` (or `accounts.cfg`) on every server, reload. `vstream plan` shows each rule, and of
-    accounts each import and export.
+    `vstream render`, put `mappings.cfg` (or `accounts.cfg`) on every server, reload. `vstream plan` shows each
+    different rule, import and export.
     """
     yield from _mapping_differences(patient, is_partial=False)
 
@@ -97,10 +97,11 @@ def server_away(patient: Patient) -> Iterator[Symptom]:
     A server does not answer.
 
     ## Why is this bad?
-    Streams with three replicas survive one in each region, not two; the meta group counts it until it is removed.
+    A stream with three replicas survives the loss of one server, not of two. The meta group counts the server until it
+    is removed.
 
     ## What to do
-    Start it. If it is gone for good, remove it from the meta group: `nats server raft peer-remove NAME`.
+    Start it. If it is lost for ever, remove it from the meta group: `nats server raft peer-remove NAME`.
     """
     for server in patient.snapshot.servers:
         if server.url is not None and not server.is_reached:
@@ -110,13 +111,13 @@ def server_away(patient: Patient) -> Iterator[Symptom]:
 @check("VD405", "jetstream-off")
 def jetstream_off(patient: Patient) -> Iterator[Symptom]:
     """
-    JetStream is switched off on a server of the topology.
+    JetStream is disabled on a server of the topology.
 
     ## Why is this bad?
-    Servers do so when a write to disk fails, and do not switch it on again when there is space.
+    Servers disable it when a write to disk fails, and do not enable it again when there is space.
 
     ## What to do
-    Make space, then restart the server.
+    Free disk space, then restart the server.
     """
     for server in patient.snapshot.servers:
         if server.is_reached and not server.has_jetstream:
@@ -130,35 +131,35 @@ def jetstream_off(patient: Patient) -> Iterator[Symptom]:
 @check("VD406", "no-meta-leader")
 def no_meta_leader(patient: Patient) -> Iterator[Symptom]:
     """
-    The JetStream meta group has no leader that servers agree on.
+    The servers do not agree on a leader of the JetStream meta group.
 
     ## Why is this bad?
-    Without it there are no new consumers, and streams cannot be made or changed. Publishing, Direct Get and consumers
-    that exist go on.
+    Without a leader, consumers cannot be created, and streams cannot be created or changed. Publishing, Direct Get and
+    existing consumers continue to work.
 
     ## What to do
-    The majority of all servers must run and reach each other. After the loss of a majority for good, 2.15 can be told
-    to go on with fewer: `$JS.API.META.RESCUE`.
+    A majority of all servers must run and reach each other. If the majority is lost for ever, 2.15 can continue with
+    fewer servers: `$JS.API.META.RESCUE`.
     """
     for name, _, members in _meta_groups(patient):
         leaders = Counter(server.meta_leader or "nobody" for server in members)
         if len(leaders) > 1 or "nobody" in leaders:
             votes = ", ".join(f"{count} say {leader}" for leader, count in sorted(leaders.items()))
-            yield Symptom(about=name, evidence=f"who leads: {votes}", do="bring the majority of servers together")
+            yield Symptom(about=name, evidence=f"who leads: {votes}", do="start or reconnect a majority of the servers")
 
 
 @check("VD407", "meta-shape", Severity.WARNING, drift=Drift.DIFFERENCE)
 def meta_shape(patient: Patient) -> Iterator[Symptom]:
     """
-    The meta group has other members than the topology has servers, or one region can stop it.
+    The members of the meta group differ from the servers of the topology, or one region can stop it.
 
     ## Why is this bad?
-    Members that are gone count for the majority. If one region holds half of them or more, its loss stops the API
+    Lost members still count for the majority. If one region has half of the members or more, its loss stops the API
     everywhere.
 
     ## What to do
-    Remove members that are gone (`nats server raft peer-remove NAME`). Have three regions or more with as many
-    servers each.
+    Remove lost members (`nats server raft peer-remove NAME`). Use at least three regions with the same number of
+    servers.
     """
     for name, seats, members in _meta_groups(patient):
         size = max(server.meta_size for server in members)
@@ -176,7 +177,7 @@ def meta_shape(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(
                 about=region,
                 evidence=f"it has {most} of {len(seats)} servers: without it there is no majority",
-                do="use as many servers in each of three regions or more",
+                do="use at least three regions with the same number of servers",
                 drift=Drift.UNRELATED,  # the topology itself says so
             )
 
@@ -203,8 +204,8 @@ def mixed_versions(patient: Patient) -> Iterator[Symptom]:
     Servers run different versions.
 
     ## Why is this bad?
-    Nothing, during a rolling upgrade. Left so, behaviour depends on which server leads: how positions in sources are
-    found, whether `duplicate_window: 0` means off.
+    During a rolling upgrade it is not. Afterwards, behaviour depends on which server is the leader: how it finds
+    positions in sources, and whether `duplicate_window: 0` means off.
 
     ## What to do
     Finish the upgrade.
@@ -218,10 +219,10 @@ def mixed_versions(patient: Patient) -> Iterator[Symptom]:
 @check("VD409", "unread-server", Severity.NOTE, drift=Drift.UNKNOWN)
 def unread_server(patient: Patient) -> Iterator[Symptom]:
     """
-    No monitoring address leads to a server.
+    A server has no known monitoring address.
 
     ## Why is this bad?
-    Which mapping rules it has loaded, and whether it has its gateways, is not known.
+    Its loaded mapping rules and its gateway connections are unknown.
 
     ## What to do
     Add its monitoring address to `monitor` under `connect`.
@@ -230,7 +231,7 @@ def unread_server(patient: Patient) -> Iterator[Symptom]:
         if server.url is None:
             yield Symptom(
                 about=server.name,
-                evidence=server.problem or "it was not asked",
+                evidence=server.problem or "it has no monitoring address",
                 do="add its monitoring address to `monitor` under `connect`",
             )
         elif server.is_reached and server.rules is None:
@@ -244,15 +245,15 @@ def unread_server(patient: Patient) -> Iterator[Symptom]:
 @check("VD415", "unreachable-region", Severity.NOTE, drift=Drift.UNKNOWN)
 def unreachable_region(patient: Patient) -> Iterator[Symptom]:
     """
-    A region cannot be reached from here.
+    A region cannot be reached from this machine.
 
     ## Why is this bad?
-    Perhaps nothing: clients in the region may do well. But its streams and servers are seen through other regions or monitoring
-    ports only, or not at all, and that no error was found there says nothing.
+    The region may work well for its clients. But vstream sees its streams and servers only through other regions or
+    monitoring ports, or not at all, so it may have problems that are not found.
 
     ## What to do
-    Correct the region's address under `connect`, or open the network between here and there. If its servers are down, start
-    them (VD404).
+    Correct the region's address under `connect`, or allow connections to it from this machine. If its servers are down,
+    start them (VD404).
     """
     for region in patient.snapshot.regions:
         if region.problem is not None:
@@ -264,19 +265,19 @@ def unreachable_region(patient: Patient) -> Iterator[Symptom]:
 @check("VD507", "foreign-account", drift=Drift.DIFFERENCE)
 def foreign_account(patient: Patient) -> Iterator[Symptom]:
     """
-    In operator mode, servers have loaded another token of an account than the topology's.
+    In operator mode, servers have loaded an account token that differs from the topology.
 
     ## Why is this bad?
-    Somebody who has a key that servers trust has pushed it. It may let users do what they may not, or import what was
-    never meant for them; or it is one of an earlier topology.
+    It was pushed with a key that servers trust. It may grant users more permissions or imports than the topology does,
+    or belong to an earlier topology.
 
     ## What to do
-    `vstream plan` shows what is different, `vstream apply` pushes the topology's own token to every server. If it was
-    signed by a key that is not yours, find out whose it is: servers trust those that operator.cfg names.
+    `vstream plan` shows the differences, `vstream apply` pushes the token of the topology to every server. If the token
+    was signed by an unknown key, find out whose key it is: servers trust the keys in operator.cfg.
     """
     for token in patient.loaded.foreign_tokens:
         yield Symptom(
             about=list_names(list(token.accounts)),
             evidence=token.evidence,
-            do="push the topology's own: `vstream apply`; then find out who else has its keys",
+            do="push the topology's token with `vstream apply`; then find out who else has its keys",
         )

@@ -1,4 +1,4 @@
-"""What is wrong between streams: what does not arrive, was skipped, or will be."""
+"""Problems between streams: messages that do not arrive, were skipped, or will be lost."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from vstream.health.snapshot import SourceSnapshot
 
 STUCK_AFTER = 30.0
-"""Seconds that a message may wait while its source is heard: a source that catches up needs less."""
+"""Seconds that a message may wait while its source is active: a source that catches up needs less."""
 _HALF = 0.5
 
 
 @check("VD201", "dead-source")
 def dead_source(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream has not heard one of its sources for a while, although that one answers.
+    A stream has not heard from one of its sources for a while, although the source answers.
 
     ## Why is this bad?
-    Nothing arrives, and servers report a lag of 0. After an outage, servers try again after 10 s, then later and
-    later, up to two minutes; a link or gateway that is cut stays so.
+    Nothing arrives, and servers report a lag of 0. After an outage, servers retry after 10 s, then after longer and
+    longer delays, up to two minutes; a cut link or gateway must be repaired.
 
     ## What to do
-    `vstream resync` makes its leader hand over: the next one asks at once. If that does not help, look for VD401,
+    `vstream resync` makes its leader step down: the next one retries at once. If that does not help, look for VD401,
     and for the permissions of the account.
     """
     for pair, source in _pairs(patient, PairState.SILENT):
@@ -40,13 +40,13 @@ def dead_source(patient: Patient) -> Iterator[Symptom]:
 @check("VD202", "no-source")
 def no_source(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream does not take from an origin that the topology gives it.
+    A stream does not source an origin that the topology lists.
 
     ## Why is this bad?
-    What is published in that region never arrives here.
+    Messages published in that region never arrive here.
 
     ## What to do
-    `vstream plan` shows the difference, `vstream apply` adds the source. It is filled from the beginning.
+    `vstream plan` shows the difference, `vstream apply` adds the source. It starts at its first message.
     """
     for pair in patient.status.pairs:
         reader, origin = patient.snapshot.streams.get(pair.reader), patient.snapshot.streams.get(pair.origin)
@@ -58,14 +58,14 @@ def no_source(patient: Patient) -> Iterator[Symptom]:
 @check("VD203", "stuck-source")
 def stuck_source(patient: Patient) -> Iterator[Symptom]:
     """
-    A message has been waiting for long, although its source is heard.
+    A message has been waiting for a long time, although its source is active.
 
     ## Why is this bad?
-    Sourcing goes on, but not for this message: it was skipped, or the source is stuck. Servers report a lag of 0.
+    Sourcing works, but not for this message: it was skipped, or the source is stuck. Servers report a lag of 0.
 
     ## What to do
-    `vstream resync`. If the message still does not come, it was skipped: `vstream repair` shows all that are missing,
-    and with `--yes` puts them in.
+    `vstream resync`. If the message still does not arrive, it was skipped: `vstream repair` shows all missing messages,
+    and adds them with `--yes`.
     """
     for pair, source in _pairs(patient, PairState.BEHIND):
         if pair.age is not None and pair.age > STUCK_AFTER:
@@ -75,16 +75,16 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
 @check("VD204", "skipped")
 def find_skipped(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream has passed messages of an origin without taking them, and the origin still has them.
+    A stream has skipped messages of an origin, and the origin still has them.
 
     ## Why is this bad?
-    They will never arrive by themselves, and servers report a lag of 0. Only the newest messages are looked at:
-    there may be more.
+    They will never arrive by themselves, and servers report a lag of 0. Only the newest messages are checked: more may
+    be missing.
 
     ## What to do
-    `vstream repair --kind replay` shows all that are missing in each region, and with `--yes` puts them in, at the
-    end of the read stream. Causes: the layout of VD101 after an outage, an `opt_start_seq` or a source that was
-    removed and added again, or one `Nats-Msg-Id` used in two regions while the stream deduplicates.
+    `vstream repair --kind replay` shows all missing messages in each region, and with `--yes` adds them at the end of
+    the read stream. Causes: the layout of VD101 after an outage, an `opt_start_seq` or a source that was removed and
+    added again, or one `Nats-Msg-Id` used in two regions while the stream deduplicates.
     """
     for gap in patient.snapshot.gaps:
         count = gap.last - gap.first + 1
@@ -93,7 +93,7 @@ def find_skipped(patient: Patient) -> Iterator[Symptom]:
         lags = [f"; servers say `lag: {source.lag}`" for source in sources if source.stream == gap.origin]
         yield Symptom(
             about=gap.reader,
-            evidence=f"it lacks {sequences} of `{gap.origin}`, which still has messages there, and has later ones"
+            evidence=f"it lacks {sequences} of `{gap.origin}`, which still has them, but has later messages"
             + "".join(lags[:1]),
             do="`vstream repair --kind replay`",
         )
@@ -102,13 +102,13 @@ def find_skipped(patient: Patient) -> Iterator[Symptom]:
 @check("VD205", "started-over")
 def started_over(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream took messages of an origin again that it had taken before.
+    A stream has sourced messages of an origin twice.
 
     ## Why is this bad?
-    It holds them twice, and so do its consumers get them. Only the newest messages are looked at: there may be more.
+    It stores them twice, and its consumers get them twice. Only the newest messages are checked: there may be more.
 
     ## What to do
-    `vstream repair --kind delete` shows everything that is doubled, and with `--yes` deletes the copies. Causes: the
+    `vstream repair --kind delete` shows all duplicates, and deletes them with `--yes`. Causes: the
     layout of VD101 when a leader changed, a source that was removed and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data.
     """
     told: set[tuple[str, str]] = set()
@@ -125,21 +125,20 @@ def started_over(patient: Patient) -> Iterator[Symptom]:
 @check("VD301", "rolled-back")
 def rolled_back(patient: Patient) -> Iterator[Symptom]:
     """
-    A write stream ends before what its readers have taken.
+    A write stream ends before messages that its readers have already sourced.
 
     ## Why is this bad?
-    It has lost its end: power was lost before it was written to disk, or it was restored from a backup. Its next
-    messages get sequences that readers believe they have: they are acknowledged, and skipped everywhere else.
-    `lag` is 0.
+    It has lost its last messages: power failed before they were written to disk, or the stream was restored from a
+    backup. Its next messages reuse sequences that readers already have: they are acknowledged, but skipped everywhere
+    else. `lag` is 0.
 
     ## What to do
-    Stop publishing in that region, and run `vstream repair`: it shows, and with `--yes` publishes, what is gone, as
-    the other regions' read streams hold it, under the sequences that it had. Readers pass what they have, those that
-    lacked it take it, and what is published next arrives. Each message names the one before it: if somebody else
-    publishes meanwhile, the repair stops, and nothing is overwritten. Sequences that nobody holds, such as those of
-    probes, are filled on the stream's `canary` subject; without one, the sequence can be moved by
-    `nats stream purge NAME --seq POSITION+1`, which drops what slower readers have not taken.
-    `sync_interval: always` prevents the first cause.
+    Stop publishing in that region, and run `vstream repair`. It shows the lost messages, and with `--yes` publishes
+    them again from the read streams of other regions, with their old sequences. Readers that have them skip them, the
+    others source them, and new messages arrive everywhere. Each message names the one before it: if a client publishes
+    meanwhile, the repair stops, and nothing is overwritten. Sequences that no stream has, such as those of probes, are
+    filled on the stream's `canary` subject. Without a canary, `nats stream purge NAME --seq POSITION+1` moves the
+    sequence, but drops messages that slower readers have not sourced. `sync_interval: always` prevents the first cause.
     """
     for pair, source in _pairs(patient, PairState.ROLLED_BACK):
         yield Symptom(
@@ -152,15 +151,15 @@ def rolled_back(patient: Patient) -> Iterator[Symptom]:
 @check("VD302", "lost-to-retention")
 def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
     """
-    An origin has dropped messages that a reader had not taken.
+    An origin has removed messages that a reader had not sourced.
 
     ## Why is this bad?
-    They are gone for that region: the outage was longer than the write stream keeps messages. Canaries of a probe that were
-    removed look the same.
+    They are lost for that region: the outage was longer than the write stream keeps messages. Removed canaries of a
+    probe look the same.
 
     ## What to do
-    Other regions may have them in their read streams: `vstream repair --kind replay` shows which, and with `--yes`
-    puts them in. Raise `max_age` of write streams above the longest outage that is to lose nothing.
+    Other regions may have them in their read streams: `vstream repair --kind replay` shows which, and adds them with
+    `--yes`. Set `max_age` of write streams above the longest outage that must not lose messages.
     """
     for pair, source in _pairs(patient, PairState.LOSSY):
         yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="`vstream repair --kind replay`")
@@ -169,14 +168,14 @@ def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
 @check("VD303", "retention-margin", Severity.WARNING)
 def retention_margin(patient: Patient) -> Iterator[Symptom]:
     """
-    More than half of the time has passed in which an outage loses nothing.
+    More than half of the time that an outage may last without loss has passed.
 
     ## Why is this bad?
-    When the rest has passed, the write stream drops messages that a region has not taken.
+    When it is over, the write stream removes messages that a region has not sourced.
 
     ## What to do
-    Raise `max_age` (and `max_bytes`) of the write streams now: it works while a region is down, and is the only way to
-    win time.
+    Raise `max_age` (and `max_bytes`) of the write streams now: this works while a region is down, and is the only way
+    to gain time.
     """
     worst: dict[tuple[str, str], PairStatus] = {}
     for pair in patient.status.pairs:
@@ -190,15 +189,14 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(
             about=pair.origin,
             evidence=(
-                f"`{pair.reader}` lacks messages that are up to {format_duration(pair.age or 0.0)} old; they are "
-                f"dropped in {format_duration(pair.left or 0.0)}"
+                f"`{pair.reader}` lacks messages that are up to {format_duration(pair.age or 0.0)} old; they will be removed in {format_duration(pair.left or 0.0)}"
             ),
             do="raise `max_age` of the write streams now",
         )
 
 
 def _pairs(patient: Patient, state: PairState) -> Iterator[tuple[PairStatus, SourceSnapshot]]:
-    """The pairs in *state* of streams that both answer, each with what its reader says of the origin."""
+    """The pairs in *state* whose streams both answer, each with the reader's view of the origin."""
     for pair in patient.status.pairs:
         source = _source_of(patient, pair)
         if pair.state is state and source is not None and pair.origin in patient.snapshot.streams:

@@ -1,4 +1,4 @@
-"""What is wrong with streams and consumers: layouts that lose or double, placement, replicas, failed writes."""
+"""Problems of streams and consumers: layouts that lose or duplicate messages, placement, replicas, failed writes."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from vstream.topology.versions import Version
 
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
-"""From (inclusive) and to (exclusive): a new leader looks for the filtered subject among transformed ones."""
+"""Versions from (inclusive) and to (exclusive) in which a new leader looks for the filtered subject among transformed ones."""
 _STOPPED = "last msgid mismatch"
-_RECREATE = "stop publishing with `Nats-Expected-Last-Msg-Id`, and make the stream anew: `vstream explain VD508`"
+_RECREATE = "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream explain VD508`"
 _STORES_POSITIONS: Version = (2, 15, 0)
-_START_SERVERS = "start the servers that are away (VD404)"
+_START_SERVERS = "start the servers that are down (VD404)"
 
 
 @check("VD101", "doubles-on-restart")
 def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream doubles what it sources when its leader restarts or changes.
+    A stream stores sourced messages twice when its leader restarts or changes.
 
     ## Why is this bad?
-    It has a stream-level `subject_transform`, and sources with a `filter_subject`. To find out how far it had come,
-    a new leader looks for messages on the filtered subject among its own, which have the transformed one. It finds
-    none and begins again: from 2.11.12, 2.12.3 and 2.14 on at every change of the leader; on 2.15 after a crash.
-    If its first messages have expired, it begins at its last message instead, and skips for good what was late.
+    It has a stream-level `subject_transform`, and sources with a `filter_subject`. To find its position, a new leader
+    looks for stored messages on the filtered subject, but they are stored on the transformed one. It finds none and
+    starts again: from 2.11.12, 2.12.3 and 2.14 on at every change of the leader; on 2.15 after a crash. If its first
+    messages have expired, it starts at its last message instead, and skips late messages for ever.
 
     ## What to do
     Give each source its own `subject_transforms`, without `filter_subject`, and remove the stream's
-    `subject_transform`: what `vstream render` writes. A changed source begins from its start: set `opt_start_seq` to
-    one more than its position, or the update doubles everything once.
+    `subject_transform`: what `vstream render` writes. A changed source starts at its first message: set `opt_start_seq`
+    to one more than its position, or the update duplicates everything once.
     """
     for name, config, versions in _configs(patient):
         filtered = [str(source["name"]) for source in _sources(config) if source.get("filter_subject")]
@@ -60,15 +60,15 @@ def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
 @check("VD102", "goes-back", Severity.WARNING)
 def goes_back(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream that keeps few messages of a subject can go back to old values when its server restarts.
+    A stream with a limit per subject can return to old values when its server restarts.
 
     ## Why is this bad?
-    Before 2.15, servers find their position in a source among the messages that they have of it. Where a later
-    value of another region has replaced the last one, older values are sourced again, and become the newest.
+    Before 2.15, servers find their position in a source from its stored messages. If a later value of another region
+    has replaced the last one, older values are sourced again and become the newest.
 
     ## What to do
-    Upgrade to 2.15, which stores positions. Until then run `vstream beacon`: a small message of each origin on a
-    subject of its own stays, and pins the position.
+    Upgrade to 2.15, which stores positions. Until then, run `vstream beacon`: a small message of each origin on its own
+    subject keeps the position.
     """
     for name, config, versions in _configs(patient):
         keeps, sources = config.get("max_msgs_per_subject") or -1, len(_sources(config))
@@ -82,7 +82,7 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
 
 
 def _configs(patient: Patient) -> Iterator[tuple[str, Mapping[str, Any], tuple[Version, ...]]]:
-    """Each stream whose configuration is known, and the versions of the servers of its cluster."""
+    """Each stream with a known configuration, and the versions of the servers of its cluster."""
     for stream, observed in _streams_seen(patient):
         cluster = observed.cluster or patient.topology.cluster_at(stream.place)
         versions = versions_in(patient.snapshot, cluster)
@@ -91,7 +91,7 @@ def _configs(patient: Patient) -> Iterator[tuple[str, Mapping[str, Any], tuple[V
 
 
 def _streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
-    """Each physical stream that something is known of."""
+    """Each physical stream with known state."""
     for stream in all_physical_streams(patient.topology):
         observed = patient.snapshot.streams.get(stream.name)
         if observed is not None:
@@ -116,21 +116,21 @@ def versions_in(snapshot: Snapshot, cluster: str) -> tuple[Version, ...]:
 @check("VD501", "overflowed", drift=Drift.DIFFERENCE)
 def find_overflow(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream lives in another cluster than the topology says.
+    A stream is placed in a different cluster from the topology.
 
     ## Why is this bad?
-    Servers place a stream elsewhere when it does not fit and no `placement` forbids it. Its region's clients then write or
-    read over the WAN, and lose it with another region.
+    Servers place a stream elsewhere if it does not fit and no `placement` forbids it. Clients of its region then write
+    or read over the WAN, and lose it if the other region fails.
 
     ## What to do
-    `vstream plan` shows the difference in `placement`; applying it moves the stream while it works.
+    `vstream plan` shows the difference in `placement`; `vstream apply` moves the stream while it stays in use.
     """
     for stream, observed in _streams_seen(patient):
         expected = patient.topology.cluster_at(stream.place)
         if observed.cluster is not None and observed.cluster != expected:
             yield Symptom(
                 about=stream.name,
-                evidence=f"it lives in cluster `{observed.cluster}` (leader `{observed.leader}`), not in `{expected}`",
+                evidence=f"it is placed in cluster `{observed.cluster}` (leader `{observed.leader}`), not in `{expected}`",
                 do=APPLY,
             )
 
@@ -141,7 +141,7 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
     A stream of the topology does not exist.
 
     ## What to do
-    `vstream plan` shows it, `vstream apply` makes it.
+    `vstream plan` shows it, `vstream apply` creates it.
     """
     known_absent = patient.snapshot.absent - patient.snapshot.streams.keys()
     absent = [stream.name for stream in all_physical_streams(patient.topology) if stream.name in known_absent]
@@ -152,13 +152,13 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
 @check("VD503", "no-leader")
 def no_leader(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream has no leader, or no server answers for it.
+    A stream has no leader or does not answer.
 
     ## Why is this bad?
-    Nothing can be written to it, and it takes nothing. Direct Get still works where a replica is up.
+    It accepts no publishes and sources no messages. Direct Get still works if a replica is up.
 
     ## What to do
-    The majority of its replicas must run: see VD404.
+    A majority of its replicas must run: see VD404.
     """
     silent = []
     for stream in all_physical_streams(patient.topology):
@@ -177,20 +177,20 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
 @check("VD504", "few-replicas", Severity.WARNING)
 def few_replicas(patient: Patient) -> Iterator[Symptom]:
     """
-    Replicas of a stream are away, or have not caught up.
+    Replicas of a stream are down or have not caught up.
 
     ## Why is this bad?
-    It survives one loss less.
+    It survives fewer failures.
 
     ## What to do
-    Look for VD404 and VD405; a replica that never catches up is built anew by `nats stream cluster peer-remove`.
+    Look for VD404 and VD405; `nats stream cluster peer-remove` replaces a replica that never catches up.
     """
     for stream, observed in _streams_seen(patient):
         if observed.current < observed.replicas:
             yield Symptom(
                 about=stream.name,
-                evidence=f"{observed.current} of {observed.replicas} replicas have everything",
-                do="start the servers that are away, or wait until they have caught up",
+                evidence=f"{observed.current} of {observed.replicas} replicas are up to date",
+                do="start the servers that are down, or wait until they have caught up",
             )
 
 
@@ -200,10 +200,10 @@ def no_consumer(patient: Patient) -> Iterator[Symptom]:
     A consumer of the topology does not exist.
 
     ## Why is this bad?
-    Clients that bind to it there fail, and while the region is cut off nobody can create it.
+    Clients that bind to it there fail, and while the region is cut off, it cannot be created.
 
     ## What to do
-    `vstream plan` shows it, `vstream apply` makes it. It begins as its `deliver_policy` says.
+    `vstream plan` shows it, `vstream apply` creates it. It starts according to its `deliver_policy`.
     """
     for durable in _consumers_of_led_streams(patient):
         key = durable.stream, durable.name
@@ -217,10 +217,10 @@ def silent_consumer(patient: Patient) -> Iterator[Symptom]:
     A consumer of the topology does not answer, although its stream does.
 
     ## Why is this bad?
-    Its clients get no messages. A consumer has replicas of its own: it may have lost its leader alone.
+    Its clients get no messages. A consumer has its own replicas: it can lose its leader while the stream has one.
 
     ## What to do
-    Start the servers that are away (VD404). If all run, have it elect a leader: `nats consumer cluster step-down`.
+    Start the servers that are down (VD404). If all run, make it elect a leader: `nats consumer cluster step-down`.
     """
     for durable in _consumers_of_led_streams(patient):
         key = durable.stream, durable.name
@@ -229,7 +229,7 @@ def silent_consumer(patient: Patient) -> Iterator[Symptom]:
 
 
 def _consumers_of_led_streams(patient: Patient) -> Iterator[Durable]:
-    """The topology's consumers on streams that have a leader: of others, the stream is the finding."""
+    """The topology's consumers on streams that have a leader; otherwise, the stream is the finding."""
     for durable in durables(patient.topology):
         stream = patient.snapshot.streams.get(durable.stream)
         if stream is not None and stream.leader is not None:
@@ -239,25 +239,27 @@ def _consumers_of_led_streams(patient: Patient) -> Iterator[Durable]:
 @check("VD508", "cannot-write")
 def cannot_write(patient: Patient) -> Iterator[Symptom]:
     """
-    Servers cannot write to a stream, a consumer or a Raft group, and have given it up.
+    Servers cannot write to a stream, a consumer or a Raft group, and have stopped trying.
 
     ## Why is this bad?
-    JetStream is on, and `/jsz` and STREAM.INFO say nothing of it; publishes have no answer, or are refused. If a disk is full, or a file
-    could not be written, the replica refuses everything until its server is restarted, also when there is space again.
+    JetStream is enabled, and `/jsz` and STREAM.INFO do not show the problem; publishes time out or are refused. If a
+    disk is full, or a file could not be written, the replica refuses everything until its server is restarted, even if
+    there is space again.
 
-    `last msgid mismatch` is another thing: on 2.14.6 and 2.15.1, one publish with the header `Nats-Expected-Last-Msg-Id` beside those of
-    other clients stops a stream with several replicas for good. It is in the log of all replicas: a restart comes to the same, and so does
-    a smaller number of replicas (2.12.8 refuses the publish, as it should).
+    `last msgid mismatch` is a different problem: on 2.14.6 and 2.15.1, one publish with the header
+    `Nats-Expected-Last-Msg-Id` at the same time as publishes of other clients stops a stream with several replicas for
+    ever. The publish is in the log of all replicas, so a restart or fewer replicas do not help (2.12.8 refuses the
+    publish, as it should).
 
-    Servers say this only of what has several replicas. Of a stream with one, a publish that is refused is the only sign:
+    Servers report this only for several replicas. For a stream with one replica, a refused publish is the only sign:
     `vstream probe` and `vstream beacon` publish.
 
     ## What to do
-    Make space, then restart the servers that are named, one after the other.
+    Free disk space, then restart the named servers one after another.
 
-    After `last msgid mismatch`: stop whoever sends the header. Wait until `vstream status` shows that every region has all of the
-    stream; what it had stored can still be read. Then delete it (`nats stream rm NAME`) and make it anew (`vstream apply`, which
-    lets it begin behind what was taken of the old one).
+    After `last msgid mismatch`: stop the client that sends the header. Wait until `vstream status` shows that every
+    region has the whole stream; its stored messages can still be read. Then delete it (`nats stream rm NAME`) and
+    create it again (`vstream apply`, which starts it after the last sourced message of the old one).
     """
     servers_of: dict[tuple[str, str], list[str]] = {}
     for refusal in patient.snapshot.write_errors:
@@ -267,23 +269,23 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(
             about=about,
             evidence=f"{list_names(names)} cannot write to it: {error}",
-            do=_RECREATE if _STOPPED in error else "free disk space, then restart the servers one after the other",
+            do=_RECREATE if _STOPPED in error else "free disk space, then restart the servers one after another",
         )
 
 
 @check("VD509", "refuses-messages")
 def refuses_messages(patient: Patient) -> Iterator[Symptom]:
     """
-    A stream refuses messages, or gives them other subjects, because of how it is configured.
+    The configuration of a stream makes it refuse messages or change their subjects.
 
     ## Why is this bad?
-    A sealed stream stores nothing. A full one with `discard: new` refuses every publish. One that listens on other subjects
-    never gets what the mapping rules send it: publishers get "no responders". Messages with other subjects are stored, and
-    nobody who reads the virtual stream finds them.
+    A sealed stream stores nothing. A full stream with `discard: new` refuses every publish. A stream with other
+    subjects never receives the mapped publishes: publishers get "no responders". If it changes subjects, messages are
+    stored, but readers of the virtual stream do not find them.
 
     ## What to do
-    `vstream plan` shows what was changed, and `vstream apply` puts it back. A sealed stream cannot be opened again: delete it once
-    every region has everything (`vstream status`), and apply. Of a full stream, raise the limit, or purge it.
+    `vstream plan` shows what was changed, and `vstream apply` restores it. A sealed stream cannot be unsealed: delete
+    it once every region has everything (`vstream status`), and apply. For a full stream, raise the limit or purge it.
     """
     for fault in find_stream_faults(patient.topology, patient.snapshot):
         yield Symptom(about=fault.stream, evidence=fault.evidence, do=APPLY)
@@ -295,10 +297,10 @@ def paused_consumer(patient: Patient) -> Iterator[Symptom]:
     A consumer of the topology is paused.
 
     ## Why is this bad?
-    Its clients get no messages until the time that whoever paused it has set.
+    Its clients get no messages until the pause ends.
 
     ## What to do
-    `nats consumer resume STREAM CONSUMER`, unless somebody wants it so.
+    `nats consumer resume STREAM CONSUMER`, unless the pause is intended.
     """
     for (stream, name), observed in sorted(patient.snapshot.consumers.items()):
         if observed is not None and observed.is_paused:

@@ -15,8 +15,7 @@ from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.refill import find_lost_ends, find_standstills
 from vstream.health.report import PairState
 from vstream.health.status import assess
-from vstream.jetstream.connection import Connection, connect
-from vstream.jetstream.endpoints import resolve_context
+from vstream.jetstream.connection import Connection, connect, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.topology.profiles import profile_of
@@ -59,7 +58,7 @@ MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENTS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRequest:
-    """What to look at, and whether to repair it."""
+    """What to check, and whether to repair it."""
 
     topology: Topology
     endpoints: Mapping[str, Endpoint]

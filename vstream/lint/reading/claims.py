@@ -35,7 +35,7 @@ def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
     mappings = nats["mappings"]
     fault = None
     if not isinstance(mappings, dict):
-        message = "`mappings` must be an object: sources and their arrays of destinations"
+        message = "`mappings` must be an object that maps each source to an array of destinations"
         fault = MappingFault(message=message, server_message="", span=source.value(path))
     entries = (
         [_entry(name, destinations, (*path, name), source) for name, destinations in mappings.items()]

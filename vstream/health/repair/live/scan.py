@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from vstream.health.repair.plan import Held, Reach
@@ -148,7 +147,7 @@ async def _is_deleted(connection: ReconnectingConnection, stream: str, first: in
 
 
 def _is_missing(error: ServerError) -> bool:
-    if error.code == HTTPStatus.NOT_FOUND:
+    if error.code == 404:  # noqa: PLR2004
         return True
     raise error
 

@@ -1,4 +1,4 @@
-"""VS302 to VS399: what servers make of subject mappings, and what clients will make of that."""
+"""VS302 to VS399: how servers interpret subject mappings, and how that affects clients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Which requests the JetStream API answers, and which of them a subject pattern means.
+The requests of the JetStream API, and which of them a subject pattern matches.
 
 Source: `server/jetstream_api.go` of 2.9 to 2.15 (the JSApi… constants), and the strings of the 2.15.1 binary.
 """
@@ -111,7 +111,7 @@ class Request(NamedTuple):
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What it can be a request for; empty where no server answers."""
+        """The operations that it can request; empty if no server answers."""
         return self.meaning.operations
 
     @property
@@ -139,7 +139,7 @@ def is_api(subject: str) -> bool:
 
 def read(subject: str) -> Request | None:
     """
-    What *subject* asks of the API; None if it is no API subject, or holds functions that make several tokens of one.
+    The API request in *subject*; None if it is no API subject, or functions in it may return several tokens.
 
     Wildcards and functions stand for any token.
     """

@@ -1,4 +1,4 @@
-"""Where rules apply: clusters that do not exist, and regions that are left out."""
+"""The clusters of rules: clusters that do not exist, and regions that are left out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, Workspace
 
 _ENOUGH_RULES = 2
-"""How many rules must agree before one that differs is the odd one out."""
+"""The number of rules that must agree before a different one is reported."""
 _PAIR = 2
 _MOST_NAMES = 10
 _MOST = 50
@@ -36,13 +36,11 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
     A destination is for a cluster that does not exist.
 
     ## Why is this bad?
-    The server compares the name with that of its own cluster, case and all. Where
-    it differs, the message keeps its subject: it is not stored, and nobody is told
-    (server/accounts.go, selectMappedSubject; all versions).
+    The server compares the name with that of its own cluster, including case. If they differ, the message keeps its
+    subject: it is not stored, and no error is reported (server/accounts.go, selectMappedSubject; all versions).
 
-    Known names are those of the topology, else those in the `cluster` and
-    `gateway` blocks of the servers. With neither, a name that one rule alone uses
-    is reported if it resembles one that all others use.
+    Known names are those of the topology, or else those in the `cluster` and `gateway` blocks of the servers. Without
+    either, a name that only one rule uses is reported if it resembles a name that all others use.
     """
     for block in workspace.blocks:
         names = _Names.of(workspace, block)
@@ -55,8 +53,8 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
                 meant = names.unknown[name]
                 yield Violation(
                     at=destination.cluster.span,
-                    message=f"no {names.origin} is called `{name}`: messages keep their subject there",
-                    hint=f"did you mean `{meant}`?" if meant else f"the clusters are {_list_names(names.clusters)}",
+                    message=f"unknown {names.origin} `{name}`: its messages keep their subject",
+                    hint=f"did you mean `{meant}`?" if meant else f"known clusters: {_list_names(names.clusters)}",
                     fix=(Edit(span=destination.cluster.span, text=f'"{meant}"'),)
                     if meant and meant.lower() == name.lower() and meant not in named
                     else (),
@@ -125,16 +123,12 @@ def _list_names(names: tuple[str, ...] | list[str]) -> str:
 @rule("VS316", "region-left-out", Severity.WARNING)
 def region_left_out(workspace: Workspace) -> Iterator[Violation]:
     """
-    A rule says nothing about a cluster that the topology or the other rules have.
+    A rule leaves out a cluster that the topology or other rules have.
 
     ## Why is this bad?
-    In that cluster messages keep their subject: publishes are not stored, requests
-    by the virtual name find no stream (server/accounts.go, selectMappedSubject;
-    all versions). Whoever added the region forgot one rule.
-
-    Rules are compared with the regions of their virtual stream in the topology.
-    Without one, with the rules for the same virtual name, and a rule that is alone
-    with its set of clusters with the others of its block.
+    In that cluster, messages keep their subject: publishes are not stored, and requests by the virtual name find no
+    stream (server/accounts.go, selectMappedSubject; all versions). Usually one rule was forgotten when the region was
+    added.
     """
     for block in workspace.blocks:
         meant = {name: meaning for name, meaning in _Names.of(workspace, block).unknown.items() if meaning}
@@ -158,12 +152,12 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
                     at=entry.key_span,
                     message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing) > 1)} {_list_names(missing)}: "
                     "it stays unmapped there",
-                    hint="add one for each cluster, or one without a cluster for all the others",
+                    hint="add one for each cluster, or one without `cluster` for all others",
                 )
 
 
 def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozenset[str]]:
-    """The clusters that the topology wants for each source that belongs to one of its streams."""
+    """The clusters that the topology requires for each source that belongs to one of its streams."""
     topology = workspace.topology
     if topology is None:
         return {}
@@ -278,10 +272,10 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
     Two servers of one super-cluster have different rules for the same account.
 
     ## Why is this bad?
-    A server maps what its own clients publish, by its own file (server/accounts.go, selectMappedSubject; all
-    versions). Where files differ, what happens to a message depends on the server that a client happens to
-    reach. Compared are the destinations for the same cluster, and rules that one of the servers does not have. Include
-    one file with mappings in all server configurations.
+    A server maps the publishes of its own clients, with its own file (server/accounts.go, selectMappedSubject; all
+    versions). If files differ, the result depends on the server to which a client is connected. This rule compares the
+    destinations for the same cluster, and reports rules that one of the servers lacks. Include the same mappings file
+    in all server configurations.
     """
     groups = {name: number for number, names in enumerate(super_clusters(workspace)) for name in names}
     first: dict[tuple[int, str | None], tuple[ServerConf, MappingsBlock]] = {}
@@ -306,7 +300,7 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
             message=f"{len(missing):,} rules of `{other.file}` are missing here, such as `{missing[0]}`"
             if len(missing) > 1
             else f"the rule `{missing[0]}` of `{other.file}` is missing here",
-            hint="let all servers include one file with mappings",
+            hint="let all servers include the same mappings file",
             related=(Related(span=other_entries[missing[0]].key_span, message="the rule"),),
         )
     for source, entry in entries.items():
@@ -314,7 +308,7 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
             yield Violation(
                 at=entry.key_span,
                 message=f"`{other.file}` has no rule for `{source}`",
-                hint="let all servers include one file with mappings",
+                hint="let all servers include the same mappings file",
                 related=(Related(span=other.key_span, message="the other rules"),),
             )
             continue
@@ -325,14 +319,14 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
             where = f" at cluster `{name}`" if name else ""
             yield Violation(
                 at=entry.key_span,
-                message=f"`{source}` becomes something else{where} by the rule of `{other.file}`",
-                hint="let all servers include one file with mappings",
+                message=f"`{source}` is mapped to another subject{where} by the rule of `{other.file}`",
+                hint="let all servers include the same mappings file",
                 related=(Related(span=other_entries[source].key_span, message="the other rule"),),
             )
 
 
 def _by_cluster(entry: MappingEntry) -> Mapping[str, frozenset[tuple[str, int]]]:
-    """What a rule makes of a subject, by cluster; "" is any that it does not name."""
+    """The result of a rule for a subject, by cluster; "" stands for the clusters that it does not name."""
     destinations: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
     for destination in entry.destinations:
         destinations[destination.model.cluster or ""].add((destination.model.subject, destination.model.weight))

@@ -1,4 +1,4 @@
-"""Requests that no rule maps, by client library, and streams that need no rule."""
+"""Requests that no rule maps, by client library, and streams that need no rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOKUP = frozenset({"STREAM.INFO"})
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """A form of a request, with `<V>` for the virtual name, and who fails without it, or with a part of it."""
+    """A form of a request, with `<V>` for the virtual name, and what fails if it is not or only partly mapped."""
 
     form: str
     users: str
@@ -93,8 +93,7 @@ def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     """
     The virtual names of *block*, in the order written.
 
-    A name of which only STREAM.INFO is mapped is left out: its clients look up the
-    real name first, and need no more.
+    A name with only STREAM.INFO mapped is left out: its clients look up the real name first and need no other rule.
     """
     by_name: defaultdict[str, list[ApiRule]] = defaultdict(list)
     renamed: set[str] = set()
@@ -119,7 +118,7 @@ def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Viola
     users = "; ".join((in_part and need.users_of_rest) or need.users for need, in_part in lacking)
     yield Violation(
         at=one.rules[0].entry.key_span,
-        message=f"{what} of `{one.name}` is not mapped: {forms}. What fails: {users}",
+        message=f"{what} of `{one.name}` is not mapped: {forms}. These fail: {users}",
         hint="add the missing rules, each for `$JS.API.` and the form shown, to the region's read stream",
     )
 
@@ -145,15 +144,13 @@ def direct_get_not_mapped(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS341", "consumer-creation-not-mapped", Severity.WARNING)
 def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
-    A virtual stream lacks one of the forms in which clients create consumers.
+    One of the requests with which clients create consumers is not mapped.
 
     ## Why is this bad?
-    There are three: `CREATE.<stream>`, `CREATE.<stream>.<name>` with the filter as
-    further tokens, and `DURABLE.CREATE.<stream>.<name>`. A rule for
-    `CREATE.<stream>.*` misses the first, and the second as soon as there is a
-    filter. Clients whose form is not mapped get 10059, stream not found
-    (server/jetstream_api.go, JSApiConsumerCreate and JSApiConsumerCreateEx; 2.9 and
-    later).
+    There are three: `CREATE.<stream>`, `CREATE.<stream>.<name>` followed by the tokens of the filter, and
+    `DURABLE.CREATE.<stream>.<name>`. A rule for `CREATE.<stream>.*` misses the first, and the second if it has a
+    filter. Requests that are not mapped fail with 10059, stream not found (server/jetstream_api.go, JSApiConsumerCreate
+    and JSApiConsumerCreateEx; 2.9 and later).
     """
     for block in workspace.blocks:
         for virtual in _virtuals(block):
@@ -163,17 +160,14 @@ def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS342", "request-not-mapped", Severity.WARNING)
 def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
-    Some requests by a virtual name are mapped, and others that clients need are not.
+    Some requests by a virtual name are mapped, but others that clients need are not.
 
     ## Why is this bad?
-    There is no stream of that name, so the server answers 10059, stream not found,
-    to most of what is not mapped, and nothing to the rest. In a cluster
-    CONSUMER.LIST is worse: it answers with an empty list (seen with 2.15;
-    server/jetstream_api.go). Which operations of which client library fail is in
-    the finding.
+    No stream has that name, so the server answers most unmapped requests with 10059, stream not found, and others not
+    at all. In a cluster, CONSUMER.LIST is worse: it returns an empty list (seen with 2.15; server/jetstream_api.go).
+    The finding names the operations of each client library that fail.
 
-    A name of which only STREAM.INFO is mapped is fine: its clients ask for the real
-    name first, as the nats CLI does.
+    A name with only STREAM.INFO mapped is fine: its clients ask for the real name first, as the nats CLI does.
     """
     for block in workspace.blocks:
         for virtual in _virtuals(block):
@@ -183,19 +177,17 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS343", "creation-by-virtual-name", Severity.NOTE)
 def creation_by_virtual_name(workspace: Workspace) -> Iterator[Violation]:
     """
-    Creating consumers by a virtual name cannot work where the mapping renames the stream.
+    Clients cannot create consumers by a virtual name that the mapping renames.
 
     ## Why is this bad?
-    The request's body names the stream, too, and no mapping changes a body: the
-    server answers 10056, stream name in subject does not match request
-    (server/jetstream_api.go, jsConsumerCreateRequest; all versions). nats.py,
-    nats.js `consumers.add` and nats.go send the name that they were given. KV watch,
-    keys and history, ordered and push consumers depend on it.
+    The body of the request also names the stream, and mappings do not change bodies: the server answers 10056, stream
+    name in subject does not match request (server/jetstream_api.go, jsConsumerCreateRequest; all versions). nats.py,
+    nats.js `consumers.add` and nats.go send the name that you passed. KV watch, keys and history, and ordered and push
+    consumers depend on it.
 
     What works: look up the real name with STREAM.INFO and use it, as the nats CLI
     and nats.js `streams.get` do, or create the consumers beforehand in every region
-    and bind to them. There is one such note for each block of mappings, and none
-    where a topology is given: its reader knows the layout.
+    and bind to them. The note appears once for each block of mappings, and not if a topology is given.
     """
     if workspace.topology is not None:
         return
@@ -210,22 +202,20 @@ def creation_by_virtual_name(workspace: Workspace) -> Iterator[Violation]:
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
             yield Violation(
                 at=renaming[0].entry.key_span,
-                message=f"consumers of `{names[0]}`{more} cannot be created by the virtual name: "
-                "error 10056, since the request's body names another stream than the mapped subject",
-                hint="let clients ask STREAM.INFO for the real name, or create consumers beforehand in every region",
+                message=f"consumers of `{names[0]}`{more} cannot be created by the virtual name: error 10056, since the body of the request and the mapped subject name different streams",
+                hint="let clients read the real name from STREAM.INFO, or create consumers in every region beforehand",
             )
 
 
 @rule("VS318", "origin-mapped", Severity.ERROR)
 def origin_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
-    A rule maps the subjects or the name of a virtual stream that has an origin.
+    A rule maps the subjects or the name of a virtual stream with a single origin.
 
     ## Why is this bad?
-    A `stretch` or `homed` stream is one stream that is really called like the virtual
-    stream and really listens on its subjects. A rule that is left from another
-    consistency model sends publishes and requests somewhere else. Only files that are
-    checked against a topology (`--topology`) can show this.
+    A `stretch` or `homed` stream really has the name and the subjects of the virtual stream. A leftover rule of another
+    consistency model sends publishes and requests elsewhere. Only files that are checked against a topology
+    (`--topology`) can show this.
     """
     topology = workspace.topology
     origins = [stream for stream in topology.streams if stream.consistency.has_origin] if topology else []
@@ -251,7 +241,7 @@ def origin_mapped(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _stays(entry: MappingEntry, subjects: tuple[str, ...]) -> bool:
-    """Whether all destinations of *entry* lie among *subjects*: an alias within the stream."""
+    """Whether *subjects* include all destinations of *entry*: an alias within the stream."""
     for destination in entry.destinations:
         target = pattern(destination.model.subject)
         if target is None or not any(is_subset(target, subject) for subject in subjects):

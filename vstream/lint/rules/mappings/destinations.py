@@ -1,4 +1,4 @@
-"""Sources and destinations that servers refuse, misread, or choose among at random."""
+"""Sources and destinations that servers refuse, misread or choose at random."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ def missing_destination(workspace: Workspace) -> Iterator[Violation]:
     A destination has no subject.
 
     ## Why is this bad?
-    `nats-server -t` accepts the file. The first message that the rule matches
-    kills the server: it follows a nil pointer (server/accounts.go,
-    selectMappedSubject; seen with 2.10 to 2.15). Any client that may publish can
-    do that, again after each restart.
+    `nats-server -t` accepts the file. The first message that the rule matches crashes the server: it dereferences a nil
+    pointer (server/accounts.go, selectMappedSubject; seen with 2.10 to 2.15). Any client that may publish can trigger
+    this, again after each restart.
     """
     for block in workspace.blocks:
         for error in block.table.errors:
@@ -48,8 +47,7 @@ def missing_destination(workspace: Workspace) -> Iterator[Violation]:
             if entry.source not in view(block).faulty:
                 yield Violation(
                     at=place_of(block, error),
-                    message=f"no destination: `nats-server -t` accepts it, and the first publish to `{entry.source}` "
-                    "crashes the server",
+                    message=f"no destination: `nats-server -t` accepts this, but the first publish to `{entry.source}` crashes the server",
                     hint=f"add `{_FIELD[block.form]}: some.subject`",
                 )
 
@@ -57,13 +55,12 @@ def missing_destination(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS307", "bad-destination", Severity.ERROR)
 def bad_destination(workspace: Workspace) -> Iterator[Violation]:
     """
-    A destination does not go with its source, or calls a function wrongly.
+    A destination does not fit its source, or calls a function incorrectly.
 
     ## Why is this bad?
-    The server does not start, and a reload keeps the old rules
-    (server/subject_transform.go, NewSubjectTransform; server/sublist.go,
-    ValidateMapping; all versions). Its own reason is shown beside ours: it is
-    often no more than "invalid subject".
+    The server does not start, and a reload keeps the old rules (server/subject_transform.go, NewSubjectTransform;
+    server/sublist.go, ValidateMapping; all versions). The finding also shows the server's own message, which is often
+    just "invalid subject".
     """
     kinds = (MappingErrorKind.INVALID_DESTINATION, MappingErrorKind.INVALID_REMAINDER)
     for block in workspace.blocks:
@@ -86,36 +83,35 @@ def _hint(error: MappingError) -> str:
         case ErrorKind.UNKNOWN_FUNCTION:
             return f"the functions are {_FUNCTIONS}"
         case ErrorKind.NOT_ENOUGH_ARGUMENTS | ErrorKind.TOO_MANY_ARGUMENTS | ErrorKind.INVALID_ARGUMENT:
-            return "functions are called as in `{{wildcard(1)}}`, `{{partition(10,1,2)}}` and `{{splitFromLeft(1,3)}}`"
+            return "write functions like `{{wildcard(1)}}`, `{{partition(10,1,2)}}` and `{{splitFromLeft(1,3)}}`"
         case _:
-            return "end both in `>` or neither, and write `{{wildcard(1)}}` for the first `*` of the source"
+            return "end both or neither in `>`, and write `{{wildcard(1)}}` for the first `*` of the source"
 
 
 @rule("VS308", "literal-function", Severity.WARNING)
 def literal_function(workspace: Workspace) -> Iterator[Violation]:
     """
-    What looks like a mapping function is taken as plain text.
+    Text that looks like a mapping function is treated as plain text.
 
     ## Why is this bad?
-    The server replaces a token only if it is a function call and nothing else.
-    `{{wildcard(1)}}-read` is no call: messages go to a subject with braces in its
-    name, and no wildcard is replaced (server/subject_transform.go,
-    indexPlaceHolders; all versions). A source has no functions at all.
+    The server replaces a token only if the whole token is a function call. `{{wildcard(1)}}-read` is not: messages go
+    to a subject with braces in its name, and no wildcard is replaced (server/subject_transform.go, indexPlaceHolders;
+    all versions). A source cannot contain functions.
     """
     for block in workspace.blocks:
         for entry in view(block).accepted:
             for token in _literal_calls(entry.source, is_source=True):
                 yield Violation(
                     at=entry.key_span,
-                    message=f"`{token}` is plain text in a source: only messages with these braces match",
-                    hint="write `*` for any one token",
+                    message=f"`{token}` is plain text in a source: it matches only messages with these braces",
+                    hint="write `*` to match any token",
                 )
             for written_destination in entry.destinations:
                 for token in _literal_calls(written_destination.model.subject, is_source=False):
                     yield Violation(
                         at=place(written_destination),
-                        message=f"`{token}` is plain text: a function is replaced only if it is a whole token",
-                        hint="give the function a token of its own, between dots",
+                        message=f"`{token}` is plain text: a function must be a whole token",
+                        hint="put the function between dots",
                     )
 
 
@@ -133,11 +129,9 @@ def function_too_new(workspace: Workspace) -> Iterator[Violation]:
     A destination uses a function that the oldest server does not know.
 
     ## Why is this bad?
-    That server does not start with the file, and refuses to reload it. In
-    mappings, `random`, `partition` without wildcards, and functions with a source
-    that has no `*` are taken since 2.12, `left` and `right` since 2.15
-    (server/subject_transform.go). If no version is stated, 2.10 is assumed, and the
-    finding is a note.
+    That server does not start with the file, and refuses to reload it. In mappings, servers accept `random`,
+    `partition` without wildcards, and functions with a source without `*` since 2.12, and `left` and `right` since 2.15
+    (server/subject_transform.go). If no version is set, 2.10 is assumed, and the finding is a note.
     """
     oldest = workspace.server_version
     is_stated = workspace.stated_version is not None
@@ -151,8 +145,7 @@ def function_too_new(workspace: Workspace) -> Iterator[Violation]:
                         at=place(written_destination),
                         message=f"`{written_destination.model.subject}` needs nats-server {since}"
                         + (f", and the oldest is {oldest[0]}.{oldest[1]}" if is_stated else ""),
-                        hint=f"state a newer server version if all servers are at least {since}, "
-                        "or use `partition` with wildcards",
+                        hint=f"raise the server version if all servers are at least {since}, or use `partition` with wildcards",
                         severity=None if is_stated else Severity.NOTE,
                     )
 
@@ -182,13 +175,12 @@ def duplicate_destination(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
-                    hint="give each cluster a subject of its own, and let the stream listen on both; "
-                    "one destination without a cluster serves all clusters that are not named",
+                    hint="give each cluster its own subject, and add both to the stream; a destination without `cluster` serves all clusters that are not listed",
                 )
 
 
 _FEW_CLUSTERS = 64
-"""In how many clusters two rules are compared before they are taken to differ."""
+"""The maximum number of clusters in which two rules are compared; beyond it they count as different."""
 
 
 @rule("VS302", "overlapping-sources", Severity.ERROR)
@@ -197,14 +189,12 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Violation]:
     Two rules match the same message.
 
     ## Why is this bad?
-    The server walks the rules of an account in turn and takes the first that
-    matches, and their order is that of a Go map: random, and different at each
-    start and reload (server/opts.go, parseAccountMappings; server/accounts.go,
-    selectMappedSubject; all versions). `orders.>` beside `orders.eu.>` was chosen
-    in 22 of 24 starts. The most specific rule does not win.
+    The server tries the rules of an account in order and uses the first that matches. Their order is that of a Go map:
+    random, and different at each start and reload (server/opts.go, parseAccountMappings; server/accounts.go,
+    selectMappedSubject; all versions). `orders.>` beside `orders.eu.>` was chosen in 22 of 24 starts. The most specific
+    rule does not win.
 
-    Where the rules give today's example the same subject in every cluster, the
-    finding is a warning.
+    If both rules map the example to the same subject in every cluster, the finding is a warning.
     """
     for block in workspace.blocks:
         for first, second in islice(block.table.overlapping(), MANY):
@@ -213,7 +203,7 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _candidates_agree(block: MappingsBlock, example: str, cluster: str) -> bool:
-    """Whether a publish on *example* has the same outcomes in *cluster* by whichever rule the server takes."""
+    """Whether a publish on *example* has the same outcomes in *cluster* by whichever rule the server uses."""
     outcomes = set()
     for candidate in block.table.resolve(example, cluster).candidates:
         outcomes.add(tuple((outcome.subject, outcome.probability_percent) for outcome in candidate.outcomes))
@@ -230,9 +220,8 @@ def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) ->
     )
     return Violation(
         at=second.key_span,
-        message=f"`{second.source}` and `{first.source}` both match `{example}`: "
-        "which of them counts is drawn by lot at each start",
-        hint="make the sources disjoint" + (", or keep one of the rules: they do the same" if same else ""),
+        message=f"`{second.source}` and `{first.source}` both match `{example}`: each start of a server chooses one of them at random",
+        hint="make the sources disjoint" + (", or keep only one rule: both do the same" if same else ""),
         related=(Related(span=first.key_span, message="the other rule"),),
         severity=Severity.WARNING if same else None,
     )
@@ -257,7 +246,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
                 line = earlier.key_span.line
                 yield Violation(
                     at=entry.key_span,
-                    message=f"`{entry.source}` is mapped a second time: the rule of line {line} is forgotten without a word",
+                    message=f"`{entry.source}` is mapped a second time: the rule in line {line} is silently replaced",
                     hint="put all destinations of a source into one rule",
                     related=(Related(span=earlier.key_span, message="this rule has no effect"),),
                 )
@@ -278,7 +267,7 @@ def invalid_source(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
-                    hint="tokens are separated by single dots and hold no spaces; `>` comes last",
+                    hint="tokens are separated by single dots and contain no spaces; `>` comes last",
                 )
 
 
@@ -289,8 +278,7 @@ def unreadable_rule(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     The server does not start, and a reload keeps the old rules (server/opts.go,
-    parseAccountMapDest; all versions). In account claims it is the resolver that
-    refuses them.
+    parseAccountMapDest; all versions). In account claims, the resolver refuses them.
     """
     for block in workspace.blocks:
         faults = [block.fault] if block.fault else []

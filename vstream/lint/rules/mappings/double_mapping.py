@@ -1,4 +1,4 @@
-"""Messages that are mapped twice, because what a rule makes is what a rule takes."""
+"""Messages that are mapped twice, because the destination of one rule matches the source of another."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import MANY, pattern, place, sources
 from vstream.subjects.algebra import PARTIAL_WILDCARD
+from vstream.topology.model import Naming
 from vstream.topology.naming import OWN_API
 
 if TYPE_CHECKING:
@@ -25,33 +26,33 @@ _GLOBAL = "$G"
 @rule("VS350", "mapped-twice", Severity.WARNING)
 def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
     """
-    A destination lies inside what the rules map.
+    A rule also maps the destination of a rule.
 
     ## Why is this bad?
-    A server maps what a client publishes once. But whoever publishes to the mapped
-    subject itself, to repair or to replay, is mapped again: `foo.west.x` published
-    in the east becomes `foo.east.west.x` and shows up as a message of its own
-    (server/client.go, selectMappedSubject; all versions). Over leaf nodes it happens to every message: the
-    hub maps what the leaf has mapped (server/parser.go, processInboundMsg for LEAF; server/leafnode.go,
-    forceAddToSmap). That is an error where the files show both sides with such a rule.
-
-    A topology that asks for `naming: blog` has chosen this, and is not warned.
+    A server maps each publish of a client once. But a client that publishes to the mapped subject itself, to repair or
+    to replay, is mapped again: `foo.west.x` published in the east becomes `foo.east.west.x`, which looks like a new
+    message (server/client.go, selectMappedSubject; all versions). Over leaf nodes it happens to every message: the hub
+    maps what the leaf has mapped (server/parser.go, processInboundMsg for LEAF; server/leafnode.go, forceAddToSmap).
+    That is an error if the files contain both sides with such a rule. A topology with `naming: blog` accepts this and
+    is not warned.
     """
     over_leaves = _over_leaves(workspace)
     sides = frozenset[str]().union(*over_leaves.values())
-    is_chosen = workspace.topology is not None and not workspace.topology.naming.is_isolated
+    is_chosen = workspace.topology is not None and workspace.topology.naming is Naming.BLOG
     for block in workspace.blocks:
         crosses = block.key_span in over_leaves
         if is_chosen and not crosses:
             continue
-        when = "it crosses a leaf node connection" if crosses else "someone publishes to it"
+        when = "it crosses a leaf node connection" if crosses else "a client publishes to it"
         for entry, destination, taker in _inside(block):
             yield Violation(
                 at=place(destination),
-                message=f"`{destination.model.subject}` is mapped again by `{taker.source}` when {when}",
-                hint="put physical subjects outside of what clients publish, as in "
+                message=f"`{destination.model.subject}` is mapped again by `{taker.source}` if {when}",
+                hint="use physical subjects that clients do not publish to, such as "
                 f"`_vs.<stream>.{destination.model.cluster or '<region>'}.{entry.source}`",
-                related=() if taker is entry else (Related(span=taker.key_span, message="the rule that takes it"),),
+                related=()
+                if taker is entry
+                else (Related(span=taker.key_span, message="the rule that maps it again"),),
                 severity=Severity.ERROR if crosses and len(sides) > 1 else None,
             )
 

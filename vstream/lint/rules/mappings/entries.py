@@ -1,4 +1,4 @@
-"""A mappings block as rules look at it: the entries that count, and what each of them asks of the API. Made once."""
+"""A mappings block as rules see it: the effective entries, and the API request of each. Computed once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from vstream.subjects.mapping_rules import MappingError
 
 MANY = 200
-"""How many findings of one kind a block can have: a file that is wrong everywhere is not listed twice over."""
+"""The maximum number of findings of one kind for a block."""
 _BLOCKS_AT_HAND = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApiRule:
-    """An entry whose source is an API subject, with its destinations that are API subjects, too."""
+    """An entry whose source is an API subject, with those of its destinations that are API subjects."""
 
     entry: MappingEntry
     request: Request
@@ -34,7 +34,7 @@ class ApiRule:
 
     @property
     def renames(self) -> frozenset[str]:
-        """The streams that it gives another name: virtual ones."""
+        """The streams that it renames: virtual ones."""
         return frozenset(stream for stream in self.request.streams if self._renames(stream))
 
     def _renames(self, stream: str) -> bool:
@@ -46,11 +46,11 @@ class View:
     """What rules share about one block."""
 
     entries: tuple[MappingEntry, ...]
-    """Those that count: the last of each source, in the order written."""
+    """The effective entries: the last of each source, in the order written."""
     accepted: tuple[MappingEntry, ...]
-    """The entries that the server takes."""
+    """The entries that the server accepts."""
     faulty: frozenset[str]
-    """The sources of entries that it cannot read."""
+    """The sources of entries that the server cannot read."""
     api: tuple[ApiRule, ...]
     targets: tuple[tuple[MappingDestination, Request], ...]
     """Every destination that is an API subject."""
@@ -83,7 +83,7 @@ def view(block: MappingsBlock) -> View:
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
 def sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]]:
-    """The entries that the server takes, and an index of what they match."""
+    """The entries that the server accepts, and an index of their sources."""
     entries = view(block).accepted
     return SubjectTrie(effective_source(entry.source) for entry in entries), entries
 

@@ -1,4 +1,4 @@
-"""Accounts and permissions that the rules do not fit."""
+"""Accounts and permissions that do not fit the rules."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ _GLOBAL = "$G"
 @rule("VS352", "permission-misses-mapped-subject", Severity.ERROR)
 def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Violation]:
     """
-    A user may publish to a subject, and not to what the rules make of it.
+    A user may publish to a subject, but not to the subject that it is mapped to.
 
     ## Why is this bad?
     The server maps first and checks permissions of the mapped subject: every
     publish ends in a permissions violation, for a subject that the client never
     wrote (server/parser.go, then processInboundClientMsg in server/client.go; all
-    versions). A deny that keeps clients away from physical subjects forbids the
-    virtual stream, too.
+    versions). A deny that protects physical subjects also blocks the virtual stream.
     """
     block_at = {block.key_span: block for block in workspace.blocks}
     seen: set[Span] = set()
@@ -75,13 +74,13 @@ def _refusals(
     refused = _refusals_of_deny(block, cluster, allowed, denied) if denied else {}
     for allowed_value in publish.allow or ():
         if allowed_value.text and allowed_value.text in lost:
-            why = f"user `{user.name}` may publish to `{allowed_value.text}`, but not to what becomes of it"
-            hint = f"allow `{pattern(lost[allowed_value.text][1].model.subject)}` too"
+            why = f"user `{user.name}` may publish to `{allowed_value.text}`, but not to the subject it is mapped to"
+            hint = f"also allow `{pattern(lost[allowed_value.text][1].model.subject)}`"
             yield _finding(allowed_value, lost[allowed_value.text], why, hint), allowed_value.span
     for allowed_value in publish.deny:
         if allowed_value.text and allowed_value.text in refused:
             why = f"`deny` of `{allowed_value.text}` forbids user `{user.name}` to publish to `{refused[allowed_value.text][0].source}`"
-            hint = "remove it: the server cannot tell a mapped publish from one that names the physical subject"
+            hint = "remove it: the server cannot distinguish a mapped publish from a direct publish to the physical subject"
             yield _finding(allowed_value, refused[allowed_value.text], why, hint), allowed_value.span
 
 
@@ -102,7 +101,7 @@ def _patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
 # Many users have the same permissions, and each set of them may cost a walk over all rules.
 @lru_cache(maxsize=_AT_HAND)
 def _not_allowed(block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...]) -> Mapping[str, Refusal]:
-    """The allowed patterns under which a publish is mapped to what no pattern allows, each with the first such rule."""
+    """The allowed patterns with a publish that is mapped to a forbidden subject, each with the first such rule."""
     trie, entries = sources(block)
     refusals: dict[str, Refusal] = {}
     for subject in dict.fromkeys(allowed):
@@ -129,7 +128,7 @@ def _is_lost(target: MappingDestination, cluster: str | None, allowed: tuple[str
 def _refusals_of_deny(
     block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...] | None, denied: tuple[str, ...]
 ) -> Mapping[str, Refusal]:
-    """The denied patterns that cover what a permitted publish is mapped to, each with the first such rule."""
+    """The denied patterns that match the mapped subject of a permitted publish, each with the first such rule."""
     index, targets = _targets(block)
     refusals: dict[str, Refusal] = {}
     for subject in dict.fromkeys(denied):
@@ -170,16 +169,15 @@ _MAPPINGS = ("mappings", "maps")
 @rule("VS353", "mappings-block-missing", Severity.WARNING)
 def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
     """
-    A server has accounts and no `mappings` at the top, while another server of the same set has.
+    A server has accounts but no `mappings` at the top, while another server of the same set has both.
 
     ## Why is this bad?
-    Its clients are not mapped. And if the block was taken out to switch rules off,
-    a reload does not do that: with `accounts` in the file, the rules of the global
-    account stay in force until the server restarts (server/reload.go,
-    reloadAuthorization; seen with 2.10 to 2.15). Only an empty block removes them.
+    The publishes of its clients are not mapped. If the block was removed to disable rules, a reload does not do that:
+    with `accounts` in the file, the rules of the global account stay in force until the server restarts
+    (server/reload.go, reloadAuthorization; seen with 2.10 to 2.15). Only an empty block removes them.
 
-    One file alone cannot show what it once contained: the finding needs a second
-    server, or an included file whose name says mappings and that has none.
+    One file cannot show what it once contained: the finding needs a second server, or an included file with "mappings"
+    in its name but no rules in it.
     """
     servers = [server for server in workspace.servers if not server.is_fragment]
     with_block = [server for server in servers if any(block.account is None for block in server.mappings)]
@@ -189,11 +187,11 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
         named = next((name for name in server.included if "mapping" in name.rpartition("/")[2].lower()), None)
         if with_block or named:
             other_file = with_block[0].file if with_block else None
-            because = f"`{other_file}` has one" if other_file else f"`{named}` is included and has none"
+            because = f"`{other_file}` has one" if other_file else f"the included `{named}` has none"
             yield Violation(
                 at=_accounts_key(server),
                 message=f"there is no `mappings` block here, and {because}: a reload without it keeps the old rules",
-                hint="keep `mappings {}` at the top of the file where there are no rules",
+                hint="without rules, keep `mappings {}` at the top of the file",
             )
 
 
@@ -204,10 +202,10 @@ def _accounts_key(server: ServerConf) -> Span:
 @rule("VS354", "mappings-of-nobody", Severity.WARNING)
 def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
     """
-    Rules stand at the top of the file, and all clients belong to other accounts.
+    Rules are at the top of the file, but all clients belong to other accounts.
 
     ## Why is this bad?
-    A `mappings` block at the top is that of the global account `$G`. Once accounts
+    A `mappings` block at the top belongs to the global account `$G`. Once accounts
     have users, or an operator signs them, clients are not in `$G`, and no rule
     applies to them (server/opts.go, "mappings"; server/auth.go,
     configureAuthorization; all versions).
@@ -224,7 +222,7 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
                 seen.add(block.key_span)
                 yield Violation(
                     at=block.key_span,
-                    message="these are the rules of the global account, and no client is in it: "
+                    message="these are the rules of the global account, which no client uses: "
                     + (
                         f"users belong to accounts such as `{owner}`" if owner else "accounts are signed by an operator"
                     ),
@@ -240,9 +238,8 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Violation]:
     An account has two `mappings` blocks.
 
     ## Why is this bad?
-    The later one replaces the earlier one as a whole, and `nats-server -t` says
-    nothing: blocks are not merged, not even those of two included files
-    (conf/parse.go keeps a map; all versions).
+    The later block replaces the earlier one completely, and `nats-server -t` does not complain: blocks are not merged,
+    not even those of two included files (conf/parse.go keeps a map; all versions).
     """
     seen: set[Span] = set()
     for server in workspace.servers:
@@ -258,6 +255,6 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Violation]:
                     yield Violation(
                         at=entry.key_span,
                         message="this block replaces an earlier one: blocks are not merged",
-                        hint="put all rules of an account into one block",
+                        hint="write all rules of an account in one block",
                         related=(Related(span=earlier.key_span, message="this block has no effect"),),
                     )

@@ -1,4 +1,4 @@
-"""Rules for the JetStream API: requests that do not exist, that become others, or that must not be mapped."""
+"""Rules for the JetStream API: requests that do not exist, are mapped to other requests, or must not be mapped."""
 
 from __future__ import annotations
 
@@ -27,14 +27,12 @@ _SHORTEST_REPLY = 3
 @rule("VS330", "unknown-api-subject", Severity.ERROR)
 def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
     """
-    A source or destination looks like a JetStream request, and no server answers it.
+    A source or destination looks like a JetStream request that no server knows.
 
     ## Why is this bad?
-    As a source it never matches what clients send, and the requests that were
-    meant stay unmapped. As a destination it swallows them: the server takes the
-    request, knows no such thing and stays silent until the client gives up (seen
-    with 2.15). The requests are those of server/jetstream_api.go, of any version
-    from 2.9 to 2.15, tokens after the stream's name included.
+    As a source it never matches, and the intended requests are not mapped. As a destination it loses them: the server
+    does not know the request and stays silent until the client times out (seen with 2.15). Known requests are those of
+    server/jetstream_api.go, in any version from 2.9 to 2.15, including the tokens after the stream's name.
     """
     for block in workspace.blocks:
         mapped_sources = {entry.source for entry in view(block).entries}
@@ -43,15 +41,15 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
                 meant = api.suggestion(api_rule.request)
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` is not a request that servers know: the rule never matches",
+                    message=f"`{api_rule.entry.source}` is not a request of the JetStream API: the rule never matches",
                     hint=f"did you mean `{meant}`?"
-                    + (" There is a rule for it already." if meant in mapped_sources else ""),
+                    + (" A rule for it already exists." if meant in mapped_sources else ""),
                 )
         for destination, target in view(block).targets:
             if not target.operations:
                 yield Violation(
                     at=place(destination),
-                    message=f"`{target.subject}` is not a request that servers know: clients wait until they give up",
+                    message=f"`{target.subject}` is not a request of the JetStream API: requests of clients time out",
                     hint=f"did you mean `{api.suggestion(target)}`?",
                 )
 
@@ -62,9 +60,9 @@ def request_becomes_another(workspace: Workspace) -> Iterator[Violation]:
     A request is mapped to a request of another kind.
 
     ## Why is this bad?
-    The server does what the destination says: the client gets an answer of the
-    wrong type, or its request body is refused (server/jetstream_api.go; all
-    versions). `STREAM.MSG.GET` and `DIRECT.GET` are different requests, too.
+    The server carries out the request in the destination: the client gets a reply of the wrong type, or its request
+    body is refused (server/jetstream_api.go; all versions). `STREAM.MSG.GET` and `DIRECT.GET` are also different
+    requests.
     """
     for block in workspace.blocks:
         for api_rule in view(block).api:
@@ -82,7 +80,7 @@ def _name_requests(request: api.Request) -> str:
 
 
 def _with_target_stream(request: api.Request, target: api.Request) -> str:
-    """The source as a destination, with the stream that the destination names."""
+    """The source as a destination, with the stream of the destination."""
     stream, target_stream = min(request.streams, default=""), min(target.streams, default="")
     tokens = request.subject.split(SEPARATOR)
     return with_placeholders(
@@ -93,14 +91,13 @@ def _with_target_stream(request: api.Request, target: api.Request) -> str:
 @rule("VS332", "request-not-in-every-version", Severity.NOTE)
 def request_not_in_every_version(workspace: Workspace) -> Iterator[Violation]:
     """
-    A rule is for a request that the oldest server does not know, or that newer ones no longer know.
+    A rule maps a request that the oldest server does not know yet, or that newer servers no longer know.
 
     ## Why is this bad?
-    It costs every publish its share of the scan, and on these servers nobody
-    answers the request. `CONSUMER.PAUSE` and `CONSUMER.UNPIN` came with 2.11,
-    `CONSUMER.RESET` with 2.14, `STREAM.CANCEL_MOVE` and the requests to evacuate
-    with 2.15; `STREAM.TEMPLATE` went with 2.14 (server/jetstream_api.go). Requests
-    that are too new are reported if the version of the oldest server was stated.
+    It slows every publish, and these servers do not answer the request. `CONSUMER.PAUSE` and `CONSUMER.UNPIN` came with
+    2.11, `CONSUMER.RESET` with 2.14, `STREAM.CANCEL_MOVE` and the evacuation requests with 2.15; `STREAM.TEMPLATE` was
+    removed in 2.14 (server/jetstream_api.go). Requests that are too new are only reported if the oldest server version
+    is known.
     """
     oldest = workspace.server_version
     is_stated = workspace.stated_version is not None
@@ -111,15 +108,15 @@ def request_not_in_every_version(workspace: Workspace) -> Iterator[Violation]:
                 continue
             since = min(operation.since for operation in operations)
             if is_stated and since > oldest:
-                when = f"came with nats-server {since[0]}.{since[1]}, and the oldest is {oldest[0]}.{oldest[1]}"
+                when = f"needs nats-server {since[0]}.{since[1]}, and the oldest is {oldest[0]}.{oldest[1]}"
             elif all(operation.until for operation in operations):
-                when = "is gone since nats-server 2.14"
+                when = "was removed in nats-server 2.14"
             else:
                 continue
             yield Violation(
                 at=api_rule.entry.key_span,
                 message=f"{_name_requests(api_rule.request)} {when}",
-                hint="leave the rule out",
+                hint="remove the rule",
             )
 
 
@@ -129,9 +126,9 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
     Creating, updating, deleting or restoring a stream is mapped.
 
     ## Why is this bad?
-    Deleting the virtual stream deletes the read stream of one region. Creating and
-    updating fail, since the body names another stream than the mapped subject:
-    error 10056 (server/jetstream_api.go, jsStreamCreateRequest; all versions).
+    Deleting the virtual stream deletes the read stream of one region. Creating and updating fail, because the body and
+    the mapped subject name different streams: error 10056 (server/jetstream_api.go, jsStreamCreateRequest; all
+    versions).
     """
     for block in workspace.blocks:
         for api_rule in view(block).api:
@@ -139,9 +136,8 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames:
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` catches {_list_names(caught)}: "
-                    f"clients would manage a physical stream under the name `{min(api_rule.renames)}`",
-                    hint="name the requests that are meant instead of `*`"
+                    message=f"`{api_rule.entry.source}` matches {_list_names(caught)}: clients would manage a physical stream under the name `{min(api_rule.renames)}`",
+                    hint="write the intended requests instead of `*`"
                     if len(api_rule.request.names) > 1
                     else "remove the rule: streams are managed under their own names",
                 )
@@ -153,9 +149,8 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
     Purging a virtual stream, or deleting one of its messages, is mapped.
 
     ## Why is this bad?
-    The message goes in the read stream of one region and stays in all others, for
-    good: nothing brings them together again. Deleting an object purges its chunks
-    in one region only (server/jetstream_api.go, jsStreamPurgeRequest and
+    The message is removed from the read stream of one region and stays in all others: the regions never converge again.
+    Deleting an object purges its chunks in one region only (server/jetstream_api.go, jsStreamPurgeRequest and
     jsMsgDeleteRequest; all versions).
     """
     for block in workspace.blocks:
@@ -164,14 +159,13 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames and not _caught(api_rule, NEVER):
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"{_list_names(caught)} of `{min(api_rule.renames)}` changes the read stream of one region only: "
-                    "the regions diverge for good",
-                    hint="remove the rule, and delete by a message that is stored, such as a KV delete marker",
+                    message=f"{_list_names(caught)} of `{min(api_rule.renames)}` changes the read stream of only one region: the regions diverge for ever",
+                    hint="remove the rule, and delete with a stored message, such as a KV delete marker",
                 )
 
 
 def _caught(one: ApiRule, names: Iterable[str]) -> list[str]:
-    """Which of *names* the rule sends on to another stream."""
+    """The requests among *names* that the rule sends to another stream."""
     targets = frozenset[str]().union(*(target.names for _, target in one.targets))
     return [name for name in names if name in one.request.names and name in targets]
 
@@ -183,14 +177,13 @@ def _list_names(names: Iterable[str]) -> str:
 @rule("VS335", "dead-reply-rule", Severity.WARNING)
 def dead_reply_rule(workspace: Workspace) -> Iterator[Violation]:
     """
-    Acknowledgements or flow control of a virtual stream are renamed.
+    A rule renames acknowledgements or flow control of a virtual stream.
 
     ## Why is this bad?
-    Clients acknowledge to the reply subject that the server put on the message, and
-    that names the real stream: `$JS.ACK.foo-read-west.…`. No client ever publishes
-    to `$JS.ACK.foo.>`, while every publish of every client has to pass the rule
-    (server/consumer.go, jsAckT; all versions). Were there a real stream `foo`, the
-    rule would take its acknowledgements away.
+    Clients acknowledge to the reply subject of the message, which names the real stream: `$JS.ACK.foo-read-west.…`. No
+    client ever publishes to `$JS.ACK.foo.>`, but every publish of every client is compared with the rule
+    (server/consumer.go, jsAckT; all versions). If a real stream `foo` existed, the rule would divert its
+    acknowledgements.
     """
     for block in workspace.blocks:
         for entry in view(block).entries:
@@ -202,8 +195,8 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Violation]:
             if any(reply.startswith(prefix) and not reply.startswith(f"{prefix}{stream[0]}.") for reply in replies):
                 yield Violation(
                     at=entry.key_span,
-                    message=f"`{entry.source}` is dead: replies name the real stream, never `{stream[0]}`",
-                    hint="remove the rule: acknowledgements and flow control need none",
+                    message=f"`{entry.source}` never matches: replies name the real stream, never `{stream[0]}`",
+                    hint="remove the rule: acknowledgements and flow control work without one",
                 )
 
 
@@ -213,11 +206,10 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
     A rule for one virtual stream also matches requests about other streams.
 
     ## Why is this bad?
-    A `*` for the verb makes words of the API ambiguous. `$JS.API.CONSUMER.*.NEXT.>`,
-    for a stream called `NEXT`, also matches `$JS.API.CONSUMER.MSG.NEXT.orders.app`:
-    all fetches from all streams go astray. CREATE, DELETE, GET, INFO, LIST, NAMES,
-    NEXT, PEER, STEPDOWN and UPDATE are such names (server/jetstream_api.go; all
-    versions). With two `*` in a row any name is.
+    A `*` in place of the verb makes keywords of the API ambiguous. `$JS.API.CONSUMER.*.NEXT.>`, for a stream called
+    `NEXT`, also matches `$JS.API.CONSUMER.MSG.NEXT.orders.app`: all fetches from all streams fail. This affects the
+    names CREATE, DELETE, GET, INFO, LIST, NAMES, NEXT, PEER, STEPDOWN and UPDATE (server/jetstream_api.go; all
+    versions), and any name if the rule has two `*` in a row.
     """
     for block in workspace.blocks:
         for api_rule in view(block).api:
@@ -228,33 +220,33 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=api_rule.entry.key_span,
                     message=f"`{api_rule.entry.source}` also matches {_list_names(stray[:3])} of every other stream",
-                    hint=f"`{name}` is a word of the API: give the virtual stream another name"
+                    hint=f"`{name}` is a keyword of the API: give the virtual stream another name"
                     if name in RESERVED_NAMES
-                    else "name the requests that are meant instead of `*`",
+                    else "write the intended requests instead of `*`",
                 )
 
 
 _PROBES = (
     ("$JS.API.INFO", "every request of JetStream", "no client of the account can use JetStream"),
     ("$JS.ACK.s.c.1.1.1.1.1", "every acknowledgement", "messages are delivered again and again"),
-    ("$JS.FC.s.c.x", "every answer of flow control", "push consumers and sources stop"),
-    ("$KV.b.k", "every key of every key-value bucket", "no client of the account can write to one"),
-    ("$O.b.C.x", "every part of every object", "no client of the account can write to an object store"),
+    ("$JS.FC.s.c.x", "every reply of flow control", "push consumers and sources stop"),
+    ("$KV.b.k", "every key of every key/value bucket", "no client of the account can write to a bucket"),
+    ("$O.b.C.x", "every chunk of every object", "no client of the account can write to an object store"),
     ("_INBOX.a", "every reply", "requests of clients time out"),
     ("_INBOX.a.b", "every reply", "requests of clients time out"),
 )
-"""A subject that clients of any account use, what it stands for, and what happens without it."""
+"""A subject that clients of any account use, what it stands for, and what fails if it is mapped."""
 
 
 @rule("VS337", "system-subjects-mapped", Severity.ERROR)
 def system_subjects_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
-    A rule maps subjects that clients and servers need for themselves: all requests of JetStream, acknowledgements, replies, or buckets.
+    A rule maps subjects that clients and servers need: JetStream requests, acknowledgements, replies, or buckets.
 
     ## Why is this bad?
-    A rule takes everything that matches its source (server/client.go, selectMappedSubject; all versions). `_INBOX.>` are
-    the replies to all requests, `$JS.API.>` all requests of JetStream, and `>` is both. Only requests to the API of another
-    domain, over a leaf node, are sent elsewhere on purpose: `$JS.hub.API.>`.
+    A rule maps everything that matches its source (server/client.go, selectMappedSubject; all versions). `_INBOX.>`
+    matches the replies to all requests, `$JS.API.>` all JetStream requests, and `>` both. Only requests to the API of
+    another domain, over a leaf node, are mapped on purpose: `$JS.hub.API.>`.
     """
     for block in workspace.blocks:
         is_handled_elsewhere = _reaches_other_accounts(workspace, block)

@@ -1,4 +1,4 @@
-"""Shares of messages, and what rules cost everybody who publishes."""
+"""Weights, and the cost of rules for every publish."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ def weights_over_100(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     The server does not start, and a reload keeps the old rules
-    (server/accounts.go, AddWeightedMappings; all versions). Destinations that
-    name no cluster are added up by themselves.
+    (server/accounts.go, AddWeightedMappings; all versions). Destinations without a cluster are added up separately.
     """
     for block in workspace.blocks:
         for error in block.table.errors:
@@ -65,7 +64,7 @@ def weights_over_100(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=_weight_of(block, error),
                     message=with_server(error.message, error.server_message),
-                    hint=f"they add up to {weights(entry)[cluster]} %: make them 100 % together",
+                    hint=f"they add up to {weights(entry)[cluster]} %: make the total 100 %",
                 )
 
 
@@ -75,12 +74,11 @@ def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
     The weights of one cluster add up to less than 100.
 
     ## Why is this bad?
-    The rest of the messages keeps its subject, as if there were no rule: in a
-    virtual stream they are not stored, and a request by the virtual name finds no
-    stream. At 60 %, 394 of 1,000 messages left unmapped (server/accounts.go,
-    AddWeightedMappings; all versions). To keep a share on purpose in a rule without
-    clusters, name the source as a destination of the rest: then it is said. A rule
-    whose only destination gets a share is how many try something new: that is a note.
+    The remaining messages keep their subject, as without a rule: in a virtual stream they are not stored, and a request
+    by the virtual name finds no stream. At 60 %, 394 of 1,000 messages were not mapped (server/accounts.go,
+    AddWeightedMappings; all versions). To leave a share unmapped on purpose in a rule without clusters, add the source
+    as a destination for the rest. A rule with a single destination and a weight below 100 is probably a canary rollout:
+    the finding is then a note.
     """
     for block in workspace.blocks:
         for entry in view(block).accepted:
@@ -109,8 +107,8 @@ def _too_little(
     rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
     return Violation(
         at=weight.span if weight else place(some[-1]),
-        message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` leaves unmapped",
-        hint="make them 100 % together" + ("" if is_scoped else f", or say that the rest stays: `{rest}`"),
+        message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` is not mapped",
+        hint="make the total 100 %" + ("" if is_scoped else f", or keep the rest on its subject: `{rest}`"),
         fix=(Edit(span=weight.span, text="100%"),) if is_slip and weight else (),
         severity=Severity.NOTE if is_trial else None,
     )
@@ -119,14 +117,12 @@ def _too_little(
 @rule("VS314", "rest-is-dropped", Severity.WARNING)
 def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
     """
-    A source is a destination of its own rule, and somewhere the weights leave a rest: it is dropped.
+    A source is a destination of its own rule, and the weights of a cluster do not add up to 100: the rest is dropped.
 
     ## Why is this bad?
-    Where no destination is the source, what the weights leave keeps its subject.
-    One destination that is the source, in whatever cluster, switches that off for
-    all of them: the rest is dropped, without an error to the publisher. Clusters
-    that the rule does not name lose everything (server/accounts.go,
-    AddWeightedMappings, "meaning they want loss"; all versions).
+    Normally, messages outside the weights keep their subject. If one destination equals the source, in any cluster,
+    this is disabled for all clusters: the rest is dropped, without an error to the publisher. Clusters that the rule
+    does not name lose everything (server/accounts.go, AddWeightedMappings, "meaning they want loss"; all versions).
     """
     clusters = frozenset(workspace.cluster_names)
     for block in workspace.blocks:
@@ -146,33 +142,32 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
             if lost:
                 yield Violation(
                     at=place(unchanged),
-                    message=f"`{entry.source}` is its own destination, so what no weight covers is dropped: {', '.join(lost)}",
-                    hint="give the rest to a destination without a cluster, or remove this one",
+                    message=f"`{entry.source}` is its own destination, so messages outside the weights are dropped: {', '.join(lost)}",
+                    hint="send the rest to a destination without `cluster`, or remove this one",
                 )
 
 
 NOTICEABLE_US = 10.0
-"""An acknowledged publish costs a server about 4 µs without rules: from here on it mostly looks for rules."""
+"""An acknowledged publish costs a server about 4 µs without rules: beyond this limit, the search for a rule
+dominates."""
 TOO_MUCH_US = 1_000.0
-"""At most 1,000 messages a second for each connection, acknowledgements and all."""
+"""At most 1,000 messages per second and connection, acknowledgements included."""
 _PER_SECOND = 1_000_000
 
 
 @rule("VS360", "many-rules", Severity.WARNING)
 def many_rules(workspace: Workspace) -> Iterator[Violation]:
     """
-    An account has so many rules that finding one costs more than the rest of a publish.
+    An account has so many rules that the search for one costs more than the rest of a publish.
 
     ## Why is this bad?
-    The server compares each message of each client of the account with one rule
-    after the other, acknowledgements and requests outside of every virtual stream
-    included (server/accounts.go, selectMappedSubject; all versions). Measured with
-    2.15.1: 1.6 µs at 20 rules, 13 µs at 200, 105 µs at 2,000, 2.4 ms at 20,000.
+    The server compares each message of each client of the account with one rule after another, including
+    acknowledgements and requests that belong to no virtual stream (server/accounts.go, selectMappedSubject; all
+    versions). Measured with 2.15.1: 1.6 µs at 20 rules, 13 µs at 200, 105 µs at 2,000, 2.4 ms at 20,000.
 
-    Without rules a message costs 0.2 µs, and a publish with its acknowledgement
-    about 4 µs. The warning begins where the search takes 10 µs, at 151 rules: one
-    connection gets no further than 100,000 messages a second. From 1 ms on, at some
-    10,400 rules, it is an error: at 42,000 rules a message took 9.3 ms, a start 14 s and a reload 10.5 s.
+    Without rules a message costs 0.2 µs, and a publish with its acknowledgement about 4 µs. The warning begins where
+    the search takes 10 µs, at 151 rules: one connection is limited to 100,000 messages per second. From 1 ms on, at
+    about 10,400 rules, it is an error: at 42,000 rules a message took 9.3 ms, a start 14 s and a reload 10.5 s.
     """
     for block in workspace.blocks:
         count = len(view(block).entries)
@@ -180,10 +175,8 @@ def many_rules(workspace: Workspace) -> Iterator[Violation]:
         if cost >= NOTICEABLE_US:
             yield Violation(
                 at=block.key_span,
-                message=f"{count:,} rules cost every message of every client of the account about {_duration(cost)}: "
-                f"at most {_two_digits(_PER_SECOND / cost)} messages a second for each connection",
-                hint="give streams a common root and map that with one rule, leave out requests that nobody sends, "
-                "or split the account",
+                message=f"{count:,} rules cost every message of every client of the account about {_duration(cost)}: at most {_two_digits(_PER_SECOND / cost)} messages per second and connection",
+                hint="give streams a common root and map it with one rule, remove rules for requests that nobody sends, or split the account",
                 severity=Severity.ERROR if cost >= TOO_MUCH_US else None,
             )
 
@@ -193,6 +186,6 @@ def _duration(us: float) -> str:
 
 
 def _two_digits(number: float) -> str:
-    """Two digits that matter: more would claim too much."""
+    """Rounded to two significant digits."""
     step = 10 ** (len(str(int(number))) - 2)
     return f"{round(number / step) * step:,}"

@@ -1,4 +1,4 @@
-"""VS5xx: what a scenario says, checked across its places and against its topology."""
+"""VS5xx: checks of a scenario as a whole, and against its topology."""
 
 from __future__ import annotations
 

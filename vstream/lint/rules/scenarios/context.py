@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSubject:
-    """A scenario as written, and the topology that it is about; None if that is not known."""
+    """A scenario as written, and its topology; None if that is not known."""
 
     document: ScenarioDocument
     topology: Topology | None
 
     def actions(self) -> Iterator[tuple[int, StepDocument, str, Action]]:
-        """Every step that has one action: its index, itself, the field of the action, and what that is."""
+        """Every step with exactly one action: its index, the step, the field of the action, and the action."""
         for index, step in enumerate(self.document.steps):
             fields = actions_of(step)
             if len(fields) == 1:
                 yield index, step, fields[0], ACTIONS[fields[0]]
 
     def moments(self) -> Iterator[StepContext]:
-        """The same with the faults that are open; nothing if a step is unclear, or without a topology."""
+        """These steps with the faults that are open; empty if a step is unclear or the topology is missing."""
         is_clear = len(list(self.actions())) == len(self.document.steps)
         return step_contexts(self.document, self.topology) if self.topology and is_clear else iter(())
 

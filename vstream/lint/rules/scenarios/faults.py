@@ -1,4 +1,4 @@
-"""Faults that cannot be, or not when they are wanted."""
+"""Faults that cannot be injected, or not at that time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
     A fault that these servers cannot have.
 
     ## Why is this bad?
-    It would be reported as unsupported, and the run as unknown: never as a pass. Links
-    are there between two regions, and something has to carry them (`lab.links`). A
-    virtual stream has a leader in each region.
+    It would be reported as unsupported, and the run as unknown, never as a pass. Links exist only between two regions,
+    and `lab.links` must provide them. A virtual stream has one leader in each region.
     """
     for index, step, field, action in subject.actions():
         place: Path = ("steps", index, yaml_key(field))
@@ -50,7 +49,7 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
         ):
             yield Violation(
                 at=place,
-                message="with `routing: domains` each region has a JetStream meta leader of its own",
+                message="with `routing: domains`, each region has its own JetStream meta leader",
                 hint="`kill-server` names one",
                 on_key=True,
             )
@@ -62,7 +61,7 @@ def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Violation]:
     if subject.document.lab.links == "none":
         yield Violation(
             at=place,
-            message="nothing carries the links between regions, so that none can be changed",
+            message="with `links: none`, links between regions cannot be changed",
             hint="remove `links: none` under `lab`",
             on_key=True,
         )
@@ -70,7 +69,7 @@ def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Violation]:
         yield Violation(
             at=place,
             message="a topology of one region has no links",
-            hint="`pause` and the kills work in one region too",
+            hint="`pause` and the kill faults also work in one region",
             on_key=True,
         )
 
@@ -82,7 +81,7 @@ def _link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[V
     elif len(meant) > 1:
         links = " or ".join(f"`{near}` and `{far}`" for near, far in meant)
         hint = f"write it as a list: `[{', '.join(meant[0])}]`"
-        yield Violation(at=place, message=f"`{names[0]}` can be the link of {links}", hint=hint)
+        yield Violation(at=place, message=f"`{names[0]}` is ambiguous: it can be the link of {links}", hint=hint)
 
 
 def _sides(step: StepDocument, place: Path) -> Iterator[Violation]:
@@ -91,7 +90,9 @@ def _sides(step: StepDocument, place: Path) -> Iterator[Violation]:
         for inner, name in enumerate(side):
             if name in seen:
                 yield Violation(
-                    at=(*place, number, inner), message=f"`{name}` stands twice", hint="a region is on one side only"
+                    at=(*place, number, inner),
+                    message=f"`{name}` is listed twice",
+                    hint="a region can be on one side only",
                 )
             seen.add(name)
 
@@ -104,7 +105,7 @@ def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Pat
         if step.region is not None and subject.topology is not None:
             yield Violation(
                 at=(*place[:-1], "region"),
-                message=f"`region` says which write stream is meant, and `{name}` has one leader",
+                message=f"`region` chooses a write stream, but the physical stream `{name}` has only one leader",
                 hint="remove it",
                 on_key=True,
             )
@@ -125,10 +126,10 @@ def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Pat
 @rule("VS508", "already-down", Severity.ERROR)
 def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    A fault ends or stops servers that an open fault took away already.
+    A fault stops servers that an open fault has already stopped.
 
     ## Why is this bad?
-    It cannot be seen to bite, and what it heals would undo the other fault, or not.
+    Its effect cannot be measured, and healing one fault could undo the other.
     """
     if subject.topology is None:
         return
@@ -154,10 +155,10 @@ def _who(names: list[str]) -> str:
 @rule("VS512", "converge-while-cut-off", Severity.WARNING)
 def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    A scenario waits for regions to agree while a fault keeps one from all others.
+    A scenario waits for regions to converge while a fault cuts one of them off.
 
     ## Why is this bad?
-    They cannot agree before it is healed: the step waits in vain until its time is over.
+    They cannot converge until it is healed: the step waits until it times out.
     """
     for moment in subject.moments():
         if moment.field != "converge" or subject.topology is None:
@@ -166,7 +167,9 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
         if blocking is not None:
             yield Violation(
                 at=("steps", moment.index, "converge"),
-                message=f"regions cannot agree here: `{blocking.type.name}` of step {blocking.index + 1} is still open",
+                message=(
+                    f"regions cannot converge here: `{blocking.type.name}` of step {blocking.index + 1} is still open"
+                ),
                 hint="`heal` first",
                 on_key=True,
             )

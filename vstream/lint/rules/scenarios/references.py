@@ -1,4 +1,4 @@
-"""Names that point to something else: in the topology, or in the scenario itself."""
+"""References to names in the topology or in the scenario itself."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
 
 _Named = tuple["Path", str, bool]
-"""Where a name stands, the name, and whether it is a key."""
+"""The path of a name, the name, and whether it is a key."""
 
 
 @rule("VS503", "unknown-name", Severity.ERROR)
 def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    Something names a region, a server or a stream that the topology does not have.
+    A region, a server or a stream is named that the topology does not have.
 
     ## Why is this bad?
-    There is nothing to break, to publish to or to measure there.
+    It cannot be broken, published to or measured.
     """
     if subject.topology is None:
         return
@@ -101,7 +101,7 @@ def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: st
 
 
 def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
-    """The regions that a link names; none if it can be more than one link, which is for VS507."""
+    """The regions of a link; none if the name is ambiguous, which VS507 reports."""
     names = link_ends(value, subject.topology) if subject.topology is not None else value
     if len(names) != 1:
         return names
@@ -129,7 +129,7 @@ def _name_kinds(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
 @rule("VS504", "unknown-window", Severity.ERROR)
 def unknown_window(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    An expectation speaks of a window that no step opens.
+    An expectation names a window that no step opens.
 
     ## Why is this bad?
     A window is a step with a name (`as`). Without one, nothing is measured.
@@ -149,8 +149,8 @@ def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Violation]:
     A step heals a fault that is not open.
 
     ## Why is this bad?
-    The fault has another name, comes later, was healed before, or ended by itself:
-    the scenario does not do what it says.
+    The fault has another name, comes later, was healed before, or ended by itself: the scenario does not do what it
+    seems to do.
     """
     for moment in subject.moments():
         if moment.field != "heal":
@@ -187,7 +187,7 @@ def unknown_operation(subject: ScenarioSubject) -> Iterator[Violation]:
     `works` names an operation that a `try` step does not try.
 
     ## Why is this bad?
-    Nothing would ever be known about it.
+    The result would always be unknown.
     """
     operations = [trial.value for trial in ClientOperation]
     for index, group in enumerate(subject.document.expect):

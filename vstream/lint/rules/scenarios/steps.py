@@ -1,4 +1,4 @@
-"""Steps as they are written."""
+"""Single steps: their actions, options, names and times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vstream.lint.rules.scenarios.context import ScenarioSubject
 
 QUIESCE = "quiesce"
-"""The window after the last step, in which a run waits until regions agree."""
+"""The window after the last step, in which a run waits until regions converge."""
 _LINK = ("rtt", "jitter", "loss", "rate")
 _USUAL = "such as `wait: 20s` or `kill-region: west`"
 
@@ -28,7 +28,7 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Violation]:
     A step has no action, or more than one.
 
     ## Why is this bad?
-    It is not clear what is to happen, or in which order.
+    It is not clear what should happen, or in which order.
     """
     for index, step in enumerate(subject.document.steps):
         fields = actions_of(step)
@@ -39,7 +39,7 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Violation]:
             yield Violation(
                 at=("steps", index, names[1]),
                 message=f"this step has {len(fields)} actions: {join_names(names)}",
-                hint="make a step of each: they run one after the other",
+                hint="make each of them a step of its own: steps run one after the other",
                 on_key=True,
             )
 
@@ -47,24 +47,24 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Violation]:
 @rule("VS502", "wrong-option", Severity.ERROR)
 def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    An option stands beside an action that has no such option, or one that is needed is missing.
+    An action has an option that it does not support, or lacks one that it needs.
 
     ## Why is this bad?
-    The option would change nothing, and whoever wrote it believes that it does.
+    The option would have no effect, although it looks as if it had.
     """
     for index, step, field, action in subject.actions():
         for option in OPTIONS:
             if option in step.model_fields_set and option not in action.options:
                 yield Violation(
                     at=("steps", index, yaml_key(option)),
-                    message=f"`{yaml_key(option)}` means nothing beside `{yaml_key(field)}`",
+                    message=f"`{yaml_key(option)}` has no effect on a `{yaml_key(field)}` step",
                     hint=_who_has(option, action.options),
                     on_key=True,
                 )
         if field == "upgrade" and step.to is None:
             yield Violation(
                 at=("steps", index),
-                message="`upgrade` does not say to which server",
+                message="`upgrade` needs a target version",
                 hint="add it, such as `to: 2.15.1`",
             )
         if field == "link" and not step.model_fields_set & set(_LINK):
@@ -77,18 +77,18 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
 
 def _who_has(option: str, options: tuple[str, ...]) -> str:
     if option == "for_" and not options:
-        return "the next step begins when this one is done; `wait` lets time pass"
+        return "the next step begins when this one is done; use `wait` to let time pass"
     owners = [yaml_key(name) for name, action in ACTIONS.items() if option in action.options]
-    return f"remove it: it is an option of {join_names(owners)}"
+    return f"remove it: only {join_names(owners)} has this option"
 
 
 @rule("VS505", "name-taken", Severity.ERROR)
 def name_taken(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    Two steps have the same name, or one that is taken.
+    Two steps have the same name, or a step has a reserved name.
 
     ## Why is this bad?
-    An expectation about that window could mean either, and so could `heal`.
+    `heal` and expectations with this name would be ambiguous.
     """
     names: set[str] = set()
     for index, step in enumerate(subject.document.steps):
@@ -97,7 +97,9 @@ def name_taken(subject: ScenarioSubject) -> Iterator[Violation]:
         if step.as_ in names or step.as_ == QUIESCE:
             whose = "the time after the last step" if step.as_ == QUIESCE else "another step"
             yield Violation(
-                at=("steps", index, "as"), message=f"{whose} is called `{step.as_}` already", hint="choose another name"
+                at=("steps", index, "as"),
+                message=f"{whose} already has the name `{step.as_}`",
+                hint="choose another name",
             )
         names.add(step.as_)
 
@@ -105,7 +107,7 @@ def name_taken(subject: ScenarioSubject) -> Iterator[Violation]:
 @rule("VS514", "begins-late", Severity.WARNING)
 def begins_late(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    A step is to begin at a time at which the steps in front of it still run.
+    A step has a start time at which the steps before it are still running.
 
     ## Why is this bad?
     Steps run one after the other: it begins later than it says.
@@ -115,7 +117,9 @@ def begins_late(subject: ScenarioSubject) -> Iterator[Violation]:
         if step.at is not None and step.at < earliest:
             yield Violation(
                 at=("steps", index, "at"),
-                message=f"this step cannot begin before {format_duration(earliest)}: the steps in front take as long",
+                message=(
+                    f"this step cannot begin before {format_duration(earliest)}: the steps before it take that long"
+                ),
                 hint="a fault without `for` stays open while other steps run, until `heal`",
             )
         earliest = max(earliest, step.at or 0) + (step.wait or 0) + (step.for_ or 0)

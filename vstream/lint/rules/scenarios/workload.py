@@ -1,4 +1,4 @@
-"""What clients do, and what is measured of it."""
+"""What clients do, and what the scenario measures."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _NEEDS_LOAD = (
 @rule("VS509", "bad-publish-subject", Severity.ERROR)
 def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    Publishers publish on a subject that is none, or none of the stream's.
+    Publishers use a subject that is invalid or does not belong to the stream.
 
     ## Why is this bad?
-    No stream would take the messages.
+    No stream would store the messages.
     """
     for index, publisher in enumerate(subject.document.workload.publishers or ()):
         if publisher.subject is None:
@@ -52,7 +52,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
         streams = [publisher.stream] if publisher.stream is not None else list(subject.streams)
         if unknown:
             hint = closest(unknown[0], list(PLACEHOLDERS), "there are")
-            yield Violation(at=at, message=f"nothing stands for `{{{unknown[0]}}}`", hint=hint)
+            yield Violation(at=at, message=f"unknown placeholder `{{{unknown[0]}}}`", hint=hint)
         elif brace := next((publisher for publisher in "{}" if publisher in example), None):
             yield Violation(
                 at=at,
@@ -72,26 +72,25 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
                 if stream is not None and not any(matches(example, pattern) for pattern in stream.subjects):
                     yield Violation(
                         at=at,
-                        message=f"stream `{name}` does not take {quote_value(publisher.subject)}",
-                        hint=f"it takes {join_names(stream.subjects)}",
+                        message=f"stream `{name}` does not store {quote_value(publisher.subject)}",
+                        hint=f"its subjects are {join_names(stream.subjects)}",
                     )
 
 
 @rule("VS510", "not-measured", Severity.ERROR)
 def not_measured(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    An expectation about something that the scenario does not measure there.
+    An expectation needs a measurement that the scenario does not make in that window.
 
     ## Why is this bad?
-    It would be reported as unknown, which is never a pass. `converged` is about a
-    `converge` step, `works` about a `try` step; what was lost, doubled or reordered is
-    only known at the end of the whole run; reads need readers, and everything but
-    `control-plane` and `works` needs publishers.
+    It would be reported as unknown, which is never a pass. `converged` needs a `converge` step, `works` a `try` step.
+    Lost, duplicated and reordered messages are only known at the end of the whole run. Reads need readers, and
+    everything except `control-plane` and `works` needs publishers.
     """
     for index, group in enumerate(subject.document.expect):
         place: Path = ("expect", index)
         if not group.model_fields_set - {"in_", "stream"}:
-            yield Violation(at=place, message="nothing is expected here", hint='such as `published: ">= 99.9%"`')
+            yield Violation(at=place, message="this expectation is empty", hint='such as `published: ">= 99.9%"`')
         for word in _words(group):
             complaint = _window(subject, group, word) or _clients(subject, word)
             if complaint:
@@ -104,30 +103,34 @@ def _words(group: ExpectDocument) -> list[str]:
 
 
 def _window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple[str, str] | None:
-    """What is wrong with measuring *word* in the group's window, and the way out."""
+    """Why *word* cannot be measured in the group's window, and what to do."""
     windows = subject.windows
     if group.in_ is not None and group.in_ not in windows:
         return None
     field = windows.get(group.in_ or "")
     if word in _WHOLE and group.in_ is not None:
-        return f"`{yaml_key(word)}` is known at the end of the whole run only", "write it without `in`"
+        return f"`{yaml_key(word)}` is only known at the end of the whole run", "write it without `in`"
     needed = {"converged": "converge", "works": "try_"}.get(word)
     if needed is not None and field != needed:
         candidates = [name for name, window in windows.items() if window == needed]
-        hint = f"write `in: {candidates[0]}`" if candidates else "name such a step (`as`) and write its name after `in`"
-        return f"`{word}` is about a `{yaml_key(needed)}` step", hint
+        hint = (
+            f"write `in: {candidates[0]}`"
+            if candidates
+            else "give such a step a name (`as`) and write that name after `in`"
+        )
+        return f"`{word}` needs the name of a `{yaml_key(needed)}` step", hint
     return None
 
 
 def _clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
     workload = subject.document.workload
     if workload.publishers == [] and word in _NEEDS_LOAD:
-        return "nobody publishes in this scenario", "remove `publishers: []`: then there is one in every region"
+        return "this scenario has no publishers", "remove `publishers: []`: the default is one in every region"
     readers = [reader.by for reader in workload.readers] if workload.readers is not None else ["consumer", "direct"]
     if word in {"read", "read_time"} and not {"direct", "sequence"} & set(readers):
-        return "nobody reads in this scenario", "add a reader: `{by: direct}`"
+        return "this scenario has no readers", "add a reader: `{by: direct}`"
     if word in {"delivered", "propagation"} and "consumer" not in readers:
-        return "there is no consumer in this scenario", "add one to the readers: `{by: consumer}`"
+        return "this scenario has no consumer", "add one to the readers: `{by: consumer}`"
     return None
 
 
@@ -150,19 +153,18 @@ def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Pa
 @rule("VS513", "nothing-published", Severity.ERROR)
 def nothing_published(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    A scenario in which nobody publishes, nor tries anything.
+    A scenario has neither publishers nor `try` steps.
 
     ## Why is this bad?
-    Where nothing was acknowledged, nothing can be lost: the verdict would be unknown,
-    and never a pass.
+    Without acknowledged messages, no loss can be found: the verdict would be unknown, never a pass.
     """
     if any(field == "try_" for _, _, field, _ in subject.actions()):
         return
     if subject.document.workload.publishers == []:
         yield Violation(
             at=("workload", "publishers"),
-            message="nobody publishes in this scenario",
-            hint="remove it: then there is a publisher in every region",
+            message="this scenario has no publishers",
+            hint="remove it: the default is a publisher in every region",
             on_key=True,
         )
     elif subject.topology is not None and not subject.topology.streams:

@@ -1,4 +1,4 @@
-"""Who may connect, where, and with what."""
+"""Who may connect, where, and with which credentials."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CLIENT_PORT = 4222
 @rule("VS412", "port-taken-twice", Severity.ERROR)
 def port_clash(workspace: Workspace) -> Iterator[Violation]:
     """
-    Two things would listen on one port of one host.
+    Two listeners use the same port of the same host.
 
     ## Why is this bad?
     The second cannot start: `address already in use`. Clients, routes, gateways and
     monitoring need ports of their own, and so do two servers on one host (all versions).
-    Files of servers that nothing links to others are not compared.
+    Servers without a link to others are not compared.
     """
     listening: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
     for server in whole(workspace):
@@ -56,7 +56,7 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
                 None,
             )
             if clash is not None:
-                yield _clash(listener, port, f"a port of the server of `{clash[0].file}`", clash[1].span)
+                yield _clash(listener, port, f"a port of another server, in `{clash[0].file}`", clash[1].span)
             earlier.append((server, listener))
 
 
@@ -70,12 +70,11 @@ def no_system_account(workspace: Workspace) -> Iterator[Violation]:
     Nobody can use the system account.
 
     ## Why is this bad?
-    Where accounts are configured, the server makes a `$SYS` account without users, unless
-    one is named. Then no one can move the meta leader, remove a lost server, reload over
-    NATS, or ask all servers for their state: what an outage calls for. In operator mode
-    there is no system account unless the operator or `system_account` names one; an
-    operator that is a file of its own is not looked into. With `no_system_account`,
-    JetStream has none of its services (all versions; server/server.go).
+    If accounts are configured without a system account, the server creates a `$SYS` account without users. Then nobody
+    can move the meta leader, remove a lost server, reload over NATS, or ask all servers for their state, which you need
+    in an outage. In operator mode, there is no system account unless the operator or `system_account` names one; an
+    operator in a separate file is not read. With `no_system_account`, JetStream has none of its services (all versions;
+    server/server.go).
     """
     for server in whole(workspace):
         root = server.root
@@ -90,28 +89,28 @@ def no_system_account(workspace: Workspace) -> Iterator[Violation]:
             entry = next(
                 entry_of_root for entry_of_root in root.entries if entry_of_root.key.lower().startswith("no_sys")
             )
-            at, message = entry.span, "the system account is switched off"
+            at, message = entry.span, "the system account is disabled"
         elif operator is not None and _names_no_system_account(operator):
             at, message = operator.span, "neither the operator nor `system_account` names a system account"
         elif has_any(root, *_TRUSTED) and operator is None:
-            at, message = root.span, "trusted keys, and no `system_account`"
+            at, message = root.span, "trusted keys, but no `system_account`"
         elif server.accounts and accounts is not None and "$SYS" not in {account.name for account in server.accounts}:
-            at, message = accounts.key_span, "no account is the system account: nobody can log in to it"
+            at, message = accounts.key_span, "no system account is configured: nobody can log in to it"
         else:
             continue
-        yield Violation(at=at, message=message, hint="add an account with a user, and name it by `system_account`")
+        yield Violation(at=at, message=message, hint="add an account with a user, and set `system_account` to its name")
 
 
 @rule("VS418", "open-to-everyone", Severity.WARNING)
 def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
     """
-    A server listens on every interface, and asks nobody who they are.
+    A server listens on every interface without authentication.
 
     ## Why is this bad?
-    Whoever reaches the port can publish and read everything; at the port of the cluster or
-    the gateway, whoever speaks the protocol becomes a server. Without a host a server
-    listens everywhere (all versions; server/opts.go). Asking means `authorization`,
-    users, an operator, or TLS with `verify`; between servers, `authorization` or `tls`.
+    Anyone who reaches the port can publish and read everything; at the port of the cluster or the gateway, anyone can
+    join as a server. Without a host, a server listens on all interfaces (all versions; server/opts.go).
+    `authorization`, users, an operator, or TLS with `verify` count as authentication; between servers, `authorization`
+    or `tls` do.
     """
     for server in whole(workspace):
         blocks = {"cluster": server.cluster, "gateway": server.gateway.conf if server.gateway else None}
@@ -121,13 +120,13 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
             if listener.block == "client" and not _knows_clients(server):
                 yield Violation(
                     at=listener.span,
-                    message="clients may connect from everywhere without authorization",
-                    hint="add `authorization` or `accounts`, or `listen` on an address that only you reach",
+                    message="clients may connect from anywhere without authorization",
+                    hint="add `authorization` or `accounts`, or `listen` on a private address",
                 )
             elif listener.block in blocks and not has_any(blocks[listener.block], "authorization", "tls"):
                 yield Violation(
                     at=listener.span,
-                    message=f"any server may join at the `{listener.block}` port, from everywhere",
+                    message=f"any server may join from anywhere at the `{listener.block}` port",
                     hint=f"add `authorization` or `tls` to `{listener.block}`, or `listen` on a private address",
                 )
 
@@ -135,13 +134,12 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS419", "plain-text-password", Severity.WARNING)
 def plain_password(workspace: Workspace) -> Iterator[Violation]:
     """
-    A configuration holds a password in plain text.
+    A configuration contains a password in plain text.
 
     ## Why is this bad?
-    Whoever reads the file, its backups or its history can log in. The server says so at
-    its start: `Plaintext passwords detected, use nkeys or bcrypt` (all versions;
-    server/server.go). A bcrypt hash begins with `$2a$`; a variable that the environment
-    gives keeps the password out of the file.
+    Anyone who can read the file, its backups or its history can log in. The server warns when it starts: `Plaintext
+    passwords detected, use nkeys or bcrypt` (all versions; server/server.go). A bcrypt hash begins with `$2a$`; an
+    environment variable keeps the password out of the file.
     """
     seen: set[Span] = set()
     for server in workspace.servers:
@@ -159,15 +157,15 @@ def plain_password(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=span,
                 message=f"the password of {whose} is plain text" if whose != "the token" else "the token is plain text",
-                hint="use an nkey, the output of `nats server passwd`, or a variable of the environment",
+                hint="use an nkey, the output of `nats server passwd`, or an environment variable",
             )
 
 
 def _clash(listener: Listener, port: int, whose: str, other: Span) -> Violation:
     return Violation(
         at=listener.span,
-        message=f"port {port} of `{listener.host or '0.0.0.0'}` is {whose} too",  # noqa: S104 - a text
-        hint="give each a port of its own; by default 4222, 6222, 7222 and 8222",
+        message=f"port {port} of `{listener.host or '0.0.0.0'}` is also {whose}",  # noqa: S104 - a text
+        hint="give each its own port; the defaults are 4222, 6222, 7222 and 8222",
         related=(Related(span=other, message="the other one"),),
     )
 

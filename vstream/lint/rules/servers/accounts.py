@@ -1,4 +1,4 @@
-"""Accounts that do not fit together: imports that nobody exports, and users that the server cannot tell apart."""
+"""Accounts that do not fit together: imports without an export, and users that the server cannot distinguish."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _RESPONSE: Final = (
 @rule("VS425", "accounts-do-not-fit", Severity.ERROR)
 def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     """
-    An account imports what nobody exports to it, or users cannot be told apart.
+    An account imports something that is not exported to it, or users cannot be distinguished.
 
     ## Why is this bad?
-    The server does not start and refuses to reload. It names the first account of the file, and not the place. An
-    import needs an export of the other account that covers its subject, and that lists this account if it lists any
-    (all versions; server/opts.go, accounts.go).
+    The server does not start and refuses to reload. Its message names the first account of the file, not the place. An
+    import needs an export of the other account that covers its subject, and that lists this account if it lists
+    accounts (all versions; server/opts.go, accounts.go).
     """
     seen: set[Span] = set()
     for server in workspace.servers:
@@ -58,7 +58,7 @@ def _imports(server: ServerConf) -> Iterator[Violation]:
             if name not in exports:
                 yield Violation(
                     at=wish.account.span,
-                    message=f"account `{account.name}` imports from `{name}`, which there is not: the server does not start",
+                    message=f"account `{account.name}` imports from `{name}`, which does not exist: the server does not start",
                     hint=closest(name, sorted(exports), "accounts"),
                 )
             else:
@@ -108,8 +108,8 @@ def _users(server: ServerConf) -> Iterator[Violation]:
         if user.name in first and first[user.name] != user.span:
             yield Violation(
                 at=user.span,
-                message=f"there is a user `{user.name}` already: the server does not start",
-                hint="give every user a name of its own, in all accounts together",
+                message=f"user `{user.name}` is defined twice: the server does not start",
+                hint="user names must be unique across all accounts",
                 related=(Related(span=first[user.name], message="the other one"),),
             )
         first.setdefault(user.name, user.span)
@@ -119,7 +119,7 @@ def _users(server: ServerConf) -> Iterator[Violation]:
         beside = "a list of users" if users is not None else "a token"
         yield Violation(
             at=single.key_span,
-            message=f"`authorization` has a user of its own beside {beside}: the server does not start",
+            message=f"`authorization` has a single user and {beside}: the server does not start",
             hint=f"move the user into `users`, and remove `{single.key}` here"
             if users
             else f"remove `{single.key}`, or the token",

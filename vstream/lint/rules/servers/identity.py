@@ -1,4 +1,4 @@
-"""Names that have to be there, to agree, or to be unique; gateways that list one another."""
+"""Names that are required, must match or must be unique; gateways that list each other."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ def names_differ(workspace: Workspace) -> Iterator[Violation]:
     A server's cluster and gateway have different names.
 
     ## Why is this bad?
-    The server does not start: `cluster name conflicts between cluster and gateway
-    definitions`, while `nats-server -t` says nothing (all versions; server/server.go,
-    validateCluster). Names are compared exactly, case included.
+    The server does not start: `cluster name conflicts between cluster and gateway definitions`, while `nats-server -t`
+    does not complain (all versions; server/server.go, validateCluster). Names are compared exactly, including case.
     """
     for server in whole(workspace):
         cluster_name, gateway_name = server.cluster_name, server.gateway.name if server.gateway else None
@@ -58,13 +57,13 @@ def names_differ(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS404", "unnamed-cluster", Severity.ERROR)
 def unnamed_cluster(workspace: Workspace) -> Iterator[Violation]:
     """
-    A server's cluster has no name, and something needs it.
+    A server's cluster needs a name but has none.
 
     ## Why is this bad?
-    With JetStream the server does not start (`jetstream cluster requires cluster.name
-    to be set`; `nats-server -t` says nothing). Without, it takes a random name, another one after each restart, and
-    a server without a cluster has none at all: mappings for a `cluster` never match,
-    and what clients publish is not mapped (all versions; server/server.go, accounts.go).
+    With JetStream the server does not start (`jetstream cluster requires cluster.name to be set`; `nats-server -t` does
+    not complain). Without JetStream, it uses a random name that changes with each restart, and a server without a
+    cluster has no name: mappings for a `cluster` never match, and publishes are not mapped (all versions;
+    server/server.go, accounts.go).
     """
     for server in whole(workspace):
         # As a leaf node without a cluster, a server is a cluster of its own name.
@@ -91,19 +90,17 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Violation]:
     Two servers have the same `server_name`.
 
     ## Why is this bad?
-    JetStream tells its peers apart by their names: two servers of one name are one
-    peer, which votes twice and loses data. Routes between them are refused
-    (`Remote server has a duplicate name`, server/route.go), over gateways nothing is
-    (all versions). Files of the same name in two directories count as one
-    server in two environments.
+    JetStream identifies peers by name: two servers with one name are one peer, which votes twice and loses data. Routes
+    between them are refused (`Remote server has a duplicate name`, server/route.go), but gateways are not (all
+    versions). Files with the same name in two directories count as one server in two environments.
     """
     keyed = ((server.server_name.text if server.server_name else None, server) for server in whole(workspace))
     for first, second in _pairs_with_same_key(keyed):
         name = second.server_name
         yield Violation(
             at=place(second),
-            message=f"`{name.text if name else ''}` is the name of the server of `{first.file}` too",
-            hint="give every server of the super-cluster a name of its own",
+            message=f"`{name.text if name else ''}` is also the name of the server in `{first.file}`",
+            hint="give every server of the super-cluster a different name",
             related=(Related(span=place(first), message="the other server"),),
         )
 
@@ -114,9 +111,9 @@ def shared_store(workspace: Workspace) -> Iterator[Violation]:
     Two servers on one host store into the same directory.
 
     ## Why is this bad?
-    Both write the same files, and neither can read them afterwards; nothing locks
-    the directory (all versions; server/jetstream.go). Hosts are compared by the
-    addresses that servers listen on; those that listen everywhere may be anywhere.
+    Both write the same files, and neither can read them afterwards; the directory is not locked (all versions;
+    server/jetstream.go). Hosts are compared by listen address; the host of a server that listens on all interfaces is
+    unknown.
     """
     stores = [(_store(server), server) for server in whole(workspace)]
     for first, second in _pairs_with_same_key((store[0] if store else None, server) for store, server in stores):
@@ -124,8 +121,8 @@ def shared_store(workspace: Workspace) -> Iterator[Violation]:
         if store is not None:
             yield Violation(
                 at=store[1],
-                message=f"the server of `{first.file}` stores here too",
-                hint="give every server a directory of its own",
+                message=f"the server in `{first.file}` uses the same directory",
+                hint="give every server its own directory",
                 related=(Related(span=first_store[1], message="the other server"),)
                 if (first_store := _store(first))
                 else (),
@@ -169,9 +166,9 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
     A server with JetStream in a cluster has no `server_name`.
 
     ## Why is this bad?
-    The server does not start: `jetstream cluster requires server_name to be set`, while `nats-server -t` says
-    nothing (server/server.go, all versions). Many give the name on the command line, with `--name`. So this is a
-    note, unless a file beside it has the `server_name` of another server of the cluster.
+    The server does not start: `jetstream cluster requires server_name to be set`, while `nats-server -t` does not
+    complain (server/server.go, all versions). The name is often set on the command line, with `--name`. So this is a
+    note, unless the file of another server of the cluster in the same directory sets `server_name`.
     """
     servers = whole(workspace)
     named = {_group(server) for server in servers if server.server_name is not None}
@@ -180,7 +177,7 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=server.jetstream.key_span if server.jetstream else place(server),
                 message="JetStream in a cluster needs a `server_name`: without one the server does not start",
-                hint="add `server_name` with a name that no other server has, or start it with `--name`",
+                hint="add `server_name` with a unique name, or start it with `--name`",
                 severity=None if _group(server) in named else Severity.NOTE,
             )
 
@@ -200,12 +197,10 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
     A server's list of gateways lacks a region that belongs to the super-cluster.
 
     ## Why is this bad?
-    The server learns of the region only from others that know it. If it starts while
-    they cannot be reached, it stays apart from that region; with
-    `reject_unknown_cluster` it refuses the region for ever, which is an error (all
-    versions; server/gateway.go). Regions are those of the topology, or those that
-    any of the servers lists. Do not change the list of running servers: a reload
-    refuses it, and all that come after.
+    The server learns of the region only from others that know it. If it starts while they cannot be reached, it does
+    not connect to that region; with `reject_unknown_cluster` it refuses the region for ever, which is an error (all
+    versions; server/gateway.go). Regions are those of the topology, or those that any of the servers lists. Do not
+    change the list of running servers: this reload and all later ones would be refused.
     """
     belongs = {name: names for names in super_clusters(workspace) for name in names}
     linked = {directory(server) for server in whole(workspace) if server.gateway}
@@ -227,7 +222,7 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
         yield Violation(
             at=gateway.key_span if gateway else cluster_name.span,
             message=f"cluster `{cluster_name.text}` has no gateway to {join_names(lacking[:10])}"
-            + (", and refuses clusters that it does not list" if rejects else ""),
+            + (", and refuses clusters that are not listed" if rejects else ""),
             hint="list all regions in the `gateways` of every server",
             severity=Severity.ERROR if rejects else None,
         )
@@ -239,10 +234,9 @@ def rejects_unknown(workspace: Workspace) -> Iterator[Violation]:
     A super-cluster refuses regions that it does not list.
 
     ## Why is this bad?
-    It is a good defence. But a region that you add is refused until every server lists
-    it, and a gateway block cannot be reloaded: `config reload not supported for
-    Gateway`. Each server has to be restarted (all versions; server/gateway.go,
-    reload.go). Said once for all servers.
+    It is a good defence, but a new region is refused until every server lists it, and a gateway block cannot be
+    reloaded: `config reload not supported for Gateway`. Each server must be restarted (all versions; server/gateway.go,
+    reload.go). Reported once for all servers.
     """
     for server in whole(workspace):
         gateway = server.gateway

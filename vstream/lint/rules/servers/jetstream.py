@@ -1,4 +1,4 @@
-"""JetStream of a server: on, bounded, and on a disk that lasts."""
+"""JetStream of a server: enabled, limited, and on durable storage."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 @rule("VS413", "jetstream-off", Severity.WARNING)
 def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
     """
-    No server of a cluster has JetStream, though others have.
+    No server of a cluster has JetStream, although other clusters have it.
 
     ## Why is this bad?
-    The region can hold no stream: neither a write nor a read stream can be placed there
-    (`no suitable peers for placement`, 10005; all versions). Reported where streams, a
-    topology, or other clusters of its super-cluster among the files use JetStream, or where
-    it is switched off here and on elsewhere, once for a cluster.
+    Neither a write nor a read stream can be placed in the region (`no suitable peers for placement`, 10005; all
+    versions). Reported once per cluster, if streams, a topology, or other clusters of the same super-cluster use
+    JetStream, or if it is disabled here and enabled elsewhere.
     """
     servers = whole(workspace)
     equipped = {cluster_name.text for server in servers if has_jetstream(server) and (cluster_name := cluster(server))}
@@ -59,10 +58,9 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
     JetStream has no limit for its disk or its memory.
 
     ## Why is this bad?
-    Without limits a server takes what it finds at its start: three quarters of the memory,
-    and for files what is free on the disk (server/jetstream.go, dynJetStreamConfig;
-    all versions). Several servers on one host each take all of it. When a disk is full,
-    the server turns JetStream off and does not turn it on again.
+    Without limits, a server takes what is available when it starts: three quarters of the memory, and all free space of
+    the disk (server/jetstream.go, dynJetStreamConfig; all versions). Several servers on one host each take all of it.
+    If a disk is full, the server disables JetStream and does not enable it again.
     """
     for server in whole(workspace):
         jetstream = server.jetstream
@@ -74,20 +72,20 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=jetstream.key_span,
                 message=f"JetStream has no {' and no '.join(f'`{name}`' for name in missing)}: "
-                f"it takes {_default_shares(missing)} that it finds at its start",
-                hint="state how much this server may use",
+                f"it takes {_default_shares(missing)} that is available when it starts",
+                hint="set how much this server may use",
             )
 
 
 @rule("VS415", "temporary-store", Severity.WARNING)
 def temporary_store(workspace: Workspace) -> Iterator[Violation]:
     """
-    JetStream does not say where to store.
+    JetStream has no storage directory.
 
     ## Why is this bad?
-    It takes a directory for temporary files: `Temporary storage directory used, data
+    The server uses a directory for temporary files: `Temporary storage directory used, data
     could be lost on system reboot` (all versions; server/jetstream.go). Two such servers
-    on one host share it. A directory may also come from the command line, with `-sd`.
+    on one host share it. The command line can also set a directory, with `-sd`.
     """
     for server in whole(workspace):
         jetstream = server.jetstream
@@ -96,32 +94,30 @@ def temporary_store(workspace: Workspace) -> Iterator[Violation]:
         if not has_any(server.root, "store_dir", "storedir"):
             yield Violation(
                 at=jetstream.key_span,
-                message="JetStream has no `store_dir`: it stores among temporary files",
-                hint="add `store_dir`, unless the command line has `-sd`",
+                message="JetStream has no `store_dir`: it stores in the directory for temporary files",
+                hint="add `store_dir`, unless the command line sets `-sd`",
             )
 
 
 @rule("VS416", "sync-interval-not-stated", Severity.NOTE)
 def sync_interval(workspace: Workspace) -> Iterator[Violation]:
     """
-    Nothing says how often JetStream writes to its disks for good.
+    No server sets how often JetStream syncs to disk.
 
     ## Why is this bad?
-    By default servers sync every 2 minutes. An acknowledged message is on most replicas,
-    but in memory: a server that dies loses nothing, a power failure of most servers of one
-    region does, and the sequence numbers of what was lost are used again, which the
-    other regions skip (484 messages in an experiment on 2.15.1; server/filestore.go,
-    all versions). `sync_interval: always` costs about two thirds of the throughput. Any
-    value that is written down counts as a decision. Said once for all servers.
+    By default servers sync every 2 minutes. An acknowledged message is on most replicas, but perhaps only in memory. If
+    one server dies, nothing is lost. If most servers of a region lose power, messages are lost and their sequence
+    numbers are reused, so other regions skip the new messages (484 messages in an experiment on 2.15.1;
+    server/filestore.go, all versions). `sync_interval: always` costs about two thirds of the throughput. Any explicit
+    value counts as a decision. Reported once for all servers.
     """
     blocks = [server.jetstream for server in whole(workspace) if server.jetstream and has_jetstream(server)]
     silent = [block.key_span for block in blocks if not has_any(block.conf, "sync_interval", "sync")]
     if silent:
         yield Violation(
             at=silent[0],
-            message=f"{count(len(silent), 'server')} with the default of 2 minutes: "
-            "a power failure of a whole region loses what it acknowledged since",
-            hint="write `sync_interval: always`, or another value if racks have power of their own",
+            message=f"{count(len(silent), 'server')} with the default of 2 minutes: if a whole region loses power, it loses what it acknowledged since the last sync",
+            hint="write `sync_interval: always`, or another value if each rack has its own power supply",
         )
 
 

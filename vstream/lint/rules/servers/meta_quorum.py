@@ -1,4 +1,4 @@
-"""The vote for the meta leader, without whom the JetStream API stands still."""
+"""The quorum of the meta group, without which the JetStream API stops."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
     One region has more than half of the servers with JetStream.
 
     ## Why is this bad?
-    All servers with JetStream of a super-cluster elect one meta leader. Without that
-    region no majority is left: no stream or consumer can be created, changed or listed
-    anywhere (10008). Counted where the configurations of all servers are among the
-    files. All versions (server/jetstream_cluster.go).
+    All servers with JetStream of a super-cluster elect one meta leader. Without that region there is no majority: no
+    stream or consumer can be created, changed or listed anywhere (10008). Checked if the files contain the
+    configurations of all servers. All versions (server/jetstream_cluster.go).
     """
     for names, voters in _meta_groups(workspace):
         total = sum(voters.values())
@@ -37,7 +36,7 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
             if len(voters) > _TWO and number * 2 > total:
                 yield Violation(
                     at=_first(workspace, names, name),
-                    message=f"cluster `{name}` has {number} of {total} servers with JetStream: without it the API stops",
+                    message=f"cluster `{name}` has {number} of {total} servers with JetStream: without this cluster the API stops",
                     hint="give every region the same number of servers",
                 )
 
@@ -45,14 +44,13 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS410", "no-majority", Severity.WARNING)
 def no_majority(workspace: Workspace) -> Iterator[Violation]:
     """
-    A super-cluster has two regions with JetStream, or regions that can break into two halves of one size.
+    A super-cluster has two regions with JetStream, or regions that can split into two equal halves.
 
     ## Why is this bad?
-    The servers with JetStream elect one meta leader, which needs more than half of them. Of
-    two regions of one size, the loss of either stops the JetStream API in the other: no stream
-    or consumer can be created, changed or listed (10008). Publishing, Direct Get and
-    consumers that exist go on. Counted where the configurations of all servers are
-    among the files. All versions (server/jetstream_cluster.go).
+    The servers with JetStream elect one meta leader, which needs more than half of them. With two regions of equal
+    size, the loss of either stops the JetStream API in the other: no stream or consumer can be created, changed or
+    listed (10008). Publishing, Direct Get and existing consumers continue to work. Checked if the files contain the
+    configurations of all servers. All versions (server/jetstream_cluster.go).
     """
     for names, voters in _meta_groups(workspace):
         total = sum(voters.values())
@@ -63,8 +61,8 @@ def no_majority(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=_first(workspace, names, next(iter(voters))),
                 message=f"{join_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
-                "cut off from the rest, both halves are without the API",
-                hint="add or remove a server with JetStream, so that their number is odd",
+                "if they are cut off from the rest, neither half has the API",
+                hint="add or remove a server with JetStream, to make the number odd",
                 severity=Severity.NOTE,
             )
 

@@ -1,4 +1,4 @@
-"""What options of a server may be: types, durations, sizes and words, by server/opts.go."""
+"""Valid values of server options: types, durations, sizes and keywords, from server/opts.go."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """What the server takes for an option."""
+    """The kind of value that the server accepts for an option."""
 
     BOOLEAN = "true or false"
     INTEGER = "a whole number"
@@ -120,12 +120,12 @@ _NAMES: Final = {id(block): name for name, block in BLOCKS.items()}
 @rule("VS424", "wrong-option-value", Severity.ERROR)
 def wrong_value(workspace: Workspace) -> Iterator[Violation]:
     """
-    An option has a value of a wrong type, or a word that the server does not know.
+    An option has a value of the wrong type, or a keyword that the server does not know.
 
     ## Why is this bad?
-    The server does not start, and refuses to reload; for a type it only says `interface conversion`. Numbers have no
-    quotes. Durations are text with a unit, such as `"2m"`, and sizes in `jetstream` have one letter, as in `10G`. The
-    types are those of `server/opts.go` of 2.15, and older servers take no others.
+    The server does not start, and refuses to reload; for a wrong type it only prints `interface conversion`. Write
+    numbers without quotes, durations as strings with a unit, such as `"2m"`, and sizes in `jetstream` with one letter,
+    as in `10G`. The types are those of `server/opts.go` in 2.15; older servers accept no others.
     """
     seen: set[Span] = set()
     for server in workspace.servers:
@@ -141,9 +141,9 @@ def written_twice(workspace: Workspace) -> Iterator[Violation]:
     An option is written twice in one block of one file.
 
     ## Why is this bad?
-    The last one counts, and all that the first one says is forgotten without a word: of two `accounts` blocks, the users
-    of the first cannot log in (all versions; conf/parse.go). An option that an included file has is replaced on purpose.
-    Two that say the same are a note.
+    The last one is used, and the first one is silently ignored: of two `accounts` blocks, the users of the first cannot
+    log in (all versions; conf/parse.go). Replacing an option of an included file is not reported. Two equal values are
+    a note.
     """
     seen: set[Span] = set()
     for server in workspace.servers:
@@ -162,8 +162,8 @@ def written_twice(workspace: Workspace) -> Iterator[Violation]:
                 is_same = to_python(earlier.value) == to_python(entry.value)
                 yield Violation(
                     at=span,
-                    message=f"`{entry.key}` is in line {earlier.key_span.line} already: what it says there is forgotten",
-                    hint="put both into one, or remove one of them",
+                    message=f"`{entry.key}` is already in line {earlier.key_span.line}: its value there is ignored",
+                    hint="merge both, or remove one of them",
                     related=(Related(span=earlier.key_span, message="the first one"),),
                     severity=Severity.NOTE if is_same else None,
                 )
@@ -204,7 +204,7 @@ def _hint_for_word(node: ConfNode, words: Words) -> str | None:
 
 
 def _hint_for_kind(node: ConfNode, kind: ValueKind) -> str | None:
-    """What to write instead; None if the value is right."""
+    """What to write instead; None if the value is valid."""
     value = node.value if isinstance(node, ConfScalar) else None
     match kind:
         case ValueKind.BOOLEAN:
@@ -235,7 +235,7 @@ def _hint_for_integer(value: object) -> str:
 
 
 def _with_unit(value: object, otherwise: str) -> str:
-    """A number with the unit that a text seems to mean: `10 minutes` is `10m`."""
+    """A number with the unit that a text probably means: `10 minutes` becomes `10m`."""
     match = _NUMBER_WITH_UNIT.fullmatch(str(value).strip())
     unit = _WORDS_FOR_UNITS.get(match[2].lower()) if match else None
     return f"{match[1]}{unit}" if match and unit else otherwise

@@ -321,7 +321,7 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     A server does not start with an option that it does not know (`unknown field`), and
-    refuses to reload. Looked at only where the oldest version is stated. The options
+    refuses to reload. Only checked if the oldest version is known. The options
     are those that `server/opts.go` of 2.11, 2.12 and 2.14 has and that of 2.10 has not
     (compared with `nats-server -t` of 2.10.26, 2.11.11 and 2.12.8).
     """
@@ -337,7 +337,7 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
                     at=option.entry.key_span,
                     message=f"`{option.entry.key}` needs nats-server {format_version(since)}, "
                     f"the oldest is {format_version(oldest)}",
-                    hint=f"remove it until all servers are {format_version(since)}: an older one does not start with it",
+                    hint=f"remove it until all servers are {format_version(since)}: older servers do not start with it",
                 )
 
 

@@ -1,4 +1,4 @@
-"""What accounts share of JetStream with each other: exports and imports."""
+"""JetStream subjects that accounts share: exports and imports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONSUMER: Final = ".CONSUMER."
 _AFTER_CREATE: Final = ".CREATE."
 _FLOW_CONTROL: Final = "$JS.FC."
 _SHAPE: Final = "$JS.FC.<stream>.<consumer>.<id>"
-_LOSS: Final = "sourcing stops for good after about 2 MB, without an error"
+_LOSS: Final = "sourcing stops for ever after about 2 MB, without an error"
 
 
 class SharedSubject(NamedTuple):
@@ -45,13 +45,11 @@ def flow_control_not_shared(workspace: Workspace) -> Iterator[Violation]:
     An account can source streams of another account, but not answer its flow control.
 
     ## Why is this bad?
-    A stream that sources or mirrors from another account needs three things of it: to create
-    a consumer, what that delivers, and `$JS.FC.>`, where each server answers that it keeps
-    up. Without the last one, the source stalls after some 2 MB and stays so: 1,890 of 6,000
-    messages of 1 kB arrived, on 2.15.1. Up to that version nothing says so, and the lag that
-    servers report stays 0 (nats-server issues 8630 and 7326). Flow control goes to
-    `$JS.FC.<stream>.<consumer>.<id>` literally, so an import under another name
-    (`to`) is no import of it.
+    A stream that sources or mirrors from another account needs three imports: the request to create a consumer, its
+    deliveries, and `$JS.FC.>`, on which servers acknowledge flow control. Without the last one, the source stalls for
+    ever after about 2 MB: 1,890 of 6,000 messages of 1 kB arrived, on 2.15.1. Up to that version, servers report no
+    error, and the lag stays 0 (nats-server issues 8630 and 7326). Flow control uses exactly
+    `$JS.FC.<stream>.<consumer>.<id>`, so an import under another name (`to`) does not work.
     """
     for server in workspace.servers:
         # Where it is shared at all, whoever wrote the file knows of it: an account may answer on some servers only,
@@ -110,10 +108,10 @@ def _check_answers(account: AccountConf, origin: str, imports: list[SharedSubjec
     fitting = [share for share in answers if overlaps(share.text, _flow_control_of(creates))]
     renamed = [share.name for share in fitting if share.name and share.name.text != share.text]
     if not fitting:
-        message = f"`{answers[0].text}` is not the flow control of what is sourced, which is `{_SHAPE}`: {_LOSS}"
+        message = f"`{answers[0].text}` is not the flow control of the sourced stream, which is `{_SHAPE}`: {_LOSS}"
         yield Violation(at=answers[0].subject.span, message=message, hint=_describe_import(origin))
     elif len(renamed) == len(fitting) and not _maps_flow_control(account):
-        message = f"servers answer flow control at `{fitting[0].text}`, not at `{renamed[0].text}`: {_LOSS}"
+        message = f"servers send flow control replies to `{fitting[0].text}`, not at `{renamed[0].text}`: {_LOSS}"
         yield Violation(at=renamed[0].span, message=message, hint="remove `to`")
 
 

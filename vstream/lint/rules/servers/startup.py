@@ -1,4 +1,4 @@
-"""What `nats-server -t` accepts, and the server then refuses to start with: server/server.go, validateOptions."""
+"""Settings that `nats-server -t` accepts but that prevent the start: server/server.go, validateOptions."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ _BY_OPERATOR: Final = (
 @rule("VS426", "does-not-start", Severity.ERROR)
 def does_not_start(workspace: Workspace) -> Iterator[Violation]:
     """
-    The server accepts the file with `-t`, and does not start with it.
+    `nats-server -t` accepts the file, but the server does not start with it.
 
     ## Why is this bad?
-    `nats-server -t` reads options one by one; what they are together is looked at when the server starts: names of
-    accounts and users that there are not, a gateway without a name, ports out of range, limits that exclude each
-    other. A restart of a server that ran for months is when you would learn of it (all versions; server/server.go,
-    validateOptions).
+    `nats-server -t` checks options one by one. Only the start checks them together: unknown accounts and users, a
+    gateway without a name, ports out of range, limits that contradict each other. Otherwise you find out when a server
+    that ran for months restarts (all versions; server/server.go, validateOptions).
     """
     for server in whole(workspace):
         for check in _CHECKS:
@@ -61,7 +60,7 @@ def _accounts(server: ServerConf) -> Iterator[Violation]:
     if system is not None and system.text and system.text not in {*names, "$SYS"}:
         yield Violation(
             at=system.span,
-            message=f"there is no account `{system.text}` for `system_account`: the server does not start",
+            message=f"unknown account `{system.text}` in `system_account`: the server does not start",
             hint=closest(system.text, sorted(names), "accounts"),
         )
     for remote in server.leaf_remotes:
@@ -69,7 +68,7 @@ def _accounts(server: ServerConf) -> Iterator[Violation]:
         if account is not None and account.text and account.text not in {*names, *_BUILT_IN}:
             yield Violation(
                 at=account.span,
-                message=f"there is no account `{account.text}` for this leaf node: the server does not start",
+                message=f"unknown account `{account.text}` of this leaf node: the server does not start",
                 hint=closest(account.text, sorted(names), "accounts"),
             )
     guest = option(server.root, "no_auth_user")
@@ -77,7 +76,7 @@ def _accounts(server: ServerConf) -> Iterator[Violation]:
     if guest is not None and guest.text and users and guest.text not in users:
         yield Violation(
             at=guest.span,
-            message=f"there is no user `{guest.text}` for `no_auth_user`: the server does not start",
+            message=f"unknown user `{guest.text}` in `no_auth_user`: the server does not start",
             hint=closest(guest.text, users, "users"),
         )
 
@@ -90,7 +89,7 @@ def _gateway(server: ServerConf) -> Iterator[Violation]:
         yield Violation(
             at=gateway.key_span,
             message="the gateway has no `name`: the server does not start",
-            hint="add `name`, the name of this server's cluster",
+            hint="add `name`: the name of this server's cluster",
         )
     if not any(listener.block == "gateway" for listener in server.listeners):
         yield Violation(
@@ -106,16 +105,16 @@ def _gateway(server: ServerConf) -> Iterator[Violation]:
             continue
         hints = []
         if remote.name is None:
-            hints.append(("name", "add `name`, the name of that cluster"))
+            hints.append(("name", "add `name`: the name of that cluster"))
         if not remote.urls:
             hints.append(("url", 'add `url: "nats://HOST:7222"`'))
         for lacking, hint in hints[:1]:
-            message = f"a gateway in the list has no `{lacking}`: the server does not start"
+            message = f"this gateway has no `{lacking}`: the server does not start"
             yield Violation(at=remote.span, message=message, hint=hint)
 
 
 def _is_misspelt(conf: ConfMap, block: str) -> bool:
-    """Whether a block has an unknown option, of which VS421 speaks: it may be the one that seems to be missing."""
+    """Whether a block has an unknown option, which VS421 reports: it may be the missing one, misspelt."""
     return any(written.key.lower() not in BLOCKS[block].options for written in conf.entries)
 
 
@@ -155,8 +154,8 @@ def _lame_duck(server: ServerConf) -> Iterator[Violation]:
     if grace is not None and lasts is not None and waits is not None and waits >= lasts:
         yield Violation(
             at=grace.span,
-            message="`lame_duck_grace_period` is not below `lame_duck_duration`: the server does not start",
-            hint='write less, such as "10s"',
+            message="`lame_duck_grace_period` is not less than `lame_duck_duration`: the server does not start",
+            hint='write a shorter time, such as "10s"',
         )
 
 
@@ -178,12 +177,12 @@ def _websocket(server: ServerConf) -> Iterator[Violation]:
         yield Violation(
             at=websocket.key_span,
             message="the websocket listener has no TLS: the server does not start",
-            hint="add `tls {…}`, or `no_tls: true` behind something that ends TLS",
+            hint="add `tls {…}`, or `no_tls: true` behind a proxy that terminates TLS",
         )
     elif not has_port:
         yield Violation(
             at=websocket.key_span,
-            message="the websocket listener has no port: the server does not listen for websockets",
+            message="the websocket listener has no port: the server does not accept websockets",
             hint="add `port: 8080`",
             severity=Severity.WARNING,
         )
@@ -209,7 +208,7 @@ def _domain(server: ServerConf) -> Iterator[Violation]:
     if any(char in domain.text for char in ".*>") or not is_valid(f"$JS.{domain.text}.API"):
         yield Violation(
             at=domain.span,
-            message=f"`{domain.text}` is not a name for a domain: the server does not start",
+            message=f"`{domain.text}` is not a valid domain name: the server does not start",
             hint="use letters, digits, `-` and `_`",
         )
 
@@ -220,7 +219,7 @@ def _names(server: ServerConf) -> Iterator[Violation]:
         if name is not None and name.text and " " in name.text:
             yield Violation(
                 at=name.span,
-                message=f"a {title} has no spaces: the server does not start",
+                message=f"a {title} must not contain spaces: the server does not start",
                 hint=f"write `{name.text.replace(' ', '-')}`",
             )
 
@@ -234,7 +233,7 @@ def _tls(server: ServerConf) -> Iterator[Violation]:
         if has_any(conf, present) and not has_any(conf, absent):
             yield Violation(
                 at=tls.key_span,
-                message=f"`tls` has a `{present}` and no `{absent}`: the server does not start",
+                message=f"`tls` has a `{present}` but no `{absent}`: the server does not start",
                 hint=f"add `{absent}`",
             )
 

@@ -1,4 +1,4 @@
-"""VS202 to VS299: stream and consumer configurations, alone and beside each other."""
+"""VS202 to VS299: stream and consumer configurations, alone and together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JetStream API takes in each field of a stream or a consumer, and since when (server/stream.go, consumer.go)."""
+"""Fields of streams and consumers in the JetStream API: types, first versions (server/stream.go, consumer.go)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type:
-    """One type of values: whether a value is of it, and what to write instead of one that is not."""
+    """A type of values: checks a value, and says what to write instead of a wrong one."""
 
     noun: str
     accepts: Check
     hint: Callable[[Any], str]
     fields: Mapping[str, Field] | None = None
-    """Of an object: what it may hold. None if the names are free, or where it is no object."""
+    """The fields of an object. None if names are free, or if this is not an object."""
     items: Type | None = None
-    """Of an array: what it holds."""
+    """The type of the items of an array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _object(fields: Mapping[str, Field] | None = None, items: Type | None = None
 
 
 def quote_json(value: Any) -> str:
-    """A value as JSON has it, shortened."""
+    """A value as JSON, shortened."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -268,7 +268,7 @@ class WrittenField:
 def written_fields(
     fields: Mapping[str, Any], known: Mapping[str, Field], path: FieldPath = ()
 ) -> Iterator[WrittenField]:
-    """Every field of an object, those of the objects inside it included. Go takes names in any mixture of cases."""
+    """Every field of an object and of the objects in it. Go accepts names in any case."""
     for name, value in fields.items():
         field = known.get(name) or known.get(name.lower())
         yield WrittenField(path=(*path, name), value=value, field=field, siblings=known)
@@ -279,7 +279,7 @@ def written_fields(
 
 
 def wrong_values(field: WrittenField) -> Iterator[tuple[FieldPath, Any, Type]]:
-    """Values that are not of the type of *field*: itself, or those it holds. `null` is nothing to Go."""
+    """Values that do not have the type of *field*: the value itself, or its items. Go ignores `null`."""
     if field.field is not None:
         yield from _wrong(field.path, field.value, field.field.type)
 
@@ -296,7 +296,7 @@ def _wrong(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath
 
 
 def _objects_in(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath, dict[str, Any], Type]]:
-    """The objects that a value is, or holds as an array."""
+    """The value if it is an object, or the objects in it if it is an array."""
     if isinstance(value, dict):
         yield path, value, type_
     elif isinstance(value, list) and type_.items is not None:

@@ -1,4 +1,4 @@
-"""What the streams of one virtual stream have to agree on: duplicate windows, headers, message sizes."""
+"""Settings that must match in the streams of one virtual stream: duplicate windows, headers, message sizes."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ _OLD_DEFAULT = 120 * SECOND
 @rule("VS215", "duplicate-window-not-stated", Severity.WARNING)
 def window_not_stated(workspace: Workspace) -> Iterator[Violation]:
     """
-    A read stream does not state its `duplicate_window`.
+    A read stream does not set its `duplicate_window`.
 
     ## Why is this bad?
-    Without it servers before 2.14 remember message ids for 2 minutes, and drop the
-    second of two messages with one `Nats-Msg-Id` from two regions. From 2.14 on,
-    they remember none (server/stream.go, checkStreamCfg). An upgrade, or two
-    versions side by side, change what is stored.
+    Without it, servers before 2.14 remember message ids for 2 minutes, and drop the second of two messages with the
+    same `Nats-Msg-Id` from two regions. From 2.14 on, they remember none (server/stream.go, checkStreamCfg). So an
+    upgrade, or a mix of versions, changes which messages are stored.
     """
     for stream in workspace.streams:
         is_stated = stream.config.fields.get("duplicate_window") is not None
         if stream.role.may_source and not is_stated and sources(stream):
             yield Violation(
                 at=stream.key_at("sources"),
-                message=f"`{stream.config.name}` states no `duplicate_window`: it is 2 minutes before nats-server 2.14, 0 since",
+                message=f"`{stream.config.name}` sets no `duplicate_window`: the default is 2 minutes before nats-server 2.14, and 0 since",
                 hint="write `0` if all servers are 2.14 or newer, else `100000000` (100 ms)",
             )
 
@@ -54,7 +53,7 @@ def window_not_stated(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS216", "refused-duplicate-window", Severity.ERROR)
 def refused_window(workspace: Workspace) -> Iterator[Violation]:
     """
-    A duplicate window that servers refuse.
+    A duplicate window has a value that servers refuse.
 
     ## Why is this bad?
     A window may not be longer than `max_age` nor shorter than 100 ms: `duplicates
@@ -84,12 +83,10 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Violation]:
     A read stream remembers the message ids of several regions.
 
     ## Why is this bad?
-    Of two messages with one `Nats-Msg-Id`, from two regions within the window, each
-    read stream keeps the one that it sees first: regions end up with different ones,
-    and `lag` says 0. Write streams deduplicate where a publisher tries again; a read
-    stream must not. From 2.14 on, 0 turns it off; before, 0 means 2 minutes and 100 ms
-    is the least (server/stream.go; seen on 2.10 to 2.14). Ids that are unique to
-    each region do no harm.
+    If two regions store messages with the same `Nats-Msg-Id` within the window, each read stream keeps the one that it
+    sees first: regions end up with different messages, and `lag` is 0. Write streams deduplicate the retries of
+    publishers; a read stream must not. From 2.14 on, 0 turns it off; before, 0 means 2 minutes and 100 ms is the
+    minimum (server/stream.go; seen on 2.10 to 2.14). Ids that are unique to each region are safe.
     """
     oldest = workspace.stated_version
     means_two_minutes = oldest is not None and oldest < DEDUPE_OFF_SINCE
@@ -102,7 +99,7 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Violation]:
             shown = "0, which is 2m before nats-server 2.14," if is_default else format_duration(window)
             yield Violation(
                 at=stream.at("duplicate_window"),
-                message=f"a window of {shown} drops messages that share a `Nats-Msg-Id` with another region's",
+                message=f"a window of {shown} drops messages with the same `Nats-Msg-Id` as a message of another region",
                 hint="write `0` if all servers are 2.14 or newer, else `100000000` (100 ms)",
             )
 
@@ -113,8 +110,7 @@ def windows_differ(workspace: Workspace) -> Iterator[Violation]:
     The read streams of one virtual stream have different duplicate windows.
 
     ## Why is this bad?
-    What one region drops as a duplicate, another one stores: the regions never agree
-    again. All versions.
+    One region drops a message as a duplicate and another one stores it: the regions never converge again. All versions.
     """
     for group in StreamSet(workspace.streams).reads():
         stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
@@ -138,12 +134,11 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
     A read stream and a write stream that it sources treat headers differently.
 
     ## Why is this bad?
-    Streams store what they source as it is. Without `allow_msg_ttl`, a region keeps what
-    others let expire (2.11 on); without `allow_msg_counter`, it shows increments instead
-    of sums (2.12 on). A `Nats-Rollup` that a read stream does not allow stops its source
-    before 2.14, and takes effect all the same since. The other way round, read
-    streams promise what publishers are refused (server/stream.go, processJetStreamMsg).
-    Delete markers bring TTLs and rollups with them.
+    Streams store sourced messages unchanged. Without `allow_msg_ttl`, a region keeps messages that expire elsewhere
+    (2.11 on); without `allow_msg_counter`, it shows increments instead of sums (2.12 on). If a read stream does not
+    allow `Nats-Rollup`, such a message stops its source before 2.14, and takes effect anyway since. If only the read
+    streams have a flag, they advertise a feature that publishers are refused (server/stream.go, processJetStreamMsg).
+    Delete markers imply TTLs and rollups.
     """
     streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
@@ -168,12 +163,12 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS220", "smaller-messages-on-read", Severity.ERROR)
 def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
     """
-    A stream takes smaller messages than a stream that it sources or mirrors.
+    The maximum message size of a stream is smaller than that of a stream that it sources or mirrors.
 
     ## Why is this bad?
-    Servers refuse it if they see both streams: `stream source must have max message
-    size >= target` (400, 10046). If the other one is changed later, the first message
-    that is too big stops its source for ever. All versions (server/stream.go).
+    Servers refuse it if they know both streams: `stream source must have max message size >= target` (400, 10046). If
+    the other stream is changed later, the first message that is too large stops the source for ever. All versions
+    (server/stream.go).
     """
     streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
@@ -187,7 +182,7 @@ def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=stream.at("max_msg_size"),
                     message=f"messages of up to {max_size:,} bytes, but `{source_stream.config.name}`, which it sources, takes {sent}",
-                    hint="raise or remove the limit of the stream that sources",
+                    hint="raise or remove the limit of the read stream",
                     # Servers compare two limits; no limit at all is found out by the first big message.
                     severity=None if source_size else Severity.WARNING,
                     related=(Related(span=place(source_stream, "max_msg_size"), message="the other limit"),),

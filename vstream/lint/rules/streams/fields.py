@@ -1,4 +1,4 @@
-"""Names and fields: what servers refuse, and what older servers drop without a word."""
+"""Names and fields: what servers refuse, and what older servers silently drop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 _LONGEST_NAME = 255
 _NOTHING: tuple[object, ...] = (None, False, "", 0, [], {}, "none", "default")
-"""Values without effect: an old server loses nothing by dropping them."""
+"""Values without effect: nothing is lost if an old server drops them."""
 
 
 @rule("VS202", "invalid-stream-name", Severity.ERROR)
@@ -37,9 +37,8 @@ def invalid_name(workspace: Workspace) -> Iterator[Violation]:
     A stream has a name that servers refuse.
 
     ## Why is this bad?
-    A stream's name is one token of its API subjects, and a directory on disk. It
-    may hold no `.`, `*`, `>`, `/`, `\` or white space, and no more than 255 bytes
-    (server/stream.go, checkStreamCfg; all versions).
+    A stream's name is one token of its API subjects, and a directory on disk. It must not contain `.`, `*`, `>`, `/`,
+    `\` or white space, and has at most 255 bytes (server/stream.go, checkStreamCfg; all versions).
     """
     for stream in workspace.streams:
         # A file for `nats stream add NAME --config` has no name of its own.
@@ -50,7 +49,7 @@ def invalid_name(workspace: Workspace) -> Iterator[Violation]:
         if not name:
             message = "the stream has no name"
         elif bad:
-            message = f"the name {quote_value(name)} holds {', '.join(repr(character) for character in bad)}"
+            message = f"the name {quote_value(name)} contains {', '.join(repr(character) for character in bad)}"
         elif len(name.encode()) > _LONGEST_NAME:
             message = f"the name has {len(name.encode())} bytes, {_LONGEST_NAME} are allowed"
         else:
@@ -68,9 +67,8 @@ def unknown_field(workspace: Workspace) -> Iterator[Violation]:
     A stream configuration has a field that no server knows.
 
     ## Why is this bad?
-    Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they drop the field
-    without a word, and with it what you wanted to say (`jetstream { strict }`,
-    server/jetstream_api.go; the fields are those of server/stream.go).
+    Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they silently drop the field, so your setting is lost
+    (`jetstream { strict }`, server/jetstream_api.go; the fields are those of server/stream.go).
     """
     for stream in workspace.streams:
         yield from _unknown_fields(stream, stream.config.fields, STREAM_FIELDS, "a stream")
@@ -79,11 +77,11 @@ def unknown_field(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS204", "field-needs-newer-server", Severity.ERROR)
 def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     """
-    A field is newer than the oldest server that has to understand it.
+    A field is newer than the oldest server that must understand it.
 
     ## Why is this bad?
     A server that does not know a field drops it (2.11 and before) or refuses the
-    stream (2.12 and later). Looked at only where the oldest version is stated.
+    stream (2.12 and later). Only checked if the oldest version is known.
     Since 2.10: `subject_transform`, `subject_transforms`, `compression`, `metadata`;
     2.11: message TTLs; 2.12: counters, atomic batches, schedules, `persist_mode`;
     2.14: `allow_batched`, `sources[].consumer` (server/stream.go of each version).
@@ -97,12 +95,12 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS234", "wrong-stream-value", Severity.ERROR)
 def wrong_stream_value(workspace: Workspace) -> Iterator[Violation]:
     """
-    A field of a stream holds a value that is not of its type, or a word that servers do not know.
+    A field of a stream has a value of the wrong type, or a keyword that servers do not know.
 
     ## Why is this bad?
-    Servers refuse the stream (`invalid JSON`, 10025, and in words of Go). Durations are whole numbers of
-    nanoseconds here, not `24h`; sizes are bytes; words are written as servers spell them. `nats stream add --config`
-    reads the same format (server/stream.go, StreamConfig; all versions).
+    Servers refuse the stream (`invalid JSON`, 10025, with an error message of Go). Durations are whole numbers of
+    nanoseconds here, not `24h`; sizes are bytes; keywords must have the spelling that servers use. `nats stream add
+    --config` reads the same format (server/stream.go, StreamConfig; all versions).
     """
     for stream in workspace.streams:
         yield from _wrong_values(stream, stream.config.fields, STREAM_FIELDS)
@@ -111,11 +109,11 @@ def wrong_stream_value(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS241", "unknown-consumer-field", Severity.ERROR)
 def unknown_consumer_field(workspace: Workspace) -> Iterator[Violation]:
     """
-    A consumer configuration has a field that no server knows, or none of the oldest version.
+    A consumer configuration has a field that no server knows, or that the oldest server does not know.
 
     ## Why is this bad?
-    Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they drop the field without a word. Versions are
-    looked at only where the oldest is stated (the fields are those of server/consumer.go).
+    Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they silently drop the field. Versions are only checked
+    if the oldest one is known (the fields are those of server/consumer.go).
     """
     oldest = workspace.stated_version
     for consumer in workspace.consumers:
@@ -127,11 +125,11 @@ def unknown_consumer_field(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS242", "wrong-consumer-value", Severity.ERROR)
 def wrong_consumer_value(workspace: Workspace) -> Iterator[Violation]:
     """
-    A field of a consumer holds a value that is not of its type, or a word that servers do not know.
+    A field of a consumer has a value of the wrong type, or a keyword that servers do not know.
 
     ## Why is this bad?
-    Servers refuse the consumer (`invalid JSON`, 10025). Durations are whole numbers of nanoseconds, and words
-    are written as servers spell them (server/consumer.go, ConsumerConfig; all versions).
+    Servers refuse the consumer (`invalid JSON`, 10025). Durations are whole numbers of nanoseconds, and keywords must
+    have the spelling that servers use (server/consumer.go, ConsumerConfig; all versions).
     """
     for consumer in workspace.consumers:
         yield from _wrong_values(consumer, consumer.fields, CONSUMER_FIELDS)
@@ -143,9 +141,9 @@ def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
     Fields of a consumer contradict each other.
 
     ## Why is this bad?
-    Servers refuse the consumer: a start position needs the policy that goes with it, heartbeats and flow control are
-    for push consumers, and names may hold no `.`, `*`, `>`, `/` or `\` (server/consumer.go, checkConsumerCfg;
-    all versions).
+    Servers refuse the consumer: a start position needs the matching policy, heartbeats and flow control are for push
+    consumers, and names must not contain `.`, `*`, `>`, `/` or `\` (server/consumer.go, checkConsumerCfg; all
+    versions).
     """
     for consumer in workspace.consumers:
         for name, message, hint in _contradictions(consumer.fields):
@@ -167,10 +165,10 @@ def _bad_names(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
         value = fields.get(name)
         bad = sorted(_FORBIDDEN.intersection(value)) if isinstance(value, str) else []
         if bad:
-            message = f"the name {quote_value(value)} holds {', '.join(map(repr, bad))}"
+            message = f"the name {quote_value(value)} contains {', '.join(map(repr, bad))}"
             yield name, message, "use letters, digits, `-` and `_`"
     if fields.get("name") and fields.get("durable_name") and fields["name"] != fields["durable_name"]:
-        yield "name", "`name` and `durable_name` differ", "write the same name, or only one of them"
+        yield "name", "`name` and `durable_name` differ", "write the same name, or remove one of them"
 
 
 def _bad_start(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
@@ -192,9 +190,9 @@ def _bad_delivery(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]
     is_push = bool(fields.get("deliver_subject"))
     for name in ("idle_heartbeat", "flow_control", "rate_limit_bps"):
         if fields.get(name) and not is_push:
-            yield name, f"`{name}` is for push consumers, and there is no `deliver_subject`", "remove it"
+            yield name, f"`{name}` is for push consumers, but `deliver_subject` is missing", "remove it"
     if is_push and fields.get("max_waiting"):
-        yield "max_waiting", "`max_waiting` is for pull consumers, and there is a `deliver_subject`", "remove it"
+        yield "max_waiting", "`max_waiting` is for pull consumers, but `deliver_subject` is set", "remove it"
     if is_push and fields.get("flow_control") and not fields.get("idle_heartbeat"):
         yield "flow_control", "flow control needs heartbeats", 'add `"idle_heartbeat": 5000000000`'
     backoff, most = fields.get("backoff"), fields.get("max_deliver")
@@ -213,7 +211,7 @@ def _unknown_fields(
             yield Violation(
                 at=owner.key_at(*field.path),
                 message=f"`{name}` is not a field of {_owner(field, what)}",
-                hint=f"did you mean `{close[0]}`?" if close else "remove it: labels of your own go under `metadata`",
+                hint=f"did you mean `{close[0]}`?" if close else "remove it: put your own labels under `metadata`",
             )
 
 
@@ -226,7 +224,7 @@ def _newer_fields(
             yield Violation(
                 at=owner.key_at(*field.path),
                 message=f"`{field.path[-1]}` needs nats-server {format_version(since)}, the oldest is {format_version(oldest)}",
-                hint=f"upgrade all servers to {format_version(since)} first, or do without",
+                hint=f"upgrade all servers to {format_version(since)} first, or remove it",
             )
 
 

@@ -1,4 +1,4 @@
-"""Streams that belong together: who sources whom, who is left out, and what is republished in a circle."""
+"""Streams that belong together: which stream sources which, missing streams, and republish cycles."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     A source names a stream that does not exist.
 
     ## Why is this bad?
-    Servers accept it and try again for ever; `lag` says 0. Files may be missing, so it is
-    reported only where a stream of nearly that name is there and not sourced, or where
-    the topology knows all streams. Behind an `external` prefix nothing is known. All
-    versions (server/stream.go, checkStreamCfg).
+    Servers accept it and retry for ever; `lag` is 0. Files may be missing, so it is only reported if a stream with a
+    similar name exists and is not sourced, or if the topology knows all streams. Sources with an `external` prefix are
+    not checked. All versions (server/stream.go, checkStreamCfg).
     """
     streams = StreamSet(workspace.streams)
     rendered = _physical_names(workspace.topology)
@@ -68,7 +67,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
             if close or stream.config.name in rendered:
                 yield Violation(
                     at=stream.at(*source.path, "name"),
-                    message=f"no stream is called `{source.name}`",
+                    message=f"unknown stream `{source.name}`",
                     hint=f"did you mean `{close[0]}`?" if close else "name a write stream of the topology",
                 )
 
@@ -76,12 +75,11 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS212", "sourcing-loop", Severity.ERROR)
 def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
     """
-    Streams source or mirror one another in a circle.
+    Streams source or mirror each other in a cycle.
 
     ## Why is this bad?
-    Servers refuse the stream that closes the circle (`detected cycle`, 10052), so
-    which one is missing depends on the order in which they are created. All
-    versions (server/stream.go, checkStreamCfg).
+    Servers refuse the stream that closes the cycle (`detected cycle`, 10052), so the order of creation decides which
+    one is missing. All versions (server/stream.go, checkStreamCfg).
     """
     streams = StreamSet(workspace.streams)
     done: set[int] = set()
@@ -90,8 +88,8 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
         shown = [f"`{name}`" for name in names] + ["…"] * (length > len(names)) + [f"`{names[0]}`"]
         yield Violation(
             at=stream.at(*source.path, "name"),
-            message=f"{' → '.join(shown)} is a circle: servers refuse the last of them",
-            hint="let one stream take the messages, and the others source it",
+            message=f"{' → '.join(shown)} is a cycle: servers refuse the last stream",
+            hint="let one stream store the messages, and the others source it",
         )
 
 
@@ -101,7 +99,7 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
     A read stream lacks a source that its siblings in other regions have.
 
     ## Why is this bad?
-    What that region writes never arrives here, and nothing reports an error. Read
+    Messages of that region never arrive here, and no error is reported. Read
     streams of one virtual stream source the same write streams in every region.
     """
     for group in StreamSet(workspace.streams).reads():
@@ -127,12 +125,12 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS214", "uncovered-region", Severity.ERROR)
 def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
     """
-    A region of a virtual stream has no stream of its own among the files.
+    The files contain no stream of a virtual stream for one of its regions.
 
     ## Why is this bad?
-    The mappings send what clients publish in that region to a write stream, and
-    their reads to a read stream. Without them clients get `no responders`. Looked at
-    with a topology, where the other regions' streams are among the files.
+    The mappings send publishes of clients in that region to a write stream, and their reads to a read stream. Without
+    these streams, clients get `no responders`. Checked with a topology, if the files contain the streams of other
+    regions.
     """
     topology = workspace.topology
     if topology is None:
@@ -163,7 +161,7 @@ def _physical_names(topology: Topology | None) -> set[str]:
 
 
 def _edges(stream: StreamFile) -> list[SourceEntry]:
-    """What counts for a circle: no filter that keeps the stream's own messages out, nothing external."""
+    """The edges that count for cycles: no external sources, no filters that exclude the stream's own messages."""
     mirrored = mirror(stream)
     listens = strings(stream, "subjects")
     edges = []
@@ -179,9 +177,9 @@ def _circles(
     start: StreamFile, streams: StreamSet, done: set[int]
 ) -> Iterator[tuple[list[str], int, StreamFile, SourceEntry]]:
     """
-    The circles that a walk in depth from *start* closes: the first names, the length, and the source that closes it.
+    The cycles found by a depth-first search from *start*: the first names, the length, and the source that closes each.
 
-    *done* are streams that no walk has to enter again. No recursion: a circle may be as long as the list of streams.
+    *done* are streams that need not be visited again. No recursion: a cycle may be as long as the list of streams.
     """
     if id(start) in done:
         return
@@ -217,15 +215,14 @@ _FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
 @rule("VS210", "republish-cycle", Severity.ERROR)
 def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
     """
-    What a stream republishes comes back to it, or to those who have it already.
+    Republished messages return to the stream, or reach subscribers more than once.
 
     ## Why is this bad?
-    Servers refuse a stream that republishes to its own subjects (`forms a cycle`,
-    500, 10052). They do not see the way around through a source: a read stream
-    that republishes into a write stream which it sources stores each message for
-    ever. A read stream that republishes to the virtual subjects is wrong in another
-    way: each region does it, so a subscriber gets one copy from each; let the write
-    streams do it. All versions (server/stream.go, checkStreamCfg).
+    Servers refuse a stream that republishes to its own subjects (`forms a cycle`, 500, 10052). They do not detect a
+    cycle through a source: if a read stream republishes into a write stream that it sources, each message is stored
+    again and again. Read streams should not republish to the virtual subjects either: each region would do it, so a
+    subscriber would get one copy from each. Let the write streams republish. All versions (server/stream.go,
+    checkStreamCfg).
     """
     streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
@@ -238,7 +235,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"`{target}` overlaps the stream's own subject `{overlapping}`: servers refuse the cycle",
-                hint="republish to subjects outside of the stream",
+                hint="republish to subjects that the stream does not store",
             )
             continue
         back = []
@@ -250,20 +247,20 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"`{target}` is stored by `{around[0].config.name}`, which this stream sources: "
-                "messages go round for ever",
+                "messages circulate for ever",
                 hint=f"republish to subjects outside of `{around[1]}`",
             )
         elif virtual and stream.role is StreamRole.READ:
             yield Violation(
                 at=at,
                 message=f"each region republishes to `{virtual}`: subscribers get one copy from each",
-                hint="let the write streams republish: then there is one copy",
+                hint="let the write streams republish: subscribers then get one copy",
                 severity=Severity.WARNING,
             )
 
 
 def _is_for_its_region(stream: StreamFile) -> bool:
-    """Whether it publishes what it takes from others to core subscribers, which no other region's clients hear."""
+    """Whether it republishes messages of other regions only to core subscribers of its own region."""
     everything = table(stream, "republish") == {"src": ANYTHING, "dest": ANYTHING}
     profiles = {profile.routing.value for profile in PROFILES.values() if profile.has_write_beside_read}
     return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in profiles

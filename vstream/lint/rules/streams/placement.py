@@ -1,4 +1,4 @@
-"""Where streams live, on how many servers, and whose subjects overlap."""
+"""Placement, replicas, and overlapping subjects of streams."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ _SURVIVES_ONE = 3
 @rule("VS221", "placement-missing", Severity.WARNING)
 def placement_missing(workspace: Workspace) -> Iterator[Violation]:
     """
-    A physical stream of a virtual stream does not say in which cluster it lives.
+    A physical stream of a virtual stream does not set its cluster.
 
     ## Why is this bad?
-    It goes to the cluster of whoever creates it; if that one has no room, to any
-    other (server/jetstream_cluster.go, createGroupForStream, all versions). Then what
-    clients publish in a region leaves it, and stops with another one. Tags alone do not
-    keep it in the cluster.
+    It is placed in the cluster of the client that creates it, or in any other cluster if that one has no room
+    (server/jetstream_cluster.go, createGroupForStream, all versions). Then publishes leave their region, and fail if
+    the other region fails. Tags alone do not keep a stream in its cluster.
     """
     for stream in workspace.streams:
         if stream.virtual is not None and stream.region is not None and not _cluster(stream):
             yield Violation(
                 at=place(stream, "placement"),
-                message=f"`{stream.config.name}` does not say in which cluster it lives",
+                message=f"`{stream.config.name}` does not set its cluster",
                 hint=f'add `"placement": {{"cluster": "{_home(workspace, stream)}"}}`',
             )
 
@@ -47,13 +46,12 @@ def placement_missing(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS222", "placed-elsewhere", Severity.ERROR)
 def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
     """
-    A stream is placed in a cluster that does not exist, or in that of another region.
+    A stream is placed in a cluster that does not exist, or in the cluster of another region.
 
     ## Why is this bad?
-    Servers answer `no suitable peers for placement` (10005) for an unknown cluster;
-    names are compared exactly. In another region's cluster the stream works until the two
-    regions are cut apart. Clusters are known from a topology, or from server
-    configurations with gateways. All versions.
+    Servers answer `no suitable peers for placement` (10005) for an unknown cluster; names are compared exactly. In
+    another region's cluster, the stream works until the connection between the two regions fails. Clusters are known
+    from a topology, or from server configurations with gateways. All versions.
     """
     has_gateways = any(server.gateway and server.gateway.remotes for server in workspace.servers)
     clusters = list(workspace.cluster_names) if workspace.topology is not None or has_gateways else []
@@ -65,13 +63,13 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
         if cluster not in clusters:
             yield Violation(
                 at=stream.at("placement", "cluster"),
-                message=f"no cluster is called `{cluster}`",
+                message=f"unknown cluster `{cluster}`",
                 hint=closest(cluster, clusters[:100], "clusters"),
             )
         elif home in clusters and home != cluster:
             yield Violation(
                 at=stream.at("placement", "cluster"),
-                message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but lives in cluster `{cluster}`",
+                message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but is placed in cluster `{cluster}`",
                 hint=f"place it in `{home}`",
             )
 
@@ -79,12 +77,12 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS223", "more-replicas-than-servers", Severity.ERROR)
 def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
     """
-    A stream wants more replicas than its cluster has servers, or than there may be.
+    A stream needs more replicas than its cluster has servers, or than servers allow.
 
     ## Why is this bad?
-    Servers answer `no suitable peers for placement` (10005). More than 5 are refused
-    everywhere. Servers are counted in a topology, or in the server configurations where
-    these name each other as routes. All versions (server/jetstream_cluster.go, selectPeerGroup).
+    Servers answer `no suitable peers for placement` (10005). More than 5 are always refused. Servers are counted in a
+    topology, or in server configurations that list each other as routes. All versions (server/jetstream_cluster.go,
+    selectPeerGroup).
     """
     servers = servers_by_cluster(workspace)
     for stream in workspace.streams:
@@ -106,9 +104,8 @@ def even_replicas(workspace: Workspace) -> Iterator[Violation]:
     A stream has an even number of replicas.
 
     ## Why is this bad?
-    A stream needs more than half of its replicas: 2 survive no loss at all, 4 survive
-    one, as 3 do, and cost one copy more. With 2, either server stops the stream.
-    All versions (Raft).
+    A stream needs more than half of its replicas: 2 replicas survive no loss; 4 survive the loss of one, like 3, but
+    cost one copy more. With 2, the loss of either server stops the stream. All versions (Raft).
     """
     for stream in workspace.streams:
         replica_count = replicas(stream)
@@ -125,11 +122,10 @@ def single_replica(workspace: Workspace) -> Iterator[Violation]:
     A write stream has one replica.
 
     ## Why is this bad?
-    Until the other regions have sourced a message, the write stream holds the only
-    copy. With one replica, a server that is down refuses all that is published in its
-    region, and a disk that is gone takes acknowledged messages with it. Not reported
-    where the cluster is known to have fewer than three servers, nor for streams that
-    vstream rendered, unless their topology is there and says otherwise. All versions.
+    Until the other regions have sourced a message, the write stream holds the only copy. With one replica, all
+    publishes of the region fail while that server is down, and acknowledged messages are lost with its disk. Not
+    reported if the cluster is known to have fewer than three servers, or for streams that vstream rendered, unless
+    their topology is given and differs. All versions.
     """
     servers = servers_by_cluster(workspace)
     intended = set()
@@ -145,7 +141,7 @@ def single_replica(workspace: Workspace) -> Iterator[Violation]:
         if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
             yield Violation(
                 at=place(stream, "num_replicas"),
-                message=f"`{stream.config.name}` holds the only copy of what its region publishes, on one server",
+                message=f"`{stream.config.name}` holds the only copy of its region's messages, on one server",
                 hint='write `"num_replicas": 3`',
             )
 
@@ -170,12 +166,13 @@ _MOST = 50
 @rule("VS235", "overlapping-streams", Severity.ERROR)
 def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
     """
-    Two subjects of streams overlap: of two streams in one directory, or of one stream.
+    Subjects overlap, in one stream or between two streams of the same directory.
 
     ## Why is this bad?
-    Servers refuse the second stream (`subjects overlap with an existing stream`, 10065), and a stream whose own
-    subjects overlap (10052). Streams in different directories may belong to different accounts; those that vstream
-    rendered say where they belong, and are not compared (server/jetstream_cluster.go, server/stream.go; all versions).
+    Servers refuse the second stream (`subjects overlap with an existing stream`, 10065), and a stream with overlapping
+    subjects (10052). Streams in different directories may belong to different accounts and are not compared, and
+    neither are streams that vstream rendered, which contain their account (server/jetstream_cluster.go,
+    server/stream.go; all versions).
     """
     directories: dict[str, list[StreamFile]] = {}
     for stream in workspace.streams:
@@ -200,7 +197,7 @@ def _overlap(later: tuple[StreamFile, int, str], earlier: tuple[StreamFile, int,
     related = (Related(span=other_stream.at("subjects", other_index), message="the other subject"),)
     at = stream.at("subjects", index)
     if stream is other_stream:
-        hint = f"remove one of them: `{other_subject}` and `{subject}` may not both be there"
+        hint = f"remove one of them: servers refuse both `{other_subject}` and `{subject}`"
         yield Violation(
             at=at, message=f"`{subject}` overlaps with `{other_subject}` of the same stream", hint=hint, related=related
         )
@@ -208,6 +205,6 @@ def _overlap(later: tuple[StreamFile, int, str], earlier: tuple[StreamFile, int,
         yield Violation(
             at=at,
             message=f"`{subject}` overlaps with `{other_subject}` of stream `{other_stream.config.name}`",
-            hint="give each stream subjects of its own; to hold messages of another stream, source it",
+            hint="give each stream its own subjects; to copy the messages of another stream, source it",
             related=related,
         )

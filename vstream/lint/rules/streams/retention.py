@@ -28,40 +28,39 @@ if TYPE_CHECKING:
 
 
 _BACK_OFF = 150 * SECOND
-"""A source that failed is tried again after 10 s for each failure, 2 minutes at most; creating it may take 30 s more."""
+"""A failed source is retried after 10 s times the number of failures, at most 2 minutes; creating it may take 30 s
+more."""
 _POSITIONS_KEPT_SINCE: ServerVersion = (2, 15)
 
 
 @rule("VS226", "shorter-than-back-off", Severity.ERROR)
 def shorter_than_back_off(workspace: Workspace) -> Iterator[Violation]:
     """
-    A write stream forgets messages before the other regions try again to get them.
+    A write stream removes messages before other regions retry to source them.
 
     ## Why is this bad?
-    A source that fails is tried again after 10 s for each failure, 2 minutes at
-    most, and may take 30 s to be set up (server/stream.go, retryMaximum and
-    srcConsumerWaitTime, all versions). What expires within these 150 s is lost by an
-    outage of any length; `lag` says 0.
+    A failed source is retried after 10 s times the number of failures, at most 2 minutes, and may take 30 s to be set
+    up (server/stream.go, retryMaximum and srcConsumerWaitTime, all versions). Messages that expire within these 150 s
+    are lost in an outage of any length; `lag` is 0.
     """
     for stream in workspace.streams:
         max_age = limit(stream, "max_age")
         if stream.role is StreamRole.WRITE and max_age is not None and max_age < _BACK_OFF:
             yield Violation(
                 at=stream.at("max_age"),
-                message=f"messages expire after {format_duration(max_age)}, sources may need 2m30s to come back",
-                hint="keep them as long as the longest outage that must lose nothing, and 150 s at least",
+                message=f"messages expire after {format_duration(max_age)}, but sources may need 2m30s to reconnect",
+                hint="keep them for the longest outage that must not lose messages, and for at least 150 s",
             )
 
 
 @rule("VS227", "shorter-than-topology", Severity.ERROR)
 def shorter_than_stated(workspace: Workspace) -> Iterator[Violation]:
     """
-    A write stream forgets messages sooner than the topology says.
+    A write stream removes messages sooner than the topology says.
 
     ## Why is this bad?
-    The topology's `write: {max_age: …}` is the longest outage that must lose nothing.
-    A region that is cut off for longer than this file says never gets what expired
-    meanwhile. All versions.
+    The topology's `write: {max_age: …}` is the longest outage that must not lose messages. A region that is cut off for
+    longer than the `max_age` in this file never gets the messages that expired meanwhile. All versions.
     """
     stated = _stated_ages(workspace)
     for stream in workspace.streams:
@@ -71,8 +70,8 @@ def shorter_than_stated(workspace: Workspace) -> Iterator[Violation]:
         if promised == 0 or max_age < promised:
             yield Violation(
                 at=stream.at("max_age"),
-                message=f"messages expire after {format_duration(max_age)}, the topology says {format_duration(promised)}",
-                hint="render the stream again, or say in the topology what is wanted",
+                message=f"messages expire after {format_duration(max_age)}, but the topology says {format_duration(promised)}",
+                hint="render the stream again, or change the topology",
             )
 
 
@@ -82,10 +81,9 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
     A write stream has a limit besides `max_age` that removes messages.
 
     ## Why is this bad?
-    With `max_bytes` or `max_msgs`, the longest outage that loses nothing depends on how
-    much is published, which no file says. With a `max_msgs_per_subject` below that of a read stream, a message that
-    is replaced during an outage never gets there. `discard: new` refuses publishers
-    instead, and loses nothing. All versions.
+    With `max_bytes` or `max_msgs`, the longest outage without loss depends on the publish rate, which no file states.
+    With a `max_msgs_per_subject` below that of a read stream, a message that is replaced during an outage never arrives
+    there. `discard: new` refuses publishes instead, and loses nothing. All versions.
     """
     for stream in workspace.streams:
         max_age = limit(stream, "max_age")
@@ -102,7 +100,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=stream.at(field),
                 message=f"`{field}` of {shown} removes messages before {sooner}",
-                hint='compare it with what is published; `"discard": "new"` refuses publishers instead',
+                hint='compare it with your publish rate; `"discard": "new"` refuses publishes instead',
             )
     streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
@@ -115,8 +113,8 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=place(stream, "max_msgs_per_subject"),
                     message=f"keeps {keeps or 'all'} messages of a subject, its source `{write.config.name}` {fewer}: "
-                    "what is replaced during an outage never arrives",
-                    hint="let the write stream keep as many messages of a subject as the read streams",
+                    "messages replaced during an outage never arrive",
+                    hint="let the write stream keep as many messages per subject as the read streams",
                     related=(Related(span=write.at("max_msgs_per_subject"), message="the lower limit"),),
                 )
                 break
@@ -125,18 +123,15 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS229", "read-stream-forgets-sources", Severity.WARNING)
 def forgets_position(workspace: Workspace) -> Iterator[Violation]:
     """
-    A read stream can evict the last message of a source, and with it the source's position.
+    A read stream can remove the last message of a source, and with it the source's position.
 
     ## Why is this bad?
-    Before 2.15, a server finds out where a source stopped by the last message of it that
-    is still stored. Where another region overwrote it (`max_msgs_per_subject`, as in
-    key-value buckets), or where it expired before the write stream forgot it, the
-    source starts over at the next restart: values that were replaced long ago come
-    back as the newest (seen on 2.11.11 and 2.14.6; server/stream.go,
-    startingSequenceForSources). A message of each region on a subject of its own,
-    sent again and again, holds the position: the canaries of `vstream probe` do, so a
-    stream whose topology agrees on a `canary` with a `*` is not reported, nor one that
-    vstream rendered from a topology that is not among the files.
+    Before 2.15, a server uses the last stored message of a source to find out where it stopped. If another region
+    overwrote that message (`max_msgs_per_subject`, as in key/value buckets), or if it expired before the write stream
+    removed it, the source starts over at the next restart: old values come back as the newest (seen on 2.11.11 and
+    2.14.6; server/stream.go, startingSequenceForSources). Regular messages of each region on its own subject keep the
+    position. The canaries of `vstream probe` do that, so a stream with a `canary` with a `*` in its topology is not
+    reported. Neither is a stream that vstream rendered from a topology that was not given.
     """
     oldest = workspace.stated_version
     if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
@@ -158,9 +153,8 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
         if per_subject is not None and len(sources(stream)) > 1 and not is_safe:
             yield Violation(
                 at=stream.at("max_msgs_per_subject"),
-                message="the last message of a source can be overwritten by another region's: "
-                "before nats-server 2.15, old values come back after a restart",
-                hint="upgrade to 2.15, or let each region publish regularly on a subject of its own",
+                message="another region can overwrite the last message of a source: before nats-server 2.15, old values then come back after a restart",
+                hint="upgrade to 2.15, or let each region publish regularly on its own subject",
             )
         elif longer is not None:
             yield Violation(
@@ -175,27 +169,26 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS230", "retention-not-limits", Severity.ERROR)
 def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
     """
-    A stream of a virtual stream has another retention than `limits`.
+    A physical stream of a virtual stream has a retention other than `limits`.
 
     ## Why is this bad?
-    With `workqueue` or `interest`, a message goes when it was acknowledged, or when
-    nobody was interested. A write stream loses what one region has taken before the
-    others did, and what is published before the sources exist; a read stream, what
-    one consumer has read. Before 2.14 sourcing such streams is not safe at all; since,
-    it needs durable consumers (server/stream.go; ADR-60).
+    With `workqueue` or `interest`, a message is removed once it is acknowledged, or if no consumer is interested. A
+    write stream then loses messages that one region has sourced before the others, and messages published before the
+    sources exist; a read stream loses messages that one consumer has read. Before 2.14, sourcing such streams is never
+    safe; since then, it needs durable consumers (server/stream.go; ADR-60).
     """
     for stream in workspace.streams:
         retention = word(stream, "retention")
         if part_of_virtual(stream) and retention not in {"", "limits"}:
             yield Violation(
                 at=stream.at("retention"),
-                message=f"`{stream.config.name}` has retention `{retention}`: messages go before every region has them",
+                message=f"`{stream.config.name}` has retention `{retention}`: messages are removed before every region has them",
                 hint='write `"retention": "limits"`',
             )
 
 
 def _stated_ages(workspace: Workspace) -> Mapping[tuple[str | None, str | None], int]:
-    """How long write streams keep messages by the topology, in nanoseconds; 0 is for ever."""
+    """How long write streams keep messages according to the topology, in nanoseconds; 0 is for ever."""
     ages: dict[tuple[str | None, str | None], int] = {}
     for virtual in workspace.topology.streams if workspace.topology else ():
         for region, settings in virtual.write.items():
@@ -210,16 +203,15 @@ def direct_get_off(workspace: Workspace) -> Iterator[Violation]:
     A read stream does not allow Direct Get.
 
     ## Why is this bad?
-    In a region that is cut off from the meta leader, `STREAM.MSG.GET` fails with
-    10008; Direct Get is the only way to read a message without a consumer that
-    exists already, and what key-value clients use. Left out means off. From 2.9 on
+    In a region that is cut off from the meta leader, `STREAM.MSG.GET` fails with 10008; Direct Get is the only way to
+    read a message without an existing consumer, and key/value clients use it. The default is off. From 2.9 on
     (server/jetstream_api.go; seen on 2.14.6 and 2.15.1).
     """
     for stream in workspace.streams:
         if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not flag(stream, "allow_direct"):
             yield Violation(
                 at=place(stream, "allow_direct"),
-                message=f"`{stream.config.name}` does not allow Direct Get, the only read that works in a cut-off region",
+                message=f"`{stream.config.name}` does not allow Direct Get, the only read that works in a region that is cut off",
                 hint='write `"allow_direct": true`',
             )
 
@@ -230,16 +222,15 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
     A read stream refuses messages once it is full.
 
     ## Why is this bad?
-    With `discard: new`, a full stream refuses what it sources. The source is tried
-    again for ever, and the region falls behind without an error. All versions
-    (server/stream.go, processInboundSourceMsg).
+    With `discard: new`, a full stream refuses messages of its sources. Servers retry for ever, and the region falls
+    behind without an error. All versions (server/stream.go, processInboundSourceMsg).
     """
     for stream in workspace.streams:
         if stream.role.may_source and word(stream, "discard") == "new":
             yield Violation(
                 at=stream.at("discard"),
-                message=f"`{stream.config.name}` refuses what it sources once it is full",
-                hint='write `"discard": "old"`; on a write stream `new` pushes back on publishers',
+                message=f"`{stream.config.name}` refuses messages of its sources once it is full",
+                hint='write `"discard": "old"`; on a write stream, `new` pushes back on publishers',
             )
 
 
@@ -249,11 +240,10 @@ def asynchronous(workspace: Workspace) -> Iterator[Violation]:
     A write stream acknowledges messages before they are written.
 
     ## Why is this bad?
-    With `persist_mode: async`, a server that dies takes acknowledged messages with it,
-    and there is no other copy until the regions have sourced them. What is stored
-    next has their sequence numbers, and the other regions skip it. It overrides
-    `sync_interval: always`, and is refused with more than one replica. From 2.12 on
-    (server/stream.go, checkStreamCfg; ADR-56).
+    With `persist_mode: async`, a server that dies loses acknowledged messages, and there is no other copy until other
+    regions have sourced them. The next messages reuse their sequence numbers, so the other regions skip them. The mode
+    overrides `sync_interval: always`, and servers refuse it with more than one replica. From 2.12 on (server/stream.go,
+    checkStreamCfg; ADR-56).
     """
     for stream in workspace.streams:
         if stream.role is StreamRole.WRITE and word(stream, "persist_mode") == "async":

@@ -1,4 +1,4 @@
-"""Sources and mirrors: how one stream takes messages from another."""
+"""Sources and mirrors: how one stream copies messages from another."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
     A source has a `filter_subject`, and the stream renames what it filters.
 
     ## Why is this bad?
-    After a restart a server finds out where a source stopped by looking for stored
-    messages that match the source's filter. They are stored under their new
-    subjects, so none matches: the whole source is stored a second time, or, where
-    the first message has gone, what has not arrived yet is skipped for ever. `lag`
-    says 0 in both cases. From 2.11.12, 2.12.3 and 2.14.0 on at each restart or change
-    of leader (6 messages become 12); on 2.15 after a crash; older servers do it
-    once, when they are upgraded (server/stream.go, startingSequenceForSources).
+    After a restart, a server looks for stored messages that match the source's filter to find out where the source
+    stopped. They are stored under their new subjects, so none matches: the whole source is stored a second time, or, if
+    its first message has been removed, messages that have not arrived yet are skipped for ever. `lag` is 0 in both
+    cases. This happens from 2.11.12, 2.12.3 and 2.14.0 on at each restart or change of leader (6 messages become 12),
+    on 2.15 after a crash, and on older servers once, when they are upgraded (server/stream.go,
+    startingSequenceForSources).
 
-    Changing the transforms of a stream that exists sources it anew: start each
-    source with `opt_start_seq`, or create the stream again.
+    If you change the transforms of an existing stream, it sources everything again: start each source with
+    `opt_start_seq`, or create the stream again.
     """
     for stream in workspace.streams:
         transform = table(stream, "subject_transform")
@@ -56,8 +55,7 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
             )
             yield Violation(
                 at=stream.at(*each_source.path, "filter_subject"),
-                message=f"`{each_source.name}` is filtered by `{filtered}`, but stored as `{destination}`: "
-                "after a restart all of it is stored again",
+                message=f"`{each_source.name}` is filtered by `{filtered}`, but stored as `{destination}`: after a restart, all messages are stored again",
                 hint=f'replace the filter by `"subject_transforms": {way_out}`, and remove `subject_transform`',
                 fix=fix,
             )
@@ -70,9 +68,9 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Violation]:
     A source has both a `filter_subject` and `subject_transforms`.
 
     ## Why is this bad?
-    Servers refuse it: `source with multiple subject transforms cannot also have a
-    single subject filter` (400, 10144), for a mirror 10150. The `src` of a transform
-    is a filter already. All versions from 2.10 (server/stream.go, checkStreamCfg).
+    Servers refuse it: `source with multiple subject transforms cannot also have a single subject filter` (400, 10144),
+    for a mirror 10150. The `src` of a transform is already a filter. All versions from 2.10 (server/stream.go,
+    checkStreamCfg).
     """
     for stream in workspace.streams:
         mirrored = mirror(stream)
@@ -81,7 +79,7 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=stream.key_at(*source.path, "filter_subject"),
                     message=f"`{source.name}` has a `filter_subject` and `subject_transforms`: servers refuse both",
-                    hint="remove `filter_subject`: the `src` of a transform filters",
+                    hint="remove `filter_subject`: the `src` of a transform also filters",
                 )
 
 
@@ -91,9 +89,9 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
     A stream sources the same messages twice.
 
     ## Why is this bad?
-    Two sources that are equal are refused: `duplicate source configuration detected`
-    (400, 10140). Two that differ but overlap are accepted, and each message that both
-    match is stored twice. All versions (server/stream.go, composeIName).
+    Two equal sources are refused: `duplicate source configuration detected` (400, 10140). Two different sources that
+    overlap are accepted, and each message that matches both is stored twice. All versions (server/stream.go,
+    composeIName).
     """
     for stream in workspace.streams:
         by_name: dict[tuple[str, str], list[SourceEntry]] = {}
@@ -118,7 +116,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS208", "mirror-conflict", Severity.ERROR)
 def mirror_conflict(workspace: Workspace) -> Iterator[Violation]:
     """
-    A mirror asks for something that a mirror cannot do.
+    A mirror has a setting that mirrors cannot have.
 
     ## Why is this bad?
     A mirror is an exact copy, so servers refuse one with subjects (10034), sources
@@ -139,7 +137,7 @@ def mirror_conflict(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=stream.key_at(field),
                 message=f"a mirror cannot have `{field}`: servers refuse it",
-                hint=f"remove `{field}`, or take a source instead of a mirror",
+                hint=f"remove `{field}`, or use a source instead of a mirror",
             )
 
 
@@ -150,8 +148,7 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     Servers refuse it: `stream source can not also schedule messages`
-    (400, 10187). The schedule
-    would go off in each region. Let the write stream hold the schedules. From 2.12
+    (400, 10187). The schedule would fire in each region. Put the schedules into the write stream. From 2.12
     on (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
@@ -166,7 +163,7 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _both(one: SourceEntry, other: SourceEntry) -> str | None:
-    """A pattern of *one* that shares messages with one of *other*, None if there is none."""
+    """A pattern of *one* that overlaps a pattern of *other*, or None."""
     return next(
         (narrow for narrow in one.patterns if any(algebra.overlaps(narrow, wide) for wide in other.patterns)), None
     )
@@ -176,7 +173,8 @@ def _rename_hint(filtered: str, source: str, destination: str) -> str | None:
     """
     The destination that does to *filtered* what the transform from *source* to *destination* does.
 
-    None where that cannot be said: not all of *filtered* is transformed, or a function other than `wildcard` is used.
+    None if there is no such destination: not all of *filtered* is transformed, or a function other than `wildcard` is
+    used.
     """
     if not algebra.is_subset(filtered, source):
         return None
@@ -208,7 +206,7 @@ def _placeholders(tokens: list[str]) -> list[str]:
 
 
 def _per_source(stream: StreamFile, source: str, destination: str) -> tuple[Edit, ...]:
-    """The edits that move the stream's transform into its sources; none where it does more than that."""
+    """The edits that move the stream's transform into its sources; none if the transform does more than that."""
     listed = stream.config.fields.get("sources")
     all_sources = sources(stream)
     if stream.config.fields.get("subjects") or not isinstance(listed, list) or len(all_sources) != len(listed):

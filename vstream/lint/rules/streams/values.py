@@ -1,4 +1,4 @@
-"""How rules read stream configurations: any value may be missing, or of another kind than it should be."""
+"""How rules read stream configurations: any value may be missing or have the wrong type."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from vstream.lint.workspace import StreamFile
 
 ANYTHING = ">"
-"""What servers read where a filter or the source of a transform is empty."""
+"""What servers use if a filter or the source of a transform is empty."""
 SECOND = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry:
-    """One source of a stream, or its mirror, as far as it makes sense. *transforms* are pairs of subjects."""
+    """One source of a stream, or its mirror, as far as it can be read. *transforms* are pairs of subjects."""
 
     path: tuple[str | int, ...]
     name: str
     filter_subject: str
     transforms: tuple[tuple[str, str], ...]
     is_external: bool
-    """Whether it lies behind another API prefix, so that its name means nothing here."""
+    """Whether it has another API prefix: its name then has no meaning here."""
     fields: dict[str, Any]
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What it takes of the other stream."""
+        """The subjects that it copies from the other stream."""
         return tuple(source for source, _ in self.transforms) or (self.filter_subject or ANYTHING,)
 
 
@@ -43,36 +43,36 @@ def part_of_virtual(stream: StreamFile) -> bool:
 
 
 def number(stream: StreamFile, field: str) -> int:
-    """A limit, a duration or a count; 0 if it was not written or is no number."""
+    """A limit, a duration or a count; 0 if it is missing or not a number."""
     value = stream.config.fields.get(field)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def limit(stream: StreamFile, field: str) -> int | None:
-    """A limit, None if there is none: 0 and below mean that."""
+    """A limit; None if there is no limit, which is written as 0 or below."""
     value = number(stream, field)
     return value if value > 0 else None
 
 
 def flag(stream: StreamFile, field: str) -> bool:
-    """Whether a switch is on."""
+    """Whether a flag is set."""
     return stream.config.fields.get(field) is True
 
 
 def word(stream: StreamFile, field: str) -> str:
-    """A text, empty if it was not written."""
+    """A string; empty if it is missing."""
     value = stream.config.fields.get(field)
     return value if isinstance(value, str) else ""
 
 
 def table(stream: StreamFile, field: str) -> dict[str, Any]:
-    """An object, empty if it was not written."""
+    """An object; empty if it is missing."""
     value = stream.config.fields.get(field)
     return value if isinstance(value, dict) else {}
 
 
 def strings(stream: StreamFile, field: str) -> list[str]:
-    """The texts of an array."""
+    """The strings of an array."""
     value = stream.config.fields.get(field)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
@@ -83,7 +83,7 @@ def replicas(stream: StreamFile) -> int:
 
 
 def place(stream: StreamFile, *path: str | int) -> Span:
-    """Where the field at *path* was written, or the name of the stream if it was not."""
+    """The place of the field at *path*, or of the stream's name if the field is missing."""
     is_written = (*stream.prefix, *path) in stream.source.values
     return stream.at(*path) if is_written else stream.at("name")
 
@@ -136,7 +136,7 @@ class StreamSet:
         return set(self._by_name)
 
     def find(self, name: str, near: StreamFile) -> StreamFile | None:
-        """The stream called *name*; of several, as two environments have them, the one whose file is closest to *near*."""
+        """The stream called *name*; if several environments have it, the one whose file is closest to *near*."""
         candidates = self._by_name.get(name, [])
         if len(candidates) <= 1:
             return candidates[0] if candidates else None
@@ -154,8 +154,8 @@ class StreamSet:
         """
         The read streams of each virtual stream.
 
-        Left out are those of which a name occurs twice: they belong to several
-        environments, and nothing says which ones belong together.
+        Streams are left out if a name occurs twice: they belong to several environments, and it is unknown which ones
+        belong together.
         """
         groups: dict[tuple[str | None, str], list[StreamFile]] = {}
         for namesakes in self._by_name.values():

@@ -1,4 +1,4 @@
-"""VS1xx: what a topology says, checked across its places."""
+"""VS1xx: checks of a topology as a whole."""
 
 from __future__ import annotations
 

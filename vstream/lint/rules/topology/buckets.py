@@ -1,4 +1,4 @@
-"""Key-value buckets and object stores: what each consistency model can promise of them."""
+"""Key/value buckets and object stores: what each consistency model guarantees for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STREAMS = {"kv": key_value_stream, "objects": objects_stream}
 
 
 def _buckets(subject: TopologySubject) -> Iterator[tuple[Path, str, BucketDocument, Consistency]]:
-    """Where each bucket is written, what it is, what is written there, and its model."""
+    """Each bucket: its place in the file, its kind, its document, and its model."""
     document = subject.document
     for section, buckets, noun in (("kv", document.kv, "bucket"), ("objects", document.objects, "object store")):
         for name, bucket in buckets.items():
@@ -33,7 +33,7 @@ def _has_several_regions(subject: TopologySubject, bucket: BucketDocument) -> bo
 
 
 def _alternative(subject: TopologySubject) -> str:
-    """The models in which all writes of a bucket go to one stream, as far as the topology can have them."""
+    """The models in which all writes of a bucket go to one stream and that this topology can use."""
     if profile_of(subject.topology).has_domains:
         return "keep the bucket in a topology with `routing: accounts`, as `stretch` or `homed`"
     stretch = (
@@ -45,21 +45,25 @@ def _alternative(subject: TopologySubject) -> str:
 @rule("VS142", "bucket-diverges", Severity.ERROR)
 def bucket_diverges(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A bucket takes writes in several regions, and nothing says that they never write the same key.
+    A bucket accepts writes in several regions, but `writers: one-per-key` is not set.
 
     ## Why is this bad?
-    In a `virtual` bucket, two regions that write one key at the same time see the two writes in different orders,
-    and keep different values for ever; of an object, one region may have the one's description and the other's bytes.
+    In a `virtual` bucket, two regions that write one key at the same time see the two writes in different orders, and
+    keep different values for ever; a region may even combine the description of one object with the bytes of another.
     `create` succeeds in each region, and `update` compares the revision of a read with the sequences of another stream.
-    Where each key is written in one region only, none of this happens: `writers: one-per-key` says so.
+    None of this happens if each key is written in only one region: state that with `writers: one-per-key`.
     """
     for at, title, bucket, model in _buckets(subject):
         if model is Consistency.VIRTUAL and bucket.writers is None and _has_several_regions(subject, bucket):
             yield Violation(
                 at=at,
-                message=f"the {title} diverges for good where two regions write one key, "
-                "`create` succeeds in each, and `update` compares revisions of two different streams",
-                hint=f"{_alternative(subject)}; or say `writers: one-per-key` if each key is written in one region only",
+                message=(
+                    f"the {title} diverges for ever if two regions write one key: `create` succeeds in each "
+                    "region, and `update` compares revisions of two different streams"
+                ),
+                hint=(
+                    f"{_alternative(subject)}; or set `writers: one-per-key` if each key is written in only one region"
+                ),
                 on_key=True,
             )
 
@@ -67,32 +71,36 @@ def bucket_diverges(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS143", "bucket-compares-nothing", Severity.ERROR)
 def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Violation]:
     """
-    An ordered bucket takes writes in several regions, and nothing says that they never write the same key.
+    An ordered bucket accepts writes in several regions, but `writers: one-per-key` is not set.
 
     ## Why is this bad?
-    All regions agree on one order, and so on one value in the end. But a write is accepted by its region before that:
+    All regions agree on one order, and so on one value in the end. But each region accepts a write before that:
     `create` succeeds in several regions, `update` compares the revision of a read with the sequences of another stream,
-    and the value that loses was acknowledged. The parts of two objects that are written at once under one name are
-    never put together wrong, but one of them stays as garbage.
+    and the losing value was acknowledged. If two objects are written under one name at once, their chunks are never
+    mixed, but the chunks of one of them stay as garbage.
     """
     for at, title, bucket, model in _buckets(subject):
         if model is Consistency.ORDERED and bucket.writers is None and _has_several_regions(subject, bucket):
             yield Violation(
                 at=(*at, "consistency"),
-                message=f"the {title} compares nothing across regions: `create` succeeds in each, "
-                "`update` compares revisions of two different streams, and the last of two writers wins",
-                hint=f"{_alternative(subject)}; or say `writers: one-per-key` if each key is written in one region only",
+                message=(
+                    f"the {title} compares nothing across regions: `create` succeeds in each region, "
+                    "`update` compares revisions of two different streams, and the last of two writers wins"
+                ),
+                hint=(
+                    f"{_alternative(subject)}; or set `writers: one-per-key` if each key is written in only one region"
+                ),
             )
 
 
 @rule("VS144", "bucket-out-of-reach", Severity.ERROR)
 def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Clients cannot read what a bucket holds, or not in every way, because its stream is reached by mapping.
+    Some or all client operations cannot read the bucket, because its stream is reached by mapping.
 
     ## Why is this bad?
     With `routing: mapped`, clients cannot create consumers on `virtual` and `ordered` streams (error 10056), and object
-    stores are read by consumers: `put` works, `get`, `list`, `watch` and `delete` do not. Of a key-value bucket,
+    stores are read by consumers: `put` works, but `get`, `list`, `watch` and `delete` do not. On a key/value bucket,
     `keys`, `watch`, `history` and `purge_deletes` do not work.
     """
     if not profile_of(subject.topology).has_physical_names:
@@ -109,14 +117,14 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
             at=at,
             message=f"of the {title}, {lacking} do not work with `routing: mapped`: clients cannot create the consumer (10056)",
             hint="use `routing: accounts`, or make it `stretch` or `homed`"
-            + (", or say `virtual_name: order`" if model is Consistency.ORDERED else ""),
+            + (", or set `virtual_name: order`" if model is Consistency.ORDERED else ""),
             on_key=True,
             severity=None if is_objects else Severity.WARNING,
         )
 
 
 def unused_writers(subject: TopologySubject) -> Iterator[Violation]:
-    """Buckets with one origin that say who writes their keys: their one stream compares revisions for every region."""
+    """Buckets with a single origin that set `writers`: their stream already compares revisions for all regions."""
     for at, title, bucket, model in _buckets(subject):
         if model.has_origin and bucket.writers is not None:
             yield Violation(
@@ -127,13 +135,13 @@ def unused_writers(subject: TopologySubject) -> Iterator[Violation]:
 
 
 def buckets_called_like_streams(subject: TopologySubject) -> Iterator[Violation]:
-    """Buckets whose stream is declared under `streams` too: clients find the bucket `users` in `KV_users`."""
+    """Buckets whose stream is also declared under `streams`: clients find the bucket `users` in `KV_users`."""
     for at, title, _, _ in _buckets(subject):
         stream = _STREAMS[str(at[0])](str(at[1]))
         if stream in subject.written:
             yield Violation(
                 at=at,
-                message=f"the {title} is the stream `{stream}`, which `streams` has too",
-                hint="remove it from `streams`, or name one of them otherwise",
+                message=f"the {title} is stored in the stream `{stream}`, which is also listed under `streams`",
+                hint="remove it from `streams`, or rename one of them",
                 on_key=True,
             )

@@ -1,4 +1,4 @@
-"""Durables of virtual streams: what servers would refuse, or take and never deliver."""
+"""Durables of virtual streams: what servers would refuse, or accept and never deliver to."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _WORDS = {
     "filter_subject": "filter_subjects",
     **{word: word for word in _SAME_WORDS},
 }
-"""Keys that have a word in the language."""
+"""Keys that have their own key in the topology language."""
 _SINCE = {"pause_until": (2, 11), "priority_groups": (2, 11), "priority_policy": (2, 11), "priority_timeout": (2, 11)}
 _MAX_DESCRIPTION = 4 * 1024
 
 
 def _all(subject: TopologySubject) -> Iterator[tuple[Path, str, StreamDocument, ConsumerDocument]]:
-    """Every consumer as written: its path, its stream's name, its stream, itself."""
+    """Every consumer as written: its path, the name of its stream, its stream, and the consumer."""
     for name, stream in subject.document.streams.items():
         for durable, consumer in stream.consumers.items():
             yield ("streams", name, "consumers", durable), name, stream, consumer
@@ -42,11 +42,11 @@ def _all(subject: TopologySubject) -> Iterator[tuple[Path, str, StreamDocument, 
 @rule("VS138", "consumer-cannot", Severity.ERROR)
 def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A consumer is asked for something that servers refuse, or that cannot mean the same in every region.
+    A consumer has a setting that servers refuse, or that would differ between regions.
 
     ## Why is this bad?
-    Servers refuse the consumer, and `apply` stops there. Where they would take it, such as a sequence to
-    begin at, it would be another message in each region.
+    Servers refuse the consumer, and `apply` stops there. A start sequence would be accepted, but it is a different
+    message in each region.
     """
     for path, _, _, consumer in _all(subject):
         yield from _passed_on(subject, path, consumer)
@@ -54,13 +54,13 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
         if waits and times != -1 and waits > times:
             yield Violation(
                 at=(*path, "max_deliver"),
-                message=f"it delivers {times} times at most, and `backoff` has {waits} waits",
+                message=f"it delivers at most {times} times, but `backoff` has {waits} delays",
                 hint=f"raise `max_deliver` to {waits} or more, or shorten `backoff`",
             )
         if consumer.backoff and consumer.ack_wait is not None:
             yield Violation(
                 at=(*path, "ack_wait"),
-                message="`backoff` says how long deliveries wait, so `ack_wait` has no effect",
+                message="`backoff` sets the delays, so `ack_wait` has no effect",
                 hint="remove one of the two",
                 on_key=True,
             )
@@ -75,13 +75,13 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
         if consumer.deliver_policy == "last_per_subject" and not consumer.filter_subjects:
             yield Violation(
                 at=(*path, "deliver_policy"),
-                message="servers take `last_per_subject` only with subjects to filter by",
+                message="`last_per_subject` needs a subject filter",
                 hint="write `filter_subjects`, such as all subjects of the stream",
             )
         if len((consumer.description or "").encode()) > _MAX_DESCRIPTION:
             yield Violation(
                 at=(*path, "description"),
-                message=f"a description of more than {_MAX_DESCRIPTION:,} bytes, servers take no more",
+                message=f"the description is too long: servers accept at most {_MAX_DESCRIPTION:,} bytes",
                 hint="shorten it",
             )
     yield from _too_many_replicas(subject)
@@ -101,7 +101,7 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
         elif name in _WORDS:
             yield Violation(
                 at=at,
-                message=f"`{key}` has a word of its own in the topology language",
+                message=f"`{key}` has its own key in the topology language",
                 hint=f"write `{_WORDS[name]}` beside `config`",
                 on_key=True,
             )
@@ -133,8 +133,8 @@ def _too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
                 if isinstance(replica_count, int) and isinstance(has, int) and replica_count > has:
                     yield Violation(
                         at=("streams", stream.name, "consumers", consumer.name, "replicas"),
-                        message=f"{replica_count} replicas, and its stream has {has} in region `{region}`",
-                        hint="leave `replicas` out: then it has as many as its stream",
+                        message=f"{replica_count} replicas, but its stream has {has} in region `{region}`",
+                        hint="omit `replicas`: the default is the number of its stream",
                     )
                     break
 
@@ -142,11 +142,11 @@ def _too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS139", "consumer-takes-nothing", Severity.ERROR)
 def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A consumer's filter matches nothing of its stream, is no subject, or lies within another filter of it.
+    A consumer's filter matches no subject of its stream, is not a valid subject, or overlaps another of its filters.
 
     ## Why is this bad?
-    Filters are virtual subjects, as clients publish them. Servers create a consumer whose filter matches
-    nothing, and it never delivers anything. They refuse a filter that lies within another.
+    Filters are virtual subjects, as clients publish them. Servers accept a filter that matches nothing, and the
+    consumer never delivers a message. They refuse filters that overlap.
     """
     for path, name, stream, consumer in _all(subject):
         valid = [subject_filter for subject_filter in consumer.filter_subjects if algebra.is_valid(subject_filter)]
@@ -159,20 +159,20 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
                 yield Violation(
                     at=at,
                     message=f"{quote_value(subject_filter)} is not a valid subject",
-                    hint="tokens are separated by single dots and hold no spaces; `>` comes last",
+                    hint="tokens are separated by single dots and contain no spaces; `>` comes last",
                 )
             elif not any(
                 algebra.overlaps(subject_filter, subject) for subject in filter(algebra.is_valid, stream.subjects)
             ):
                 yield Violation(
                     at=at,
-                    message=f"`{subject_filter}` matches nothing of stream `{name}`",
+                    message=f"`{subject_filter}` matches no subject of stream `{name}`",
                     hint=f"its subjects are {', '.join(f'`{subject_filter}`' for subject_filter in stream.subjects)}",
                 )
             elif same is not None:
                 yield Violation(
                     at=at,
-                    message=f"one of `{subject_filter}` and `{same}` holds the other: servers refuse that",
+                    message=f"`{subject_filter}` and `{same}` overlap: servers refuse that",
                     hint="remove the narrower one",
                 )
 
@@ -184,10 +184,10 @@ def _is_within(one: str, other: str) -> bool:
 @rule("VS140", "consumer-nowhere", Severity.ERROR)
 def consumer_nowhere(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A consumer is wanted in a region in which its stream does not exist.
+    A consumer is declared for a region in which its stream does not exist.
 
     ## Why is this bad?
-    There is nothing that it could be on.
+    The consumer cannot be created there.
     """
     document = subject.document
     for path, name, stream, consumer in _all(subject):

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhysicalSettings:
-    """One physical stream, and the fields that it will be created with."""
+    """One physical stream and the fields with which it will be created."""
 
     stream: str
     role: Role
     region: str
-    """Where it lives: a region, or the stretch cluster's name."""
+    """Where it is placed: a region, or the name of the stretch cluster."""
     fields: Mapping[str, Any]
     is_mirror: bool = False
 
@@ -36,7 +36,7 @@ class TopologySubject:
     document: TopologyDocument
     topology: Topology
     written: Collection[str]
-    """The streams that are written as such."""
+    """The streams that are declared under `streams`."""
 
     def setting_levels(self) -> Iterator[tuple[Path, SettingsDocument]]:
         """Every place where settings are written, with its path."""
@@ -72,7 +72,7 @@ class TopologySubject:
         return tuple(settings)
 
     def name_of_cluster(self, place: str) -> str:
-        """A region or the stretch cluster, as one speaks of it."""
+        """A region or the stretch cluster, as it is called in messages."""
         return f"region `{place}`" if place in self.document.regions else "the stretch cluster"
 
     def places(self, physical: PhysicalSettings, word: str) -> list[Path]:
@@ -81,5 +81,5 @@ class TopologySubject:
         return [(*path, word) for path, level in weakest_first if getattr(level, word) is not None]
 
     def place(self, physical: PhysicalSettings, word: str) -> Path:
-        """Where the setting *word* of a physical stream has its value from; the stream, if it is the default."""
+        """The place that sets *word* of a physical stream; the stream itself if the value is the default."""
         return [("streams", physical.stream), *self.places(physical, word)][-1]

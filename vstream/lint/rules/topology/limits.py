@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @rule("VS104", "too-many-replicas", Severity.ERROR)
 def too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A physical stream wants more replicas than its region has servers.
+    A physical stream needs more replicas than its region has servers.
 
     ## Why is this bad?
     The servers answer `no suitable peers for placement`, and `apply` stops there.
@@ -55,12 +55,12 @@ def _fewer_replicas(subject: TopologySubject, physical: PhysicalSettings) -> str
 @rule("VS107", "outage-not-stated", Severity.ERROR)
 def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Nothing says how long a write stream keeps its messages.
+    A write stream sets no limit on how long it keeps its messages.
 
     ## Why is this bad?
     The write stream's `max_age` is the longest outage that loses nothing: a region
     that is cut off for longer never receives what expired meanwhile. Without a
-    limit the write streams grow for ever. Only you know the right number.
+    limit the write streams grow for ever. Only you know the right value.
     """
     seen: set[str] = set()
     for physical in subject.physical:
@@ -69,7 +69,9 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
         seen.add(physical.stream)
         yield Violation(
             at=("streams", physical.stream),
-            message=f"stream `{physical.stream}` does not say how long an outage may last without loss",
+            message=(
+                f"stream `{physical.stream}` sets no `max_age`, which decides how long an outage may last without loss"
+            ),
             hint="set `write: {max_age: 24h}` here or under `defaults` (`unlimited` keeps everything)",
             on_key=True,
         )
@@ -78,7 +80,7 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS113", "bad-duplicate-window", Severity.ERROR)
 def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A duplicate window that the servers refuse, or read as something else.
+    A duplicate window that servers refuse or misread.
 
     ## Why is this bad?
     A window may not be longer than `max_age` nor shorter than 100 ms
@@ -119,8 +121,8 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
     A read stream that refuses messages once it is full.
 
     ## Why is this bad?
-    With `discard: new` a full read stream refuses what it sources. Its source is
-    retried for ever, and the region falls behind without an error.
+    With `discard: new`, a full read stream refuses messages of its sources. Servers retry for ever, and the region
+    falls behind without an error.
     """
     seen: set[Path] = set()
     for physical in subject.physical:
@@ -129,7 +131,10 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
             seen.add(at)
             yield Violation(
                 at=at,
-                message=f"the {physical.role.value} stream of `{physical.stream}` would refuse what it takes once it is full",
+                message=(
+                    f"the {physical.role.value} stream of `{physical.stream}` would refuse messages of its "
+                    "sources once it is full"
+                ),
                 hint="use `discard: old` on it; `write: {discard: new}` pushes back on publishers",
             )
 
@@ -140,7 +145,7 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
     A stream allows roll-ups and denies purging.
 
     ## Why is this bad?
-    A roll-up purges what came before it. Servers refuse the stream: "roll-ups
+    A roll-up purges all earlier messages. Servers refuse the stream: "roll-ups
     require the purge permission".
     """
     seen: set[Path] = set()
@@ -150,7 +155,10 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
             seen.add(at)
             yield Violation(
                 at=at,
-                message=f"the {physical.role.value} stream of `{physical.stream}` allows roll-ups, which purge",
+                message=(
+                    f"the {physical.role.value} stream of `{physical.stream}` allows roll-ups, which purge "
+                    "messages messages"
+                ),
                 hint="remove `deny_purge` or `allow_rollup`",
             )
 
@@ -165,7 +173,7 @@ _WORDS = {
     "allow_rollup_hdrs": "allow_rollup",
     **{word: word for word in _SAME_WORDS},
 }
-"""Keys that have a word in the language."""
+"""Keys that have their own key in the topology language."""
 _SINCE = {
     "allow_msg_ttl": (2, 11),
     "subject_delete_marker_ttl": (2, 11),
@@ -185,12 +193,11 @@ _SERVER_METADATA = 1024
 @rule("VS111", "field-belongs-to-vstream", Severity.ERROR)
 def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
     """
-    `config` or `metadata` sets something that vstream itself decides.
+    `config` or `metadata` sets a value that only vstream may set.
 
     ## Why is this bad?
-    Names, subjects, sources, placement and retention make the virtual stream work;
-    another value would break it in a way that only shows in an outage. Fields that
-    have a word of their own in the language are set by that word.
+    Names, subjects, sources, placement and retention make the virtual stream work; other values would break it in a way
+    that only shows during an outage. Fields that have their own key in the topology language are set by that key.
     """
     for path, level in subject.setting_levels():
         for key in level.config or {}:
@@ -199,14 +206,14 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
             if name in reserved_fields.STREAM_FIELDS:
                 yield Violation(
                     at=at,
-                    message=f"`{key}` is vstream's own: {reserved_fields.STREAM_FIELDS[name]}",
+                    message=f"`{key}` is set by vstream: {reserved_fields.STREAM_FIELDS[name]}",
                     hint=reserved_fields.advice_for(name),
                     on_key=True,
                 )
             elif name in _WORDS:
                 yield Violation(
                     at=at,
-                    message=f"`{key}` has a word of its own in the topology language",
+                    message=f"`{key}` has its own key in the topology language",
                     hint=f"write `{_WORDS[name]}` beside `config`",
                     on_key=True,
                 )
@@ -223,11 +230,10 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS112", "needs-newer-server", Severity.ERROR)
 def needs_newer_server(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A setting needs a newer server than the topology promises to run on.
+    A setting needs a newer server than the topology's `server_version`.
 
     ## Why is this bad?
-    An older server drops fields that it does not know, without a word (2.11 and
-    before) or refuses them (2.12 and later).
+    An older server silently drops unknown fields (2.11 and before) or refuses them (2.12 and later).
     """
     oldest = subject.topology.server_version
     for path, level in subject.setting_levels():
@@ -248,26 +254,28 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS124", "too-much-text", Severity.ERROR)
 def too_much_text(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A description or metadata longer than servers accept.
+    A description or metadata is longer than servers accept.
 
     ## Why is this bad?
-    Servers take 4 KiB of description and 128 KiB of metadata, keys and values
-    together (server/stream.go, checkStreamCfg). They refuse the stream, and `apply`
-    stops there. A description of that length is a document: keep it elsewhere.
+    Servers accept 4 KiB of description and 128 KiB of metadata, keys and values together (server/stream.go,
+    checkStreamCfg). They refuse the stream, and `apply` stops there. A description of that length is a document: keep
+    it elsewhere.
     """
     seen: set[Path] = set()
     for physical in subject.physical:
         length = len(str(physical.fields.get("description", "")).encode())
         if length > _MAX_DESCRIPTION:
             at = subject.place(physical, "description")
-            message = f"a description of {length:,} bytes, servers take {_MAX_DESCRIPTION:,}"
+            message = f"a description of {length:,} bytes: servers accept at most {_MAX_DESCRIPTION:,}"
             if at not in seen:
                 seen.add(at)
                 yield Violation(at=at, message=message, hint="shorten it")
         length = sum(len(key.encode()) + len(value.encode()) for key, value in physical.fields["metadata"].items())
         if length > _MAX_METADATA - _SERVER_METADATA:
             at = subject.place(physical, "metadata")
-            message = f"metadata of {length:,} bytes in all, servers take {_MAX_METADATA:,} with their own"
+            message = (
+                f"metadata of {length:,} bytes in total: servers accept at most {_MAX_METADATA:,}, including their own"
+            )
             if at not in seen:
                 seen.add(at)
                 yield Violation(at=at, message=message, hint="shorten it", on_key=True)

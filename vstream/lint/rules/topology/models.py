@@ -1,4 +1,4 @@
-"""What a virtual stream can promise, counters included."""
+"""What the consistency models can guarantee, counters included."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 @rule("VS105", "model-cannot", Severity.ERROR)
 def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A setting asks a mirror for something that mirrors cannot do.
+    A setting cannot be applied to a mirror.
 
     ## Why is this bad?
-    The read streams of `ordered`, `stretch` and `homed` streams are mirrors. Servers
-    refuse a mirror that counts, schedules, takes batches, marks deletes or chooses its
-    first sequence, or that takes smaller messages than what it mirrors
+    The read streams of `ordered`, `stretch` and `homed` streams are mirrors. Servers refuse a mirror with counters,
+    schedules, batches, delete markers or a first sequence, or with a smaller message size than its origin
     (server/stream.go, checkStreamCfg), and `apply` stops there.
     """
     seen: set[Path] = set()
@@ -40,15 +39,15 @@ def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
 
 
 def _refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
-    """What servers refuse of one mirror: where it is written, whether as a key, what is wrong, what to do."""
+    """What servers refuse for one mirror: its path, whether to point at the key, the message and the hint."""
     for path, level in levels(subject.document, physical.stream, physical.region, physical.role):
         for key, value in (level.config or {}).items():
             if key.lower() in _NOT_FOR_MIRRORS and value:
                 yield (
                     (*path, "config", key),
                     True,
-                    f"`{key}` does not go with the read streams of `{physical.stream}`, which are mirrors",
-                    "write it under `write`, where it concerns the stream that takes publishes",
+                    f"`{key}` cannot be set on the read streams of `{physical.stream}`, which are mirrors",
+                    "write it under `write`: it then applies to the stream that stores publishes",
                 )
     mine = physical.fields["max_msg_size"]
     theirs = []
@@ -61,7 +60,7 @@ def _refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[
         yield (
             subject.place(physical, "max_msg_size"),
             False,
-            f"the read streams of `{physical.stream}` take smaller messages than what they mirror",
+            f"the read streams of `{physical.stream}` accept only smaller messages than the stream they mirror",
             "give both the same `max_msg_size`",
         )
 
@@ -85,8 +84,7 @@ def model_needs_stretch(subject: TopologySubject) -> Iterator[Violation]:
 
     ## Why is this bad?
     A `stretch` stream lives in the stretch cluster, and so does the stream that gives
-    an `ordered` stream its order. No region's cluster can take their place: it is
-    lost with its region.
+    an `ordered` stream its order. The cluster of a region cannot replace it: it is lost with its region.
     """
     if subject.document.stretch is not None or profile_of(subject.topology).has_domains:
         return  # a domain could not have one (VS136)
@@ -105,8 +103,8 @@ def home_missing(subject: TopologySubject) -> Iterator[Violation]:
     A homed stream has no home among its regions.
 
     ## Why is this bad?
-    All publishes go to one stream in one region. Only you know which: it has the
-    shortest writes, and while it is down nobody can write.
+    All publishes go to one stream in one region. Only you know which: that region has the fastest writes, and while it
+    is down, no region can write.
     """
     for stream in subject.topology.streams:
         home = subject.document.streams[stream.name].home
@@ -115,7 +113,7 @@ def home_missing(subject: TopologySubject) -> Iterator[Violation]:
         if home is None:
             yield Violation(
                 at=("streams", stream.name),
-                message=f"stream `{stream.name}` is homed, and nothing says where",
+                message=f"stream `{stream.name}` is homed, but has no `home`",
                 hint=f"add `home: {stream.regions[0] if stream.regions else 'REGION'}`",
                 on_key=True,
             )
@@ -123,29 +121,27 @@ def home_missing(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=("streams", stream.name, "home"),
                 message=f"stream `{stream.name}` does not exist in its home `{home}`",
-                hint=f"add `{home}` to the stream's `regions`, or name one of them",
+                hint=f"add `{home}` to the stream's `regions`, or choose one of them",
             )
 
 
 @rule("VS150", "order-not-named", Severity.ERROR)
 def order_not_named(subject: TopologySubject) -> Iterator[Violation]:
     """
-    An ordering stream is to carry the virtual name where it cannot.
+    `virtual_name: order` is set where the ordering stream cannot have the virtual name.
 
     ## Why is this bad?
-    With `routing: mapped` clients and streams share an account, so an ordering stream that is called like the virtual
-    one is what clients mean by that name. With `accounts` and `regional` it is in an account of its own, where clients do
-    not look: they mean their region's copy, on which they can create consumers anyway. With `naming: blog` the write streams
-    list subjects below the virtual ones, and servers refuse an ordering stream that lists these.
+    With `routing: mapped` clients and streams share an account, so clients that use the virtual name reach an ordering
+    stream of that name. With `accounts` and `regional`, the ordering stream is in a separate account, which clients do
+    not reach: they use their region's copy, on which they can create consumers anyway. With `naming: blog` the write
+    streams list subjects below the virtual ones, and servers refuse an ordering stream that lists these.
     """
     topology = subject.topology
     for name, stream in subject.document.streams.items():
         if stream.virtual_name != "order" or stream.consistency != Consistency.ORDERED.value:
             continue  # of another model, it has no effect (VS123)
         if not profile_of(topology).has_physical_names:
-            message = (
-                f"with `routing: {topology.routing.value}`, the ordering stream of `{name}` is not where clients look"
-            )
+            message = f"with `routing: {topology.routing.value}`, clients do not find the ordering stream of `{name}`"
             hint = (
                 "remove `virtual_name`: clients can create consumers on their region's copy; or use `routing: mapped`"
             )
@@ -160,7 +156,7 @@ def order_not_named(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS125", "key-value-diverges", Severity.WARNING)
 def key_value_diverges(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A key/value bucket or an object store is to be a virtual stream.
+    A key/value bucket or an object store is declared as a virtual stream.
 
     ## Why is this bad?
     Two regions that write the same key at the same time see the two writes in
@@ -180,11 +176,10 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Violation]:
             is_ordered = stream.consistency is Consistency.ORDERED
             yield Violation(
                 at=("streams", stream.name, "subjects", index),
-                message=f"{described} compares revisions of two different streams: `create` and `update` promise nothing"
+                message=f"{described} compares revisions of two different streams: `create` and `update` guarantee nothing"
                 if is_ordered
                 else f"{described} diverges where two of them write the same key",
-                hint=f"declare it under `{_SECTIONS[root]}`, where each model says what it promises; "
-                "or choose `homed` or `stretch`",
+                hint=f"declare it under `{_SECTIONS[root]}`, where each model states its guarantees; or choose `homed` or `stretch`",
             )
 
 
@@ -198,12 +193,12 @@ _FORGETS = ("max_age", "max_msgs", "max_bytes")
 @rule("VS146", "counter-cannot", Severity.ERROR)
 def counter_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A stream of counters is combined with something that counters cannot have.
+    A counter stream has a setting that counters do not allow.
 
     ## Why is this bad?
-    Counters exist since nats-server 2.12: an older one stores increments as ordinary messages, and nothing adds up. Servers
-    refuse counters with `discard: new` and with TTLs of single messages (server/stream.go, checkStreamCfg), and refuse
-    any message that is no increment: a canary is none, and neither is what a plain stream held before.
+    Counters exist since nats-server 2.12: an older one stores increments as ordinary messages, and nothing adds up.
+    Servers refuse counters with `discard: new` and with TTLs of single messages (server/stream.go, checkStreamCfg), and
+    refuse any message that is not an increment, such as a canary or an older message of a plain stream.
     """
     for name, stream in subject.document.streams.items():
         if not stream.counters:
@@ -218,13 +213,13 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Violation]:
                 on_key=True,
             )
         for word, why in (
-            ("canary", "servers refuse a message that is no increment, and would add one that is"),
-            ("takes_over", "what a plain stream holds is no increment"),
+            ("canary", "servers refuse a message that is not an increment, and would add one that is"),
+            ("takes_over", "the messages of a plain stream are not increments"),
         ):
             if getattr(stream, word) is not None:
                 yield Violation(
                     at=(*at, word),
-                    message=f"`{word}` does not go with the counters of `{name}`: {why}",
+                    message=f"`{word}` cannot be combined with the counters of `{name}`: {why}",
                     hint="remove it",
                     on_key=True,
                 )
@@ -246,13 +241,13 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS147", "counter-forgets", Severity.ERROR)
 def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A stream that adds up counters of several regions forgets them after a while.
+    A stream that sums the counters of several regions removes them after a while.
 
     ## Why is this bad?
-    What a region has counted is the last message of its write stream, and other streams take the difference to the last
-    that they saw. A write stream that has forgotten a counter begins again at 0, and everywhere its whole sum
-    is subtracted. A read stream that has forgotten one shows only what regions have counted since. `max_msgs_per_subject: 1`
-    is enough, and bounds such a stream: the last message of each counter is the whole sum.
+    The last message of a write stream holds the sum of its region, and other streams add the difference to the last one
+    that they saw. A write stream that has removed a counter starts again at 0, and every region subtracts the whole
+    sum. A read stream that has removed a counter shows only what regions have counted since. `max_msgs_per_subject: 1`
+    bounds such a stream safely: the last message of each counter is the whole sum.
     """
     seen: set[Path] = set()
     for physical in subject.physical:
@@ -266,7 +261,6 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
                 seen.add(places[-1])
                 yield Violation(
                     at=places[-1],
-                    message=f"the {physical.role.value} streams of `{physical.stream}` would forget counters, "
-                    "and sums be wrong in every region from then on",
+                    message=f"the {physical.role.value} streams of `{physical.stream}` would forget counters, which makes sums wrong in every region from then on",
                     hint=f"write `{word}: unlimited` for this stream; `max_msgs_per_subject: 1` bounds it",
                 )

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 _SINCE = (2, 11)
-"""As of `routing: accounts`."""
+"""The first server version that supports `routing: accounts`."""
 
 
 @rule("VS171", "move-unfit", Severity.ERROR)
 def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    The topology moves to another routing profile in a way that cannot work, or names an account that it cannot have.
+    The move to another routing profile cannot work, or `account` is not a possible name.
 
     ## Why is this bad?
-    A live topology moves from `routing: mapped` to `accounts`, in three steps: `mapped` with `moves_to: accounts`, `accounts`
-    with `moves_from: mapped`, `accounts` alone. Both layouts are in one text of accounts, which vstream writes, so `account`
-    has to say what the account of clients is called. Read streams of the new layout source those of the old one: mirrors
-    cannot, and counters would count twice.
+    A live topology moves from `routing: mapped` to `accounts`, in three steps: `mapped` with `moves_to: accounts`,
+    `accounts` with `moves_from: mapped`, `accounts` alone. vstream writes the accounts of both layouts into one file,
+    so `account` must name the account of clients. Read streams of the new layout source those of the old one: mirrors
+    cannot do that, and counters would count twice.
     """
     topology, document = subject.topology, subject.document
     if topology.account is not None:
@@ -46,21 +46,21 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
         if topology.routing is not needed:
             yield Violation(
                 at=(key,),
-                message=f"`{key}: {wording.value}` goes with `routing: {needed.value}`, not with `{topology.routing.value}`",
-                hint="clients are in the layout that `routing` says: first in `mapped`, then in `accounts`",
+                message=f"`{key}: {wording.value}` needs `routing: {needed.value}`, not `{topology.routing.value}`",
+                hint="`routing` says which layout clients use: first `mapped`, then `accounts`",
             )
             return
         if topology.security is Security.OPERATOR:
             yield Violation(
                 at=(key,),
                 message="a topology with `mode: operator` keeps its routing profile",
-                hint="move with accounts in configuration files, or to servers of their own",
+                hint="use accounts in configuration files to move, or set up new servers",
             )
             return
         if topology.account is None:
             yield Violation(
                 at=(key,),
-                message="a topology that moves needs `account`: the account that its clients and streams are in",
+                message="a topology that moves needs `account`: the account of its clients and streams",
                 hint="name it, such as `account: ACME`, and let vstream write it (docs/changes.md)",
             )
         yield from _streams(topology)
@@ -68,14 +68,14 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=("server_version",),
                 message="servers before 2.11 refuse the accounts of `routing: accounts`",
-                hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`',
+                hint='upgrade to at least 2.11 and set `server_version: "2.11"`',
             )
         counting = (name for name, stream in document.streams.items() if stream.counters)
         for name in counting:
             yield Violation(
                 at=("streams", name, "counters"),
-                message=f"stream `{name}` counts, and would count everything twice while the topology moves",
-                hint="give it another name, with `routing: accounts` in a topology of its own",
+                message=f"stream `{name}` holds counters, and would count everything twice while the topology moves",
+                hint="give it another name in a separate topology with `routing: accounts`",
             )
 
 
@@ -84,28 +84,32 @@ def _account(topology: Topology, account: str) -> Iterator[Violation]:
     if topology.routing not in {Routing.MAPPED, Routing.ACCOUNTS}:
         yield Violation(
             at=at,
-            message=f"`account` has no meaning with `routing: {topology.routing.value}`, where accounts have fixed names",
+            message=f"`account` has no effect with `routing: {topology.routing.value}`, where account names are fixed",
             hint="remove it",
             on_key=True,
         )
     if account.startswith(HIDDEN_PREFIXES):
         yield Violation(
             at=at,
-            message=f"{quote_value(account)} cannot be the account of clients: hidden accounts begin so",
-            hint="call it otherwise, such as `APP`",
+            message=(
+                f"{quote_value(account)} cannot be the account of clients: names of hidden accounts begin like this"
+            ),
+            hint="choose another name, such as `APP`",
         )
     if topology.security is Security.OPERATOR:
         yield Violation(
             at=at,
-            message="with `mode: operator` the account of clients is `APP`",
-            hint="remove `account`: tokens say what it is called",
+            message="with `mode: operator`, the account of clients is always `APP`",
+            hint="remove `account`: tokens contain its name",
             on_key=True,
         )
     if profile_of(topology).has_physical_names and topology.naming is Naming.BLOG:
         yield Violation(
             at=at,
-            message="with `naming: blog`, vstream does not write the account: who may publish where cannot be told from its subjects",
-            hint="leave `account` out, and include mappings.cfg in an account of your own",
+            message=(
+                "with `naming: blog`, vstream cannot write the account: its subjects do not show who may publish where"
+            ),
+            hint="omit `account`, and include mappings.cfg in an account of your own",
             on_key=True,
         )
 
@@ -115,27 +119,30 @@ def _streams(topology: Topology) -> Iterator[Violation]:
         if stream.consistency is not Consistency.VIRTUAL:
             yield Violation(
                 at=("streams", stream.name),
-                message=f"the {stream.consistency.value} stream `{stream.name}` cannot move: servers make no mirror of a stream that sources",
-                hint="take it out of this topology and give it another name in one with `routing: accounts`",
+                message=(
+                    f"the {stream.consistency.value} stream `{stream.name}` cannot move: servers cannot "
+                    "mirror a stream that has sources"
+                ),
+                hint="remove it from this topology and give it another name in one with `routing: accounts`",
                 on_key=True,
             )
         if stream.takes_over is not None:
             yield Violation(
                 at=("streams", stream.name, "takes_over"),
                 message=f"`{stream.name}` takes over a plain stream, while the topology moves",
-                hint="let that end first: it is one step after the other",
+                hint="finish the takeover first, then move",
             )
 
 
 @rule("VS141", "takeover-cannot", Severity.ERROR)
 def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A stream takes over a plain one in a way that cannot work.
+    A stream cannot take over the plain stream in `takes_over`.
 
     ## Why is this bad?
-    The read streams source the plain stream beside the write streams. Only `virtual` streams have read streams that
-    source, hidden accounts do not reach the plain stream, and nothing can take over one of its own physical streams, or what
-    another takes over.
+    The read streams source the plain stream as well as the write streams. Only `virtual` streams have read streams with
+    sources, streams in hidden accounts cannot reach the plain stream, and a stream cannot take over one of its own
+    physical streams, or a stream that another one takes over.
     """
     physical_names = {}
     for virtual_stream in subject.topology.streams:
@@ -156,18 +163,18 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
         elif not profile_of(subject.topology).has_physical_names:
             yield Violation(
                 at=at,
-                message=f"with `routing: {subject.topology.routing.value}`, read streams do not reach a plain stream",
-                hint="write `routing: mapped`, or copy the messages by other means",
+                message=f"with `routing: {subject.topology.routing.value}`, read streams cannot source a plain stream",
+                hint="write `routing: mapped`, or copy the messages with another tool",
                 on_key=True,
             )
         elif plain in physical_names:
             yield Violation(
                 at=at,
                 message=f"`{plain}` is a physical stream of `{physical_names[plain]}`",
-                hint="name the stream that clients use now",
+                hint="name the stream that clients use today",
             )
         elif plain in takers:
             yield Violation(
-                at=at, message=f"`{takers[plain]}` takes over `{plain}` already", hint="one of the two is enough"
+                at=at, message=f"`{takers[plain]}` already takes over `{plain}`", hint="keep one of the two"
             )
         takers.setdefault(plain, name)

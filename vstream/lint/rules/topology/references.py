@@ -1,4 +1,4 @@
-"""Names: those that are taken, those that nothing has, and settings without effect."""
+"""Names that are taken or unknown, and settings without effect."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 @rule("VS101", "unknown-region", Severity.ERROR)
 def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Something names a region that the topology does not define.
+    A region is named that the topology does not define.
 
     ## Why is this bad?
-    No server carries that cluster name, so neither a write stream nor a read
-    stream can be placed there.
+    No server has that cluster name, so neither a write stream nor a read stream can be placed there.
     """
     document = subject.document
     region_names = list(document.regions)
@@ -41,7 +40,7 @@ def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
 
 
 def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, bool]]:
-    """Every place that names a region: its path, the name, who names it, and whether it is a key."""
+    """Every place that names a region: its path, the name, a description, and whether the name is a key."""
     for name, stream in document.streams.items():
         for index, region in enumerate(stream.regions if stream.regions != "all" else ()):
             yield ("streams", name, "regions", index), region, f"stream `{name}` uses", False
@@ -79,7 +78,7 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Violation]:
     A stream extends a preset that the topology does not define.
 
     ## Why is this bad?
-    Its settings would be missing without a word.
+    Its settings would silently be missing.
     """
     presets = list(subject.document.presets)
     for name, stream in subject.document.streams.items():
@@ -95,12 +94,11 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS123", "setting-without-effect", Severity.WARNING)
 def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Something is set where it changes nothing.
+    A setting has no effect.
 
     ## Why is this bad?
-    Whoever wrote it believes that it holds. An override for a region in which the
-    stream does not exist, ports of servers that have no host names (they get a
-    layout of their own), or `writers` of a bucket with one origin, is a mistake or a leftover.
+    It looks as if it applied. An override for a region in which the stream does not exist, ports of servers without
+    host names (vstream chooses those ports), or `writers` of a bucket with a single origin is a mistake or a leftover.
     """
     document = subject.document
     for name, stream in document.streams.items():
@@ -133,7 +131,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
 
 
 def _unused_words(document: TopologyDocument) -> Iterator[Violation]:
-    """Words that the consistency model of their stream gives no meaning to."""
+    """Settings that have no effect in the consistency model of their stream."""
     for name, stream in document.streams.items():
         if stream.home is not None and stream.consistency != "homed":
             yield Violation(
@@ -145,7 +143,7 @@ def _unused_words(document: TopologyDocument) -> Iterator[Violation]:
         if stream.virtual_name == "order" and stream.consistency != "ordered":
             yield Violation(
                 at=("streams", name, "virtual_name"),
-                message=f"stream `{name}` is `{stream.consistency}` and has no ordering stream, so this has no effect",
+                message=f"stream `{name}` is `{stream.consistency}` without an ordering stream, so this has no effect",
                 hint="write `consistency: ordered`, or remove `virtual_name`",
                 on_key=True,
             )
@@ -154,7 +152,7 @@ def _unused_words(document: TopologyDocument) -> Iterator[Violation]:
             if has_origin and region != stream.home and override.write.model_fields_set:
                 yield Violation(
                     at=("streams", name, "overrides", region, "write"),
-                    message=f"nothing of stream `{name}` takes publishes in region `{region}`, so this has no effect",
+                    message=f"no stream of `{name}` stores publishes in region `{region}`, so this has no effect",
                     hint="write it under the stream's own `write`, or remove it",
                     on_key=True,
                 )
@@ -186,26 +184,25 @@ def _has_hosts(stretch: StretchDocument) -> bool:
 @rule("VS108", "reserved-name", Severity.ERROR)
 def reserved_name(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A virtual stream or a region is called like a word that means something else.
+    The name of a virtual stream or a region has another meaning.
 
     ## Why is this bad?
-    The API mappings of a stream that is called like a word of the JetStream API
-    would also match requests about other streams: `$JS.API.CONSUMER.*.NEXT.>`
-    matches `$JS.API.CONSUMER.MSG.NEXT.foo.bar`. A region called `all` could not be
-    told from all regions.
+    If a stream is named like a keyword of the JetStream API, its API mappings also match requests about other streams:
+    `$JS.API.CONSUMER.*.NEXT.>` matches `$JS.API.CONSUMER.MSG.NEXT.foo.bar`. A region `all` could not be distinguished
+    from all regions.
     """
     for name in subject.document.streams:
         if name in naming.RESERVED_NAMES:
             yield Violation(
                 at=("streams", name),
-                message=f"`{name}` is a word of the JetStream API and cannot name a virtual stream",
+                message=f"`{name}` is a keyword of the JetStream API and cannot name a virtual stream",
                 hint=f"`{name.lower()}` is fine",
                 on_key=True,
             )
     if "all" in subject.document.regions:
         yield Violation(
             at=("regions", "all"),
-            message="`all` means all regions and cannot name one",
+            message="`all` means all regions and cannot name a region",
             hint="choose another name",
             on_key=True,
         )
@@ -214,13 +211,13 @@ def reserved_name(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS109", "name-collision", Severity.ERROR)
 def name_collision(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Two things of a topology get the same name.
+    Two streams, regions or servers get the same name.
 
     ## Why is this bad?
-    Stream names are shared by all regions of a super-cluster, and clusters are told
-    apart by name: the second stream would be taken for the first, and the servers
-    of the second region would join the first. Names become names of files too: where two differ only in upper and
-    lower case, the second overwrites the first on macOS and Windows. A bucket `users` is the stream `KV_users`.
+    Stream names are shared by all regions of a super-cluster, and clusters are distinguished by name: the second stream
+    would be mistaken for the first, and the servers of the second region would join the first. Names are also used for
+    files: if two differ only in case, the second file overwrites the first on macOS and Windows. A bucket `users` is
+    the stream `KV_users`.
     """
     owners: dict[str, str] = {}
     for stream in subject.topology.streams:
@@ -230,7 +227,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
             if owner != stream.name:
                 yield Violation(
                     at=("streams", stream.name),
-                    message=f"streams `{owner}` and `{stream.name}` both need the name `{name}`",
+                    message=f"streams `{owner}` and `{stream.name}` both need the stream name `{name}`",
                     hint="rename one of them",
                     on_key=True,
                 )
@@ -251,7 +248,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
 
 
 def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) -> Iterator[Violation]:
-    """What the stretch cluster shares a name with. *clusters* are the regions' cluster names, and whose they are."""
+    """Name clashes of the stretch cluster. *clusters* maps the cluster names of regions to the regions."""
     stretch = subject.topology.stretch
     if stretch is None:
         return
@@ -261,7 +258,7 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
         yield Violation(
             at=at,
             message=f"the stretch cluster and region `{names[stretch.cluster]}` both need the name `{stretch.cluster}`",
-            hint="write another `cluster` name: it belongs to no region",
+            hint="write another `cluster` name, which no region uses",
             on_key=at == ("stretch",),
         )
         return
@@ -270,8 +267,10 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
         if member.name in servers:
             yield Violation(
                 at=at,
-                message=f"the stretch cluster's server in region `{region}` and one of region `{servers[member.name]}` "
-                f"are both called `{member.name}`",
+                message=(
+                    f"the stretch cluster's server in region `{region}` and one of region "
+                    f"`{servers[member.name]}` are both called `{member.name}`"
+                ),
                 hint="write another `cluster` name",
                 on_key=at == ("stretch",),
             )
@@ -282,7 +281,7 @@ def _stretch_fields(subject: TopologySubject) -> frozenset[str]:
 
 
 def _differ_in_case(subject: TopologySubject) -> Iterator[Violation]:
-    """Names of regions or streams become names of files: on macOS and Windows the second would overwrite the first."""
+    """Names that differ only in case: as file names on macOS and Windows, the second would overwrite the first."""
     for kind, names in (("regions", subject.document.regions), ("streams", subject.document.streams)):
         spellings: dict[str, str] = {}
         for name in names:

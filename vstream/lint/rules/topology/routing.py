@@ -1,4 +1,4 @@
-"""How clients reach streams: what a routing profile needs, and what may be routed as one."""
+"""How clients reach streams: what a routing profile needs, and which subjects may share a root."""
 
 from __future__ import annotations
 
@@ -25,37 +25,35 @@ if TYPE_CHECKING:
 @rule("VS136", "routing-unfit", Severity.ERROR)
 def routing_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    The topology asks for accounts or domains, and for something that they cannot be combined with.
+    The routing profile cannot be combined with another setting of the topology.
 
     ## Why is this bad?
-    With `routing: accounts`, a message is stored under the subject that it was published on, so there is no place
-    for `naming: blog`; with `domains` and `regional` under another that is fixed. Servers before 2.11 refuse the
+    With `routing: accounts`, a message is stored under the subject that it was published on; with `domains` and
+    `regional`, under a fixed other one. None of them can use `naming: blog`. Servers before 2.11 refuse the
     configuration of `accounts` and `regional`: several accounts share flow control.
 
-    With `routing: domains` nothing spans regions but the copies of what was written: there is no stretch cluster to
-    decide on an order, and publishes do not cross to the region of an origin.
+    With `routing: domains`, only copies of stored messages cross regions: no stretch cluster can decide on an order,
+    and publishes do not cross regions.
     """
     topology = subject.topology
     profile = profile_of(topology)
     if profile.has_domains:
         yield from _unfit_for_domains(topology)
     elif subject.document.hubs.model_fields_set:
-        yield Violation(
-            at=("hubs",), message="there are no hubs without `routing: domains`", hint="remove them", on_key=True
-        )
+        yield Violation(at=("hubs",), message="`hubs` needs `routing: domains`", hint="remove them", on_key=True)
     if profile.has_physical_names:
         return
     if topology.naming is Naming.BLOG:
         yield Violation(
             at=("naming",),
-            message=f"`naming: blog` has no meaning with `routing: {topology.routing.value}`",
-            hint="leave `naming` out, or use `routing: mapped`",
+            message=f"`naming: blog` has no effect with `routing: {topology.routing.value}`",
+            hint="omit `naming`, or use `routing: mapped`",
         )
     if profile.since is not None and topology.server_version < profile.since:
         yield Violation(
             at=("server_version",),
             message=f"servers before 2.11 refuse the accounts of `routing: {topology.routing.value}`",
-            hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`, or use `routing: mapped`',
+            hint='upgrade to at least 2.11 and set `server_version: "2.11"`, or use `routing: mapped`',
         )
 
 
@@ -63,8 +61,8 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Violation]:
     if topology.stretch is not None:
         yield Violation(
             at=("stretch",),
-            message="`routing: domains` has no stretch cluster: a domain ends with its region",
-            hint="leave `stretch` out, or use `routing: accounts`",
+            message="`routing: domains` cannot have a stretch cluster: each domain is one region",
+            hint="omit `stretch`, or use `routing: accounts`",
             on_key=True,
         )
     for stream in topology.streams:
@@ -73,17 +71,17 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Violation]:
                 at=("streams", stream.name, "consistency"),
                 message=f"the {stream.consistency.value} stream `{stream.name}` cannot be in `routing: domains`: "
                 + (
-                    "publishes do not cross to the region of an origin"
+                    "publishes do not cross regions"
                     if stream.consistency is Consistency.HOMED
                     else "there is no stretch cluster"
                 ),
-                hint="make it `virtual`, or use `routing: accounts`, which has all models",
+                hint="make it `virtual`, or use `routing: accounts`, which supports all models",
             )
     for region in topology.regions:
         if region.name.startswith(HIDDEN_PREFIXES):
             yield Violation(
                 at=("regions", region.name),
-                message=f"`{region.name}` cannot be the name of a domain: hidden accounts begin so",
+                message=f"`{region.name}` cannot be the name of a domain: names of hidden accounts begin like this",
                 hint="give the region another name",
                 on_key=True,
             )
@@ -92,11 +90,11 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Violation]:
 @rule("VS170", "region-users-shared", Severity.ERROR)
 def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
     """
-    With `routing: regional`, `connect` logs in to two regions as one user.
+    With `routing: regional`, `connect` uses the same user for two regions.
 
     ## Why is this bad?
-    A user belongs to one account, and each region has an account of its own: whoever connects to the east as a user of the
-    west publishes and reads in the west, and everything would be compared with the streams of the wrong region.
+    A user belongs to one account, and each region has its own account. A client that connects to the east as a user of
+    the west publishes and reads in the west, so vstream would compare the streams of the wrong region.
     """
     if not profile_of(subject.topology).has_region_accounts:
         return
@@ -120,8 +118,10 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
             if earlier_region != region:
                 yield Violation(
                     at=("connect", region, *field),
-                    message=f"region `{region}` is reached as region `{earlier_region}` is, by the {field[-1]} {quote_value(value)}: "
-                    "a user belongs to one region",
+                    message=(
+                        f"regions `{region}` and `{earlier_region}` use the same {field[-1]} "
+                        f"{quote_value(value)}, but a user belongs to one region"
+                    ),
                     hint=f"name one of region `{region}`, such as `{formats.format(regional_user(VSTREAM_USER, region))}`",
                 )
 
@@ -129,13 +129,13 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS137", "root-unfit", Severity.ERROR)
 def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A root holds more than streams that take publishes in each region, or cannot be mapped.
+    A root cannot be mapped, or contains subjects of streams that do not store publishes in each region.
 
     ## Why is this bad?
-    Everything below a root goes to the write streams of the publisher's region: a stream with one origin for all
-    regions would get nothing, and a subject that is only partly below it would be mapped twice.
-    With `routing: mapped`, roots change nothing. A root that no stream is below is probably misspelled (a warning): what is
-    published there reaches nobody.
+    Everything below a root goes to the write streams of the publisher's region: a stream with a single origin would
+    receive nothing, and a subject that is only partly below the root would be mapped twice. With `routing: mapped`,
+    roots have no effect. A root without streams is probably misspelled (a warning): messages published there are not
+    stored.
     """
     for index, root in enumerate(subject.topology.roots):
         at = ("roots", index)
@@ -145,8 +145,8 @@ def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
         elif profile_of(subject.topology).has_physical_names and subject.topology.moves_to is None:
             yield Violation(
                 at=at,
-                message=f"{quote_value(root)} is a root without `routing: accounts`, `domains` or `regional`",
-                hint="remove it, or say so",
+                message=f"{quote_value(root)} is a root, but roots need `routing: accounts`, `domains` or `regional`",
+                hint="remove it, or set `routing`",
             )
         else:
             yield from _root(subject.topology, index, root)
@@ -171,7 +171,10 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
     elif topology.streams and not below:
         yield Violation(
             at=at,
-            message=f"no stream is below {quote_value(root)}: messages there are not stored, and every publish pays for the rule",
+            message=(
+                f"no stream has subjects below {quote_value(root)}: its messages are not stored, and the "
+                "rule slows every publish"
+            ),
             hint="is it misspelled? a root for `v.foo.>` and `v.bar.>` is `v.>`",
             severity=Severity.WARNING,
         )
@@ -180,8 +183,8 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"{quote_value(root)} holds {quote_value(candidate)} of the {stream.consistency.value} stream "
-                f"`{stream.name}`, which takes all publishes in one place",
-                hint="give that stream a subject outside of it",
+                f"`{stream.name}`, which stores all publishes in one place",
+                hint="give that stream a subject outside of the root",
             )
         elif not subject_algebra.is_subset(candidate, root):
             yield Violation(

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 @rule("VS160", "security-unfit", Severity.ERROR)
 def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    The topology asks for a mode of security, and for something that it cannot be combined with.
+    The security mode cannot be combined with another setting of the topology.
 
     ## Why is this bad?
-    With `routing: mapped` users are yours, unless `account` is named: nothing says how they log in. Certificates of users
-    that nobody knows, or of several users under one name, are a mistake.
+    With `routing: mapped`, you define the users unless `account` is set, so vstream does not know how they log in.
+    Certificates of unknown users, or of several users with one name, are a mistake.
 
-    Operator mode: with `routing: accounts` and `regional`, several accounts share flow control: servers before 2.12.6 (and 2.11.15)
-    refuse the tokens of such accounts. And the token of an account is pushed in one message, which a server takes up
-    to 1 MB of: with many regions, or with many streams below no root, it gets larger. With `naming: blog`, vstream cannot
-    say who may publish where.
+    Operator mode: with `routing: accounts` and `regional`, several accounts share flow control: servers before 2.12.6
+    (and 2.11.15) refuse the tokens of such accounts. The token of an account is pushed in one message, and servers
+    accept at most 1 MB: with many regions, or many streams without a root, it gets larger. With `naming: blog`, vstream
+    cannot express who may publish where.
     """
     topology = subject.topology
     at = ("security", "mode")
@@ -42,23 +42,23 @@ def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
     if topology.security in {Security.NKEYS, Security.CERTIFICATES} and not topology.has_accounts:
         yield Violation(
             at=at,
-            message=f"`mode: {topology.security.value}` has no meaning with `routing: mapped`: its users are yours",
-            hint="leave `security` out, name the `account` and let vstream write it, or choose another `routing`",
+            message=f"`mode: {topology.security.value}` has no effect with `routing: mapped`: you define its users",
+            hint="omit `security`, name the `account` and let vstream write it, or choose another `routing`",
         )
     if topology.security is not Security.OPERATOR:
         return
     if profile_of(topology).has_physical_names and topology.naming is Naming.BLOG:
         yield Violation(
             at=("security", "mode"),
-            message="with `naming: blog` who may publish where cannot be told from its subjects, and users have to be told",
-            hint="use `naming: isolated`, or leave `security` out and put the mappings into your account's token yourself",
+            message="with `naming: blog`, subjects do not show who may publish where, so users cannot be restricted",
+            hint="use `naming: isolated`, or omit `security` and put the mappings into your account's token yourself",
         )
     since = profile_of(topology).operator_since
     if since is not None and topology.server_version < since:
         yield Violation(
             at=("server_version",),
             message=f"servers before 2.12 refuse the tokens of `mode: operator` with `routing: {topology.routing.value}`",
-            hint='upgrade to 2.12.6 at least and say so, `server_version: "2.12"`, or leave `security` out',
+            hint='upgrade to at least 2.12.6 and set `server_version: "2.12"`, or omit `security`',
         )
 
 
@@ -67,8 +67,8 @@ def _certificates(topology: Topology) -> Iterator[Violation]:
     if topology.security is not Security.CERTIFICATES:
         yield Violation(
             at=("security", "certificates"),
-            message=f"`certificates` has no meaning with `mode: {topology.security.value}`",
-            hint="use `mode: certificates`, or leave it out",
+            message=f"`certificates` has no effect with `mode: {topology.security.value}`",
+            hint="use `mode: certificates`, or omit it",
         )
         return
     for user in topology.certificates:
@@ -86,15 +86,15 @@ def _certificates(topology: Topology) -> Iterator[Violation]:
         if owner != user:
             yield Violation(
                 at=("security", "certificates", user if user in topology.certificates else owner),
-                message=f"users `{owner}` and `{user}` have certificates of one name, {quote_value(name)}",
-                hint="give each a name of its own: servers could not tell them apart",
+                message=f"users `{owner}` and `{user}` have certificates with the same name, {quote_value(name)}",
+                hint="give each its own name: servers could not tell them apart",
             )
 
 
 @rule("VS115", "bad-connection", Severity.ERROR)
 def bad_connection(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A region's connection is missing something, or says two things.
+    A region's connection is incomplete or contradicts itself.
 
     ## Why is this bad?
     vstream would have to guess which servers to change.
@@ -118,12 +118,18 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
     if bool(connect.context) == bool(connect.urls):
         yield (
             f"`connect.{name}` needs either a `context` or `urls`",
-            "`context: NAME` takes a nats CLI context; `urls: nats://host:4222` names servers",
+            "`context: NAME` uses a nats CLI context; `urls: nats://host:4222` lists servers",
         )
     if connect.context and not is_context_name(connect.context):
-        yield f"`{connect.context}` is not the name of a nats CLI context", "names have no `/` and begin with no dot"
+        yield (
+            f"`{connect.context}` is not the name of a nats CLI context",
+            "names contain no `/` and do not begin with a dot",
+        )
     if bool(connect.user) != bool(connect.password_env):
-        yield f"`connect.{name}` needs `user` and `password_env` together", "the password itself never stands here"
+        yield (
+            f"`connect.{name}` needs `user` and `password_env` together",
+            "the password itself must not be written here",
+        )
     logins = [login for login in ("creds", "nkey", "user", "token_env") if getattr(connect, login)]
     if len(logins) > 1:
         yield f"`connect.{name}` has {join_names(logins)}", "keep one of them"
@@ -134,7 +140,7 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
         )
     yield from _system_contradictions(name, connect)
     if connect.tls and bool(connect.tls.cert) != bool(connect.tls.key):
-        yield f"`connect.{name}.tls` needs `cert` and `key` together", "`ca` may stand alone"
+        yield f"`connect.{name}.tls` needs `cert` and `key` together", "`ca` can be used alone"
 
 
 def _system_contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:
@@ -143,14 +149,14 @@ def _system_contradictions(name: str, connect: ConnectDocument) -> Iterator[tupl
         return
     place = f"`connect.{name}.system`"
     if bool(system.user) != bool(system.password_env):
-        yield f"{place} needs `user` and `password_env` together", "the password itself never stands here"
+        yield f"{place} needs `user` and `password_env` together", "the password itself must not be written here"
     logins = [login for login in ("context", "creds", "nkey", "user") if getattr(system, login)]
     if len(logins) != 1:
         yield f"{place} needs one of `context`, `creds`, `nkey` and `user`", "name a user of the system account"
     elif bool(connect.context) != bool(system.context):
         yield (
             f"`connect.{name}` and its `system` must both have a `context`, or neither",
-            "a context says where servers are, too",
+            "a context also contains the addresses of servers",
         )
 
 

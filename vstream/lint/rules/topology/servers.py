@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)
 def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A region has another number of tag entries, or of names, than servers.
+    The number of tag entries or names of a region differs from the number of its servers.
 
     ## Why is this bad?
-    Tags and names are given to servers in order. With a different count nobody can tell
-    which server is in which availability zone, or what it is called.
+    Tags and names are given to servers in order. With a different count, the zone or the name of a server is not known.
     """
     for name, region in subject.document.regions.items():
         if region.tags and len(region.tags) != len(region.servers):
@@ -35,25 +34,24 @@ def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Violation]:
                 at=("regions", name, "tags"),
                 message=f"region `{name}` has {count(len(region.servers), 'server')} and "
                 f"{len(region.tags)} tag {'entry' if len(region.tags) == 1 else 'entries'}",
-                hint="give one entry for each server, in order; a server with several tags takes a list",
+                hint="list one entry for each server, in order; use a list for a server with several tags",
             )
         if region.names and len(region.names) != len(region.servers):
             yield Violation(
                 at=("regions", name, "names"),
                 message=f"region `{name}` has {count(len(region.servers), 'server')} and "
                 f"{count(len(region.names), 'name')}",
-                hint="give one name for each server, in order",
+                hint="list one name for each server, in order",
             )
 
 
 @rule("VS119", "port-clash", Severity.ERROR)
 def port_clash(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Two things would listen on one port of one host.
+    Two listeners use the same port of the same host.
 
     ## Why is this bad?
-    The second cannot start. A server needs four different ports, and two regions
-    that share a host need ports of their own.
+    The second cannot start. A server needs four different ports, and regions that share a host need different ports.
     """
     topology, owner_at = subject.topology, dict[tuple[str, int], str]()
     owners: list[tuple[str, Path, Ports]] = [
@@ -67,7 +65,7 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
         if twice:
             yield Violation(
                 at=at,
-                message=f"{owner} uses {join_names(str(port) for port in twice)} for two things",
+                message=f"{owner} uses {join_names(str(port) for port in twice)} twice",
                 hint="a server needs four different ports; by default 4222, 8222, 6222 and 7222",
                 on_key=True,
             )
@@ -90,7 +88,7 @@ def _numbers(ports: Ports) -> list[int]:
 def _clash(
     taken: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path
 ) -> Iterator[Violation]:
-    """The finding that *server* of *owner* listens where a server of another one does. Notes in *taken* what it uses."""
+    """The port of *server* that another owner's server also uses, as a finding. Adds its ports to *taken*."""
     places = [(server.host.lower(), port) for port in _numbers(ports)] if server.host else []
     clash = next((place for place in places if taken.setdefault(place, owner) != owner), None)
     if clash:
@@ -108,9 +106,9 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Violation]:
     Some servers have host names, others do not.
 
     ## Why is this bad?
-    Servers without a host name get addresses on 127.0.0.1, as a lab needs them. In
-    the rendered server configurations, the gateways of the other regions then dial
-    their own machine. Streams, mappings, `plan`, `apply` and the lab do not care.
+    Servers without a host name get addresses on 127.0.0.1, as a lab needs. In the rendered server configurations, the
+    gateways of other regions would then connect to their own machine. Streams, mappings, `plan`, `apply` and the lab
+    are not affected.
     """
     regions = subject.document.regions
     named = [name for name, region in regions.items() if None not in region.servers]
@@ -118,8 +116,10 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Violation]:
         if named and None in region.servers:
             yield Violation(
                 at=("regions", name, "servers"),
-                message=f"region `{name}` has no host names, region `{named[0]}` has: "
-                "the rendered server configurations cannot work together",
+                message=(
+                    f"region `{name}` has no host names, but region `{named[0]}` has: the rendered server "
+                    "configurations cannot work together"
+                ),
                 hint="list the host names of all regions, or of none",
             )
     stretch = subject.topology.stretch
@@ -131,9 +131,9 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Violation]:
             at=("stretch",),
             message="the members of the stretch cluster have "
             + (
-                "host names, the regions' servers have none: "
+                "host names, but the regions' servers have none: "
                 if has_hosts
-                else "no host names, the regions' servers do: "
+                else "no host names, but the regions' servers do: "
             )
             + "the rendered server configurations cannot work together",
             hint="write `members: {west: w9.example.net, …}` where regions have host names, and only there",
@@ -144,11 +144,11 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS121", "too-many-servers", Severity.ERROR)
 def too_many_servers(subject: TopologySubject) -> Iterator[Violation]:
     """
-    More servers without host names than there are ports for.
+    Too many servers without host names: there are not enough ports.
 
     ## Why is this bad?
-    Servers without a host name get four ports each on 127.0.0.1, below 32768: from
-    there on the operating system hands ports to outgoing connections.
+    Servers without a host name get four ports each on 127.0.0.1, below 32768: above that, the operating system assigns
+    ports to outgoing connections.
     """
     topology = subject.topology
     for index, region in enumerate(topology.regions):
@@ -177,7 +177,7 @@ def too_many_servers(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS122", "placement-tags-not-met", Severity.ERROR)
 def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A stream's replicas need tags that too few servers of the region have.
+    Too few servers of the region have the tags that a stream's replicas need.
 
     ## Why is this bad?
     The servers answer `no suitable peers for placement`, and `apply` stops there.
@@ -212,10 +212,9 @@ def stretch_members(subject: TopologySubject) -> Iterator[Violation]:
     The stretch cluster has one or two members, or an even number of them.
 
     ## Why is this bad?
-    More than half of the members must be up. A stretch cluster in one or two regions
-    stops with the loss of either, which is what it is there to survive; one in four
-    survives the loss of one region, as three do. Three members survive one region,
-    five survive two.
+    More than half of the members must be up. A stretch cluster in one or two regions stops if either region is lost,
+    which it exists to survive. Three members survive the loss of one region, and so do four; five survive the loss of
+    two.
     """
     stretch = subject.topology.stretch
     if stretch is None:
@@ -223,7 +222,7 @@ def stretch_members(subject: TopologySubject) -> Iterator[Violation]:
     number = len(stretch.members)
     if number >= _FEWEST and number % 2:
         return
-    survives = "no loss of a region" if number < _FEWEST else f"the loss of {(number - 1) // 2}, as {number - 1} do"
+    survives = "no loss" if number < _FEWEST else f"the loss of {(number - 1) // 2}, as {number - 1} do"
     written = subject.document.stretch is not None and "members" in subject.document.stretch.model_fields_set
     yield Violation(
         at=("stretch", "members") if written else ("stretch",),
@@ -240,8 +239,7 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
 
     ## Why is this bad?
     With one replica it lives in one region, like a homed stream, and stops with it.
-    `replicas` counts for all physical streams of a stream; those in the stretch
-    cluster have 3 or 5 where nothing is said.
+    `replicas` applies to all physical streams of a stream; without it, those in the stretch cluster have 3 or 5.
     """
     stretch = subject.topology.stretch
     seen: set[Path] = set()
@@ -268,8 +266,7 @@ def bad_link(subject: TopologySubject) -> Iterator[Violation]:
     A link is not between two regions, or is described twice.
 
     ## Why is this bad?
-    A lab would have another network than the one that is written down, and what is
-    measured in it would mean something else.
+    The network of a lab would differ from the one in the file, which would invalidate its measurements.
     """
     regions = subject.document.regions
     seen: dict[frozenset[str], str] = {}
@@ -280,7 +277,7 @@ def bad_link(subject: TopologySubject) -> Iterator[Violation]:
         message, hint = _problem(key, ends, regions)
         if message is None and (first := seen.setdefault(frozenset(ends[0]), key)) != key:
             message = f"{quote_value(key)} is the same link as {quote_value(first)}"
-            hint = "both describe both directions: keep one of them"
+            hint = "keep one of them: each describes both directions"
         if message is not None:
             yield Violation(at=("links", key), message=message, hint=hint, on_key=True)
 
@@ -288,10 +285,10 @@ def bad_link(subject: TopologySubject) -> Iterator[Violation]:
 def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[str]) -> tuple[str | None, str | None]:
     match ends:
         case [(near, far)] if near == far:
-            return f"{quote_value(key)} is a link of a region to itself", "links are between regions, as `west-east`"
+            return f"{quote_value(key)} links a region to itself", "links are between regions, as `west-east`"
         case [_]:
             return None, None
-        case [] if len(regions) <= 1:
+        case [] if len(regions) < 2:  # noqa: PLR2004 - a link has two ends
             return f"{quote_value(key)} is not a link: there is only one region", "remove it"
         case []:
             slash, dash = naming.LINK_SEPARATORS
@@ -303,6 +300,9 @@ def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[st
                 if close
                 else f"write it like `{pairs[0]}`; regions: {join_names(regions)}"
             )
-            return f"{quote_value(key)} is not the link of two regions", hint
+            return f"{quote_value(key)} is not a link between two regions", hint
     meant = " or ".join(f"`{near}` and `{far}`" for near, far in ends)
-    return f"{quote_value(key)} can be the link of {meant}", "write `/` between the two regions: it is in no name"
+    return (
+        f"{quote_value(key)} is ambiguous: it can be the link of {meant}",
+        "write `/` between the two regions: names never contain it",
+    )

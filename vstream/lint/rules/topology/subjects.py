@@ -1,4 +1,4 @@
-"""Subjects: what clients publish on, where probes may, and who subscribes without a stream."""
+"""Subjects: of publishes, of canaries, and of core subscribers."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 @rule("VS102", "bad-subject", Severity.ERROR)
 def bad_subject(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A virtual stream's subject is not valid, or not one that may be mapped.
+    A virtual stream's subject is not valid or cannot be mapped.
 
     ## Why is this bad?
-    Servers refuse invalid subjects. A mapping of `$JS.>`, `$SYS.>`, `_INBOX.>` or
-    `_vs.>` would send the servers' own traffic, or what is already mapped, into
-    the write stream. A first token that is a wildcard would do the same.
+    Servers refuse invalid subjects. A mapping of `$JS.>`, `$SYS.>`, `_INBOX.>` or `_vs.>` would send the servers' own
+    traffic, or messages that are already mapped, to the write stream. A wildcard as the first token would do the same.
     """
     for name, stream in subject.document.streams.items():
         if not stream.subjects:
             yield Violation(
                 at=("streams", name, "subjects"),
                 message=f"stream `{name}` has no subjects",
-                hint="state what clients publish on, such as `subjects: [foo.>]`",
+                hint="list the subjects that clients publish on, such as `subjects: [foo.>]`",
             )
         for index, pattern in enumerate(stream.subjects):
             problem = subject_problem(pattern)
@@ -52,21 +51,21 @@ def bad_subject(subject: TopologySubject) -> Iterator[Violation]:
 _RESERVED = frozenset(
     {"$GR", "$JS", "$JSC", "$LDS", "$MQTT", "$NRG", "$SRV", "$SYS", "_GR_", "_INBOX", "_R_", naming.PHYSICAL_PREFIX}
 )
-"""First tokens of what servers, clients and vstream itself publish on."""
+"""First tokens of subjects that servers, clients and vstream itself publish on."""
 
 
 def subject_problem(subject: str) -> tuple[str, str | None] | None:
-    """Why *subject* cannot be a virtual stream's, and a way out."""
+    """Why a virtual stream cannot have *subject*, and what to do."""
     if not subject_algebra.is_valid(subject) or not subject.isprintable():
-        return "is not a valid subject", "tokens are separated by single dots and hold no spaces; `>` comes last"
+        return "is not a valid subject", "tokens are separated by single dots and contain no spaces; `>` comes last"
     if '"' in subject or "\\" in subject:
         # A mapping's source is a key, and keys in NATS configurations know no escapes (conf/lex.go, lexDubQuotedKey).
-        return 'holds a `"` or `\\`, which the source of a mapping cannot', "choose another character"
+        return 'contains `"` or `\\`, which are not allowed in the source of a mapping', "choose another character"
     tokens = subject_algebra.tokens(subject)
     if naming.is_wildcard(tokens[0]):
-        return "begins with a wildcard, so it would also catch the servers' own traffic", None
+        return "begins with a wildcard, so it would also match the servers' own traffic", None
     if tokens[0] in _RESERVED:
-        return f"belongs to the servers: `{tokens[0]}` cannot be mapped", None
+        return f"is reserved for servers: `{tokens[0]}` cannot be mapped", None
     return next(filter(None, map(_token_problem, tokens)), None)
 
 
@@ -74,14 +73,14 @@ def _token_problem(token: str) -> tuple[str, str] | None:
     # In the destination of a mapping, servers would read these as functions.
     if parse_token(token) is not None:
         return (
-            f"holds a mapping function, {quote_value(token)}, which has no meaning in a subject",
+            f"contains the mapping function {quote_value(token)}, which has no effect in a subject",
             "choose another token",
         )
     # Where servers choose a mapping rule, any token that begins with `*` matches everything.
     if not naming.is_wildcard(token) and ("*" in token or ">" in token):
         return (
-            f"holds {quote_value(token)}, which is no wildcard",
-            "a wildcard is a token of its own: `*` for one, `>` for the rest",
+            f"contains {quote_value(token)}, which is not a wildcard",
+            "a wildcard is a whole token: `*` matches one token, `>` all that follow",
         )
     return None
 
@@ -92,9 +91,9 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Violation]:
     Two subjects of virtual streams match the same message.
 
     ## Why is this bad?
-    Each becomes a mapping rule. The server walks its rules in the random order of
-    a Go map and takes the first that matches, so where a message is stored would
-    change from one start to the next (server/accounts.go, selectMappedSubject).
+    Each subject becomes a mapping rule. The server tries its rules in the random order of a Go map and uses the first
+    that matches, so the stream that stores a message would change from one start to the next (server/accounts.go,
+    selectMappedSubject).
     """
     places: list[tuple[str, Path, str]] = []
     for name, stream_document in subject.document.streams.items():
@@ -110,19 +109,19 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Violation]:
         yield Violation(
             at=at,
             message=f"`{second_pattern}` and `{pattern}` of stream `{stream}` both match `{example}`",
-            hint="make them disjoint: servers would choose one at random at each start",
+            hint="make them disjoint: servers would choose one of them at random at every start",
         )
 
 
 @rule("VS106", "bad-canary", Severity.ERROR)
 def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
     """
-    The agreed canary subject cannot carry canaries.
+    The canary subject cannot be used for canaries.
 
     ## Why is this bad?
-    A canary must enter the stream like any message, so its subject must match one
-    of the stream's. With `max_msgs_per_subject`, canaries of several regions on
-    one subject would push each other out, so a `*` must keep them apart.
+    A canary must enter the stream like any message, so a subject of the stream must match it. With
+    `max_msgs_per_subject`, canaries of several regions on one subject would replace each other, so the subject needs a
+    `*` for the region.
     """
     for stream in subject.topology.streams:
         canary = stream.canary
@@ -133,7 +132,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
         if subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
             yield Violation(
                 at=at,
-                message=f"{quote_value(canary)} cannot be the canary subject",
+                message=f"{quote_value(canary)} cannot be a canary subject",
                 hint="a literal subject, with at most one `*`",
             )
             continue
@@ -141,8 +140,8 @@ def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
             example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
             yield Violation(
                 at=at,
-                message=f"the canary subject `{canary}` does not lie within {join_names(stream.subjects)}",
-                hint=f"choose one that does, such as `{example}`",
+                message=f"the canary subject `{canary}` is not matched by {join_names(stream.subjects)}",
+                hint=f"choose a subject of the stream, such as `{example}`",
             )
         limits = [
             part.settings.fields["max_msgs_per_subject"] for part in stream.physical if part.role is not Role.WRITE
@@ -150,19 +149,19 @@ def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
         if "*" not in tokens and any(isinstance(most, int) and 0 < most < len(stream.regions) for most in limits):
             yield Violation(
                 at=at,
-                message=f"canaries of {len(stream.regions)} regions would push each other out of `{canary}`",
-                hint="put a `*` into it: it stands for the region of origin",
+                message=f"canaries of {len(stream.regions)} regions would replace each other on `{canary}`",
+                hint="add a `*`: it stands for the region of origin",
             )
 
 
 @rule("VS117", "naming-needs-token", Severity.ERROR)
 def naming_needs_token(subject: TopologySubject) -> Iterator[Violation]:
     """
-    The blog's naming has no place for the region in this subject.
+    The blog's naming scheme cannot add the region to this subject.
 
     ## Why is this bad?
-    `naming: blog` puts the region after the first token, `foo.west.bar`, so a virtual
-    subject that has a region's name there cannot be told from a physical one.
+    `naming: blog` puts the region after the first token, `foo.west.bar`, so a virtual subject with a region's name in
+    that place looks like a physical one.
     """
     if subject.topology.naming is not Naming.BLOG:
         return
@@ -182,15 +181,15 @@ def naming_needs_token(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS149", "core-subscribers-unfit", Severity.ERROR)
 def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Core subscribers are asked for where they cannot hear what is published.
+    `core_subscribers` is set on a stream whose publishes core subscribers cannot receive.
 
     ## Why is this bad?
-    A publish to a virtual stream is renamed on its way to the write stream, and a subscriber of the virtual subject
-    hears nothing. With `routing: accounts`, write streams publish what they stored once more, and the account of clients
-    takes it from theirs. With `domains` and `regional`, read streams do, in the account of clients: each region hears
-    its own. With `mapped` all regions share one account, and subscribers would hear every read stream. Streams with
-    one origin have mirrors elsewhere, which would publish to the origin again.
-    Consume from the stream: an ordered consumer gets every message, in every region.
+    A publish to a virtual stream is renamed on its way to the write stream, so a subscriber of the virtual subject
+    receives nothing. With `routing: accounts`, write streams republish what they store, and the account of clients
+    imports it. With `domains` and `regional`, read streams republish in the account of clients: subscribers receive the
+    copy of their own region. With `mapped`, all regions share one account, and subscribers would receive a copy from
+    every read stream. Streams with a single origin have mirrors elsewhere, which would publish to the origin again.
+    Use an ordered consumer instead: it gets every message, in every region.
     """
     routing, profile = subject.topology.routing, profile_of(subject.topology)
     for stream in subject.topology.streams:
@@ -200,15 +199,15 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
             is_heard = profile.has_physical_names and stream.consistency.has_origin
             yield Violation(
                 at=("streams", stream.name, "core_subscribers"),
-                message=f"core subscribers hear `{stream.name}` anyway: nothing is between them and its subjects"
+                message=f"core subscribers receive `{stream.name}` anyway: nothing maps its subjects"
                 if is_heard
-                else f"with `routing: {routing.value}`, core subscribers cannot hear `{stream.name}`: "
+                else f"with `routing: {routing.value}`, core subscribers cannot receive `{stream.name}`: "
                 + (
-                    "a mirror that published again would publish to the origin"
+                    "a mirror that republished would publish to the origin"
                     if stream.consistency.has_origin
-                    else "publishes are renamed on their way to its write streams, and nothing names them back"
+                    else "publishes are renamed on their way to its write streams, and nothing restores their names"
                 ),
-                hint="remove it" if is_heard else "consume from the stream, or use `routing: accounts`",
+                hint="remove it" if is_heard else "use a consumer of the stream, or `routing: accounts`",
                 on_key=True,
             )
             continue
@@ -218,7 +217,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 if "republish" in (level.config or {}):
                     yield Violation(
                         at=(*path, "config", "republish"),
-                        message=f"`core_subscribers` of `{stream.name}` needs `republish` for itself",
+                        message=f"`core_subscribers` of `{stream.name}` uses `republish` itself",
                         hint="remove one of the two",
                         on_key=True,
                     )

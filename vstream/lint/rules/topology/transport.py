@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @rule("VS162", "transport-unfit", Severity.ERROR)
 def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    `security.transport` is incomplete, or says two things that exclude each other.
+    `security.transport` is incomplete or contradicts itself.
 
     ## Why is this bad?
-    A server without its key does not start. A server whose `ca_file` also signed the certificates of users lets each
-    of these users join as a server, past all accounts and permissions.
+    A server without its key does not start. If the authority in `ca_file` also signed the certificates of users, each
+    of these users can join as a server and bypass all accounts and permissions.
     """
     transport = subject.document.security.transport
     if transport is None:
@@ -33,8 +33,8 @@ def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
         if len(missing) < len(files):
             yield Violation(
                 at=(*at, "none"),
-                message="`none` excludes certificate files",
-                hint="keep the files for TLS, or `none` with the reason why these servers need none",
+                message="`none` cannot be combined with certificate files",
+                hint="keep the files (TLS), or `none` with the reason why these servers need no TLS",
                 on_key=True,
             )
         return
@@ -42,22 +42,28 @@ def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
         yield Violation(
             at=at,
             message=f"`transport` needs {', '.join(f'`{name}`' for name in missing)}",
-            hint='name the three files on each server, or say why they need no TLS: `transport: {none: "…"}`',
+            hint='name the three files that each server has, or say why they need no TLS: `transport: {none: "…"}`',
             on_key=True,
         )
     has_certificates = subject.topology.security is Security.CERTIFICATES
     if has_certificates and transport.client_ca_file in {None, transport.ca_file}:
         yield Violation(
             at=(*at, "client_ca_file") if transport.client_ca_file else at,
-            message="with `mode: certificates`, every user could join as a server: both are trusted by the same authority",
-            hint="sign the certificates of users by another authority, and name it: `client_ca_file: /etc/nats/users-ca.pem`",
+            message=(
+                "with `mode: certificates`, every user could join as a server: one authority signs both "
+                "kinds of certificate"
+            ),
+            hint=(
+                "let another authority sign the certificates of users, and name it: `client_ca_file: "
+                "/etc/nats/users-ca.pem`"
+            ),
             on_key=True,
         )
     if not has_certificates and transport.client_ca_file is not None:
         yield Violation(
             at=(*at, "client_ca_file"),
             message="`client_ca_file` has no effect without `mode: certificates`",
-            hint="use `mode: certificates`, or leave it out",
+            hint="use `mode: certificates`, or omit it",
             on_key=True,
         )
 
@@ -65,12 +71,12 @@ def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS172", "plaintext-servers", Severity.ERROR)
 def plaintext_servers(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Servers have host names, and nothing between them is encrypted.
+    Servers have host names, but the traffic between them is not encrypted.
 
     ## Why is this bad?
-    Routes, gateways and leaf nodes without TLS ask nobody who they are. Whoever reaches their ports becomes a server
-    of the super-cluster, whatever users and accounts there are, and can read and write every stream. Passwords and
-    messages cross the network in clear.
+    Routes, gateways and leaf nodes without TLS accept anyone. Anyone who reaches their ports can join the super-cluster
+    as a server and read and write every stream, whatever users and accounts are defined. Passwords and messages cross
+    the network unencrypted.
     """
     topology = subject.topology
     if topology.transport is not None or subject.document.security.transport is not None:
@@ -79,8 +85,10 @@ def plaintext_servers(subject: TopologySubject) -> Iterator[Violation]:
     if hosts:
         yield Violation(
             at=("regions",),
-            message=f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, and no TLS between them: "
-            "whoever reaches their ports can join as a server",
+            message=(
+                f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, have no TLS between them: "
+                "anyone who reaches their ports can join as a server"
+            ),
             hint="set `security: {transport: {cert_file: …, key_file: …, ca_file: …}}`, or say why they need none: "
             '`security: {transport: {none: "the hosts are joined by WireGuard"}}`',
             on_key=True,
@@ -90,11 +98,11 @@ def plaintext_servers(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS173", "users-missing", Severity.ERROR)
 def users_missing(subject: TopologySubject) -> Iterator[Violation]:
     """
-    Servers have host names, and vstream renders no users for them, as `routing: mapped` has no `account`.
+    Servers have host names, but vstream renders no users, because `routing: mapped` is used without `account`.
 
     ## Why is this bad?
-    Without users, whoever reaches the port for clients may do everything: delete streams, publish as any region, read
-    all messages. With users of your own, each needs permissions of your own.
+    Without users, anyone who reaches the client port has full access: they can delete streams, publish as any region,
+    and read all messages. If you define the users, you also define their permissions.
     """
     topology, users = subject.topology, subject.document.security.users
     if topology.has_accounts:
@@ -102,7 +110,7 @@ def users_missing(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=("security", "users"),
                 message="`users` has no effect here: vstream renders users",
-                hint="leave it out",
+                hint="omit it",
                 on_key=True,
             )
         return
@@ -110,9 +118,11 @@ def users_missing(subject: TopologySubject) -> Iterator[Violation]:
     if hosts and users is None:
         yield Violation(
             at=("regions",),
-            message=f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, and no users: "
-            "whoever reaches them may do everything with the streams",
-            hint="name the `account`, and vstream renders it with its users; or say where yours are: "
+            message=(
+                f"servers on {len(set(hosts))} hosts, such as `{hosts[0]}`, have no users: anyone who "
+                "reaches them has full access to the streams"
+            ),
+            hint="name the `account`: vstream then renders it with its users; or say where yours are defined: "
             '`security: {users: "accounts.conf, kept by operations"}`',
             on_key=True,
         )
@@ -121,11 +131,11 @@ def users_missing(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS174", "plaintext-credentials", Severity.WARNING)
 def plaintext_credentials(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A region's connection has credentials, and an address without TLS on another machine.
+    A region's connection has credentials, but its address is on another machine and does not use TLS.
 
     ## Why is this bad?
-    Passwords and tokens cross the network in clear, and whoever is in between can take over any connection. vstream sends
-    nothing there unless whoever runs it says that it is meant: `vstream --allow-plaintext`.
+    Passwords and tokens cross the network unencrypted, and anyone on the path can take over the connection. vstream
+    refuses to send them unless you allow it with `vstream --allow-plaintext`.
     """
     if subject.topology.is_plaintext_meant:
         return
@@ -134,7 +144,7 @@ def plaintext_credentials(subject: TopologySubject) -> Iterator[Violation]:
         if hosts:
             yield Violation(
                 at=("connect", region.name),
-                message=f"credentials would cross the network in clear, to `{hosts[0]}`",
+                message=f"credentials would cross the network unencrypted, to `{hosts[0]}`",
                 hint="use `tls://` addresses, or say why the network needs no TLS: `security: {transport: {none: …}}`",
                 on_key=True,
             )
