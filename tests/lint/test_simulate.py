@@ -76,7 +76,7 @@ def test_what_is_lost_or_kills_the_server_is_said() -> None:
 
 def test_numbers_that_the_server_draws_are_explained() -> None:
     lines = words('mappings { "foo.*": "bar.{{random(4)}}.x" }', "foo.1")
-    assert "    100 %  → bar.*.x  (`*` is drawn from 0 to 3)" in lines
+    assert "    100 %  → bar.*.x  (`*` is chosen from 0 to 3)" in lines
 
 
 def test_mappings_that_are_refused_are_named() -> None:

@@ -228,7 +228,7 @@ def test_what_servers_run_with() -> None:
 
     assert [code for code, _ in changed(version="2.9.25")] == ["VD412", "VD408"]
     assert changed(storage=79, storage_limit=100) == []
-    assert changed(storage=80, storage_limit=100) == [("VD414", "its streams fill 80 B of the 100 B that they may")]
+    assert changed(storage=80, storage_limit=100) == [("VD414", "its streams use 80 B of the 100 B allowed")]
 
 
 def test_feature_flags_of_servers_are_reported() -> None:
