@@ -34,7 +34,7 @@ from vstream.audit.local_frames import make_table
 from vstream.audit.normalise import COPIES, track_id
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import open_session
-from vstream.audit.source.hashing import mix
+from vstream.audit.source.fold import mix
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 

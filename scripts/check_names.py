@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {
     "participle as a function name": 0,
-    "vague local": 1,
+    "vague local": 0,
     "nested conditional": 0,
     "comprehension over three lines": 0,
-    "import inside a function": 21,
+    "import inside a function": 0,
     "class name used twice": 0,
-    "noqa": 86,
-    "line": 80_700,
-    "file": 501,
+    "noqa": 46,
+    "line": 81_200,
+    "file": 497,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

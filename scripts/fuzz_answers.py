@@ -24,7 +24,7 @@ from tests.support.fuzzed_commands import COMMANDS, ENDINGS, WITH_STRETCH, Outco
 
 AT_ONCE = 4
 """Commands mostly wait."""
-AUDITS = 50
+AUDITS = 100
 """Of so many runs, one is an audit."""
 
 

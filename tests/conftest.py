@@ -24,6 +24,10 @@ LIVE = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(lab|server|spark)\b", r
 """The mark of a module whose tests all need servers or Spark. It is the first in its list."""
 
 
+_LONGEST_ID = 80
+"""Characters of a parameter that name a test."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the expected files instead of comparing them"
@@ -38,6 +42,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--unit") or collection_path.suffix != ".py":
         return None
     return True if LIVE.search(collection_path.read_text(encoding="utf-8")) else None
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """The name of a long text is its begin: each worker sends all names, and each test has its own in its environment."""
+    if isinstance(val, (str, bytes)) and len(val) > _LONGEST_ID:
+        return f"{val[:_LONGEST_ID]!r}, {len(val)} in all"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups then

@@ -128,6 +128,20 @@ class ElsewhereOutput(TypedDict):
     arrivals: list[ArrivalOutput] | None
 
 
+class LeafCrossingOutput(TypedDict):
+    """Who sees a message beyond a leaf node connection, or why nobody does: then *subject* is what did not cross."""
+
+    server: str
+    account: str
+    subject: str
+    percent: float | None
+    refused: str | None
+    imports: list[AccountLinkOutput]
+    file: str | None
+    line: int | None
+    column: int | None
+
+
 class MapOutput(Output):
     """What servers do with a publish."""
 
@@ -140,6 +154,8 @@ class MapOutput(Output):
     candidates: list[CandidateOutput] | None
     arrivals: list[ArrivalOutput] | None
     """Who sees it in other accounts; null where a number that is drawn decides that, or without a cluster."""
+    leaf_nodes: list[LeafCrossingOutput]
+    """What comes over leaf node connections, from the server that the client is connected to."""
     elsewhere: list[ElsewhereOutput]
     rules: int
     cost_us: float

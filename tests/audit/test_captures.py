@@ -22,13 +22,12 @@ from vstream.audit.context import AuditContext, read_context, read_journal, save
 from vstream.audit.extract import ExtractedTables
 from vstream.audit.frames import read_tables, to_spark, write_tables
 from vstream.audit.from_capture import extract_capture
-from vstream.audit.publish import RESULTS, check_catalog, publish
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import without_codegen
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.audit.stages import AuditPipeline, AuditStage
-from vstream.audit.table_store import TableStore
+from vstream.audit.table_store import RESULTS, TableStore, check_catalog, publish
 from vstream.capture.records import OperationOutcome
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError

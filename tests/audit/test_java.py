@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vstream.audit import java, session
+from vstream.audit import java, require_spark, session
 from vstream.errors import VstreamError
 
 
@@ -66,7 +66,7 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
 def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(VstreamError, match=f"this needs Spark, and {missing} is not installed") as caught:
-        session.require_spark()
+        require_spark()
     assert caught.value.hint == "pip install 'vstream[audit]'"
 
 
@@ -74,7 +74,7 @@ def test_without_anything_of_it_spark_is_named_first(monkeypatch: pytest.MonkeyP
     for name in ("numpy", "pandas", "pyarrow", "pyspark"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(VstreamError, match="this needs Spark, and pyspark, pyarrow, numpy, pandas are not installed"):
-        session.require_spark()
+        require_spark()
 
 
 def test_a_spark_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_spark_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(pyspark, "__version__", "4.1.2")
     with pytest.raises(VstreamError, match=r"Spark 4\.2 or newer, and 4\.1\.2 is installed"):
-        session.require_spark()
+        require_spark()
 
 
 def test_a_session_has_a_master_or_a_remote() -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.support.night import repetitions
 from vstream.audit.order import merge_stretches
 from vstream.audit.source import fold
-from vstream.audit.source.hashing import TextHashes
+from vstream.audit.source.fold import TextHashes
 
 pytestmark = pytest.mark.spark
 SEEDS = repetitions(50, night=500)

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, Stri
 
 from tests.support.night import with_night
 from tests.support.ports import free_port
-from vstream.audit.publish import RESULTS
+from vstream.audit.table_store import RESULTS
 from vstream.lab.ports import is_free
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,7 @@ import sys
 from pyspark.sql import SparkSession
 from tests.audit.test_publish import rows
 from vstream.audit.local_frames import make_table
-from vstream.audit.publish import RESULTS, check_catalog, publish
+from vstream.audit.table_store import RESULTS, check_catalog, publish
 from vstream.audit.table_store import TableStore
 remote, lake, kind = sys.argv[1:]
 spark = SparkSession.builder.remote(remote).getOrCreate()

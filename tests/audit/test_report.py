@@ -29,7 +29,7 @@ from vstream.audit.report import (
 )
 from vstream.audit.spark_errors import error_line
 from vstream.cli.views import audit as view
-from vstream.cli.views.audit_follow import RoundPrinter
+from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
 from vstream.diagnostics import Severity
 

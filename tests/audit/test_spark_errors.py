@@ -11,7 +11,8 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from vstream.audit.spark_errors import SparkEndedError, explain_spark_errors, is_reading, rebuild_hint
+from vstream.audit.request import SparkEndedError
+from vstream.audit.spark_errors import explain_spark_errors, is_reading, rebuild_hint
 from vstream.errors import VstreamError
 
 

@@ -92,6 +92,23 @@ def test_a_valid_file_says_what_it_is(good: Path) -> None:
     assert "2 servers, 4 physical streams, 9 mapping rules" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("streams", "note"),
+    [
+        ("{}", "It has no streams"),
+        ("{foo: {subjects: [foo.>], write: {max_age: unlimited}}}", "Some streams of `foo` have no limit"),
+        ("{foo: {subjects: [foo.>], write: {max_age: 1h}, read: {max_bytes: 1GB}}}", ""),
+    ],
+)
+def test_what_is_valid_and_perhaps_not_meant_is_said(streams: str, note: str, tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(
+        f'version: 1\nname: n\nserver_version: "2.12"\nregions: {{west: {{servers: 1}}}}\nstreams: {streams}\n'
+    )
+    lines = vstream("validate", cwd=tmp_path).err.splitlines()
+    notes = [line for line in lines if line.startswith(("It has", "Some streams"))]
+    assert notes[0].startswith(note) if note else notes == [], lines
+
+
 def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
     (tmp_path / "topology.yaml").write_text(BAD)
     ran = vstream("validate", cwd=tmp_path)

@@ -6,9 +6,9 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -21,76 +21,89 @@ from vstream.cli.export import warn_if_exposed
 VARZ = {"server_name": "west-1", "version": "2.15.1", "config_load_time": "2026-01-01T00:00:00Z"}
 
 
-@contextmanager
-def monitoring_port(jsz: object) -> Iterator[int]:
+class MonitoringPort(ThreadingHTTPServer):
     """Something that answers like a nats-server, but for what it says of JetStream."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(jsz if self.path.startswith("/jsz") else VARZ).encode()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", free_port()), Answers)
+        self.asked = 0
+        """How often it was asked for what it says of JetStream: each of MALFORMED in turn."""
 
-        def log_message(self, *_: object) -> None:
-            pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", free_port()), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
+class Answers(BaseHTTPRequestHandler):
+    server: MonitoringPort
+
+    def do_GET(self) -> None:
+        answer: object = VARZ
+        if self.path.startswith("/jsz"):
+            answer = MALFORMED[self.server.asked % len(MALFORMED)]
+            self.server.asked += 1
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def monitor() -> Iterator[MonitoringPort]:
+    with MonitoringPort() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
         server.shutdown()
         thread.join()
-        server.server_close()
 
 
-@pytest.mark.parametrize(
-    "jsz",
-    [
-        {"account_details": 5},
-        {
-            "account_details": [
-                {"stream_detail": [{"name": "foo-write-west", "state": [], "cluster": {"leader": "west-1"}}]}
-            ]
-        },
-        {"meta_cluster": {"cluster_size": "many"}},
-        {"meta_cluster": {"cluster_size": 10**30}},
-        {"storage": {}},
-    ],
-)
-def test_malformed_answers_do_not_end_it(jsz: object, tmp_path: Path) -> None:
-    with monitoring_port(jsz) as monitor:
-        file = tmp_path / "topology.yaml"
-        file.write_text(
-            'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-            f'connect: {{west: {{urls: ["nats://127.0.0.1:{free_port()}"], monitor: ["http://127.0.0.1:{monitor}"]}}}}\n'
-            "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
-        )
-        port = free_port()
-        exporter = subprocess.Popen(
-            [sys.executable, "-m", "vstream", "export", str(file), "--listen", f"127.0.0.1:{port}", "--every", "0.2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment({"PYTHONUNBUFFERED": "1"}),
-        )
-        try:
-            assert exporter.stderr is not None
+MALFORMED: list[object] = [
+    {"account_details": 5},
+    {
+        "account_details": [
+            {"stream_detail": [{"name": "foo-write-west", "state": [], "cluster": {"leader": "west-1"}}]}
+        ]
+    },
+    {"meta_cluster": {"cluster_size": "many"}},
+    {"meta_cluster": {"cluster_size": 10**30}},
+    {"storage": {}},
+]
+
+
+def test_malformed_answers_do_not_end_it(monitor: MonitoringPort, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
+        f'connect: {{west: {{urls: ["nats://127.0.0.1:{free_port()}"], monitor: ["http://127.0.0.1:{monitor.server_port}"]}}}}\n'
+        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
+    )
+    port = free_port()
+    exporter = subprocess.Popen(
+        [sys.executable, "-m", "vstream", "export", str(file), "--listen", f"127.0.0.1:{port}", "--every", "0.2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment({"PYTHONUNBUFFERED": "1"}),
+    )
+    try:
+        assert exporter.stderr is not None
+        first = exporter.stderr.readline()
+        while "/metrics" not in first:
+            assert first, "it ended"
+            assert first.startswith(("vstream_up is 0: ", "not known: ")), first
             first = exporter.stderr.readline()
-            while "/metrics" not in first:
-                assert first, "it ended"
-                assert first.startswith(("vstream_up is 0: ", "not known: ")), first
-                first = exporter.stderr.readline()
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                text = answer.read().decode()
-        finally:
-            exporter.terminate()
-            _, said = exporter.communicate(timeout=60)
-    assert exporter.returncode == 130, said
+        deadline = time.monotonic() + 120
+        while monitor.asked <= len(MALFORMED):  # it asks again when it has done with the last one
+            assert exporter.poll() is None, "it ended"
+            assert time.monotonic() < deadline, "it does not ask any more"
+            time.sleep(0.02)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+    finally:
+        exporter.terminate()
+        _, errors = exporter.communicate(timeout=60)
+    assert exporter.returncode == 130, errors
     assert 'vstream_up{topology="acme"} 0' in text
-    assert "warning" not in said
+    assert "warning" not in errors
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.1.2.3", "fe80::1%eth0"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from tests.support.command import walk_commands
 from vstream.cli.app import PANELS, app
@@ -16,10 +18,10 @@ _LIST_MODULES = """
 import sys
 from vstream.cli.app import app
 try:
-    app([{option!r}], prog_name="vstream")
+    app({arguments!r}, prog_name="vstream")
 except SystemExit:
     pass
-print(*(name for name in sys.modules if name.startswith("vstream.")), file=sys.stderr)
+print(*sys.modules, file=sys.stderr)
 """
 _STARTUP = {
     "vstream.cli",
@@ -27,6 +29,7 @@ _STARTUP = {
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
     "vstream.cli.overlay_option",
+    "vstream.cli.plain_values",
     "vstream.errors",
     "vstream.permissions",
 }
@@ -34,10 +37,36 @@ _STARTUP = {
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_import_no_command(option: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", _LIST_MODULES.format(option=option)], capture_output=True, text=True, check=True
-    )
-    assert set(ran.stderr.split()) <= _STARTUP
+    assert {name for name in list_modules(option) if name.startswith("vstream.")} <= _STARTUP
+
+
+@pytest.mark.parametrize("options", [(), ("--format", "concise"), ("--select", "default")])
+def test_lint_of_a_configuration_imports_what_it_needs_and_no_more(tmp_path: Path, options: tuple[str, ...]) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text('port: 4222\nmappings: {"a.*": "b.$1"}\n')
+    heavy = {"pydantic", "yaml", "jinja2", "nats", "importlib.metadata", "vstream.outputs", "vstream.topology.model"}
+    assert list_modules("lint", str(file), *options) & heavy == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lint", "--format", "fool"], "'fool' is not one of"),
+        (["lint", "--fail-on", "never"], "'never' is not one of"),
+        (["map"], "Missing argument 'SUBJECT'"),
+    ],
+)
+def test_values_that_nobody_converts_early_are_still_checked(arguments: list[str], message: str) -> None:
+    ran = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert ran.exit_code == 2
+    assert message in ran.output
+
+
+def list_modules(*arguments: str) -> set[str]:
+    """The modules that a process has imported when it has run `vstream ARGUMENTS`."""
+    code = _LIST_MODULES.format(arguments=list(arguments))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(ran.stderr.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("name", [name for entries in PANELS.values() for name in entries])

@@ -48,19 +48,6 @@ def places(ran: Ran) -> set[tuple[str, int, int]]:
     return {(one["code"], one["line"], one["column"]) for one in ran.json()["findings"]}
 
 
-def with_environment(*arguments: str, cwd: Path, **extra: str) -> Ran:
-    done = subprocess.run(
-        [sys.executable, "-m", "vstream", *arguments],
-        cwd=cwd,
-        env=environment(extra),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
-
-
 def test_the_published_recipe_has_what_is_wrong_with_it_at_the_right_place() -> None:
     ran = vstream("lint", BLOG, "--format", "json")
     assert ran.code == 1
@@ -234,17 +221,9 @@ def test_what_cannot_be_fixed_is_said(here: Path) -> None:
 )
 def test_a_full_disk_is_said(here: Path, command: tuple[str, ...]) -> None:
     (here / "m.cfg").write_text(DEAD)
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "vstream", *command],
-            env=environment({}),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
-    assert "cannot write the output: No space left on device" in done.stderr
+    ran = vstream(*command, cwd=here, stdout=Path("/dev/full"))
+    assert ran.code == 3
+    assert "cannot write the output: No space left on device" in ran.err
 
 
 def test_every_format_is_what_it_says() -> None:
@@ -258,8 +237,8 @@ def test_every_format_is_what_it_says() -> None:
 
 def test_github_actions_gets_annotations_unless_it_asks_for_something_else(here: Path) -> None:
     (here / "m.cfg").write_text(DEAD)
-    assert with_environment("lint", "m.cfg", cwd=here, GITHUB_ACTIONS="true").out.startswith("::warning ")
-    ran = with_environment("lint", "m.cfg", "--format", "concise", cwd=here, GITHUB_ACTIONS="true")
+    assert vstream("lint", "m.cfg", cwd=here, variables={"GITHUB_ACTIONS": "true"}).out.startswith("::warning ")
+    ran = vstream("lint", "m.cfg", "--format", "concise", cwd=here, variables={"GITHUB_ACTIONS": "true"})
     assert ran.out.startswith("m.cfg:2:3:")
 
 

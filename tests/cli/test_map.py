@@ -135,3 +135,55 @@ def test_all_says_what_the_server_refuses(tmp_path: Path) -> None:
 def test_a_subject_needs_a_file(tmp_path: Path) -> None:
     ran = vstream("map", "foo")
     assert (ran.code, "use --all" in ran.err) == (2, True)
+
+
+HUB = """\
+server_name: hub
+cluster {name: core}
+leafnodes {listen: "127.0.0.1:7422", authorization: {users: [{user: edge, password: pw, account: A}]}}
+accounts {A {mappings: {"in.*": [{destination: "a.{{wildcard(1)}}", weight: 25}, {destination: "b.{{wildcard(1)}}", weight: 75}]}}}
+"""
+EDGE = """\
+server_name: edge
+leafnodes {remotes: [{url: "nats://edge:pw@127.0.0.1:7422", deny_exports: "private.>", deny_imports: "b.>"}]}
+"""
+
+
+@pytest.fixture
+def leaves(tmp_path: Path) -> Path:
+    (tmp_path / "hub.conf").write_text(HUB)
+    (tmp_path / "edge.conf").write_text(EDGE)
+    return tmp_path
+
+
+def test_a_publish_crosses_leaf_nodes_and_is_mapped_on_the_other_side(leaves: Path) -> None:
+    ran = vstream("map", "in.x", "edge.conf", "hub.conf", "--region", "edge", cwd=leaves)
+    assert ran.code == 0, ran.err
+    assert "  25 % seen on `hub`, account `A` as a.x, by the connection at edge.conf:2:22" in ran.out.splitlines()
+    assert "  75 % seen on `hub`, account `A` as b.x, by the connection at edge.conf:2:22" in ran.out.splitlines()
+
+
+def test_a_denied_subject_does_not_cross_and_the_denial_is_named(leaves: Path) -> None:
+    ran = vstream("map", "private.x", "edge.conf", "hub.conf", "--region", "edge", "--format", "json", cwd=leaves)
+    (crossing,) = json.loads(ran.out)["leaf_nodes"]
+    assert (crossing["server"], crossing["refused"]) == ("hub", "`private.>` is denied")
+    inward = vstream("map", "in.x", "edge.conf", "hub.conf", "--region", "core", "--account", "A", cwd=leaves)
+    lines = inward.out.splitlines()
+    assert "  25 % seen on `edge`, account `$G` as a.x, by the connection at edge.conf:2:22" in lines
+    assert any(
+        line.startswith("  b.x does not reach `edge`, account `$G`: `b.>` is denied at edge.conf:2:") for line in lines
+    )
+
+
+def test_jetstream_does_not_cross_by_its_own_subjects(leaves: Path) -> None:
+    ran = vstream("map", "$KV.bucket.key", "edge.conf", "hub.conf", "--region", "edge", cwd=leaves)
+    assert "$KV.bucket.key does not reach `hub`, account `A`: `$KV.>` is denied" in ran.out
+
+
+def test_a_connection_whose_account_only_credentials_say_is_not_followed(leaves: Path) -> None:
+    (leaves / "edge.conf").write_text(
+        EDGE.replace("edge:pw@", "").replace("deny_exports", "credentials: x.creds, deny_exports")
+    )
+    ran = vstream("map", "in.x", "edge.conf", "hub.conf", "--region", "core", "--account", "A", cwd=leaves)
+    assert ran.code == 0, ran.err
+    assert "leaf nodes" not in ran.out

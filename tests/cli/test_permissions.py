@@ -11,14 +11,21 @@ import pytest
 from nats.aio.msg import Msg
 
 from tests.support import permitted_server
-from tests.support.command import vstream
+from tests.support.command import Ran, vstream
 from tests.support.permitted_server import PermittedServer
+from vstream.audit.ship_credentials import local_access
+from vstream.audit.source.cut import take_cuts
+from vstream.audit.source.values import StreamRef
+from vstream.errors import NotPermittedError
+from vstream.lint.load_topology import render_bundle
 from vstream.syntax import natsconf
 from vstream.topology.permissions import permissions_for
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("permissions")]
 
-OPTIONS = {"apply": ["--yes"], "repair": ["--yes"]}
+OPTIONS = {"apply": ["--yes", "--gate-timeout", "10"], "repair": ["--yes"]}
+COMMANDS = ("plan", "apply", "drift", "status", "doctor", "probe", "resync", "repair")
+"""Those that need no Spark: `audit` is below."""
 LESS = (
     ("plan", "$SYS.REQ.USER.INFO"),
     ("plan", "$JS.API.STREAM.LIST"),
@@ -30,6 +37,9 @@ LESS = (
     ("probe", "$JS.API.STREAM.MSG.DELETE.*"),
     ("resync", "$JS.API.STREAM.INFO.*"),
     ("repair", "$JS.API.CONSUMER.INFO.>"),
+    ("apply", "$JS.API.STREAM.UPDATE.*"),
+    ("apply", "$JS.API.CONSUMER.CREATE.>"),
+    ("apply", "_INBOX.vstream.>"),
 )
 """The short form: a subject of each command that it says is missing."""
 
@@ -61,10 +71,24 @@ def permit(server: PermittedServer, command: str, *, but: str | None = None) -> 
     )
 
 
-@pytest.mark.parametrize("command", ["plan", "apply", "drift", "status", "doctor", "probe", "resync", "repair"])
-def test_a_command_works_with_exactly_what_it_needs(server: PermittedServer, command: str) -> None:
+def run(server: PermittedServer, command: str, *, but: str | None = None) -> Ran:
+    """Run the command without the permission *but*. `apply` has something to do, and what it has done is undone."""
+    permit(server, command, but=but)
+    if command != "apply":
+        return vstream(command, server.file, *OPTIONS.get(command, ()), timeout=120)
+    other = server.directory / "other.yaml"
+    text = server.file.read_text()
+    other.write_text(text.replace("max_age: 1h", "max_age: 2h").replace("worker: {}", "worker: {ack_wait: 9s}"))
+    ran = vstream(command, other, *OPTIONS[command], timeout=120)
     permit(server, command)
-    ran = vstream(command, server.file, *OPTIONS.get(command, ()))
+    undone = vstream(command, server.file, *OPTIONS[command], "--allow-destructive")
+    assert undone.code == 0, undone.out + undone.err
+    return ran
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_works_with_exactly_what_it_needs(server: PermittedServer, command: str) -> None:
+    ran = run(server, command)
     assert ran.code == 0, ran.out + ran.err
 
 
@@ -74,12 +98,59 @@ def test_a_command_says_which_permission_is_missing(server: PermittedServer, com
     missing = next(
         one for one in (*needed.publish, *needed.subscribe) if one.endswith(subject.removeprefix("$JS.API."))
     )
-    permit(server, command, but=missing)
-    ran = vstream(command, server.file, *OPTIONS.get(command, ()), timeout=120)
+    ran = run(server, command, but=missing)
     assert ran.code == 3, ran.out + ran.err
     said = " ".join((ran.out + ran.err).split()).lower()
     assert f"the user may not {'subscribe' if 'INBOX' in missing else 'publish'} to" in said
     assert subject.removeprefix("$JS.API.").rstrip("*>.").lower() in said
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("command", COMMANDS)
+def test_whatever_permission_a_command_misses_it_says_so(server: PermittedServer, command: str) -> None:
+    """What a run does not need this time, the server does not refuse; a refusal is never a 0 or a 1."""
+    needed = permissions_for(server.topology, [command])
+    for missing in (*needed.publish, *needed.subscribe):
+        before = len(server.violations())
+        ran = run(server, command, but=missing)
+        refused = server.violations()[before:]
+        said = " ".join((ran.out + ran.err).split()).lower()
+        assert ran.code == (3 if refused else 0), (missing, refused, ran)
+        assert not refused or any(subject.lower() in said for subject in refused), (missing, refused, ran)
+
+
+@pytest.mark.night
+@pytest.mark.spark
+async def test_an_audit_works_with_exactly_what_it_needs_and_says_what_is_missing(server: PermittedServer) -> None:
+    app = await nats.connect(server.url, user=server.user_of("app"), password=permitted_server.PASSWORD)
+    await app.jetstream(timeout=permitted_server.PATIENCE).publish("v.foo.x", b"")
+    await app.close()
+    permit(server, "resync")
+    assert (await asyncio.to_thread(vstream, "resync", server.file)).code == 0
+    needed = permissions_for(server.topology, ["audit"])
+    for missing in (None, *needed.publish, *needed.subscribe):
+        permit(server, "audit", but=missing)
+        before = len(server.violations())
+        ran = await asyncio.to_thread(vstream, "audit", server.file)
+        refused = server.violations()[before:]
+        assert ran.code == (3 if refused else 0), (missing, refused, ran)
+        assert not refused or any(subject in ran.out + ran.err for subject in refused), (missing, refused, ran)
+
+
+@pytest.mark.parametrize("subject", ["INFO", "STREAM.INFO.*"])
+def test_the_client_of_the_audit_says_which_permission_is_missing(
+    server: PermittedServer, tmp_path: Path, subject: str
+) -> None:
+    """The short form: what the audit asks first."""
+    needed = permissions_for(server.topology, ["audit"]).publish
+    missing = next(one for one in needed if one.endswith(f".{subject}") and not one.startswith("$SYS"))
+    permit(server, "audit", but=missing)
+    endpoint = server.topology.region("west").endpoint
+    assert endpoint is not None
+    access = local_access(endpoint, "west", tmp_path)
+    stream = next(stream for stream in render_bundle(server.topology).streams if stream.virtual == "foo")
+    with pytest.raises(NotPermittedError, match=r"the user may not publish to `.*INFO"):
+        take_cuts([StreamRef.of(stream)], {"west": access})
 
 
 def test_what_is_printed_is_a_configuration_with_these_permissions(server: PermittedServer) -> None:
@@ -103,10 +174,7 @@ async def test_applications_do_not_hear_what_vstream_is_answered(server: Permitt
     async def remember(message: Msg) -> None:
         heard.append(message.subject)
 
-    port = server.address.client
-    app = await nats.connect(
-        f"nats://{server.user.replace('vstream', 'app')}:{permitted_server.PASSWORD}@127.0.0.1:{port}"
-    )
+    app = await nats.connect(server.url, user=server.user_of("app"), password=permitted_server.PASSWORD)
     try:
         await app.subscribe("_INBOX.>", cb=remember)
         await app.flush()

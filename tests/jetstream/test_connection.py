@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from vstream.errors import NotReachableError
-from vstream.jetstream.connection import connect, connection_options, open_connection, resolve_context
+from vstream.jetstream.connection import connect, open_connection
+from vstream.jetstream.endpoints import connection_options, resolve_context
 from vstream.topology.model import Endpoint
 
 Saved = Callable[..., Endpoint]

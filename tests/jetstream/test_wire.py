@@ -19,7 +19,8 @@ from tests.support.ports import free_port
 from vstream.errors import MalformedAnswerError, NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import connect, endpoint_problems, open_connection, resolve_context
+from vstream.jetstream.connection import connect, open_connection
+from vstream.jetstream.endpoints import endpoint_problems, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.binaries import locate
 from vstream.permissions import PLAINTEXT, read_variable
@@ -80,14 +81,14 @@ def real_server(directory: Path, *, is_secure: bool) -> Iterator[int]:
     log = directory / "server.log"
     process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (log.exists() and "Server is ready" in log.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         yield port
     finally:
         process.kill()
-        process.wait(timeout=20)
+        process.wait(timeout=120)
 
 
 def login(*urls: str, **fields: Any) -> Endpoint:
@@ -309,7 +310,7 @@ async def test_a_first_line_with_values_of_other_types_is_refused(info: dict[str
 
 async def test_a_line_of_spaces_takes_no_time() -> None:
     async with Server().open() as server:
-        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=60)
         server.endless = b"INFO" + b" " * 60_000 + b"\r\n"
         began = time.monotonic()
         with pytest.raises(NotReachableError):
@@ -320,7 +321,7 @@ async def test_a_line_of_spaces_takes_no_time() -> None:
 
 async def test_a_connection_that_is_lost_with_something_unsent_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Server().open() as server:
-        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=2)
+        connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=60)
         client = connection.client
         assert client._transport is not None
         lost = [ConnectionResetError("Connection lost")]

@@ -14,17 +14,17 @@ def test_lab_doctor_says_what_the_machine_can_do_and_leaves_nothing(state: Path)
     ran = vstream("lab", "doctor", "--format", "json")
     assert ran.code == 0, ran.err
     answer = ran.json()
-    found = {one["what"]: one for one in answer["findings"]}
+    findings = {finding["code"]: finding for finding in answer["findings"]}
     assert answer["can_run_labs"] is True
-    assert all(one["can"] for one in found.values() if one["needed"])
-    assert found["links: proxy"]["can"] is True
-    assert found["nats-server"]["can"] is True
-    # Whatever is not possible has a way out.
-    assert all(one["way_out"] for one in found.values() if not one["can"])
+    assert not [finding for finding in findings.values() if finding["severity"] == "error"]
+    assert findings["links"]["severity"] == "note"
+    assert findings["nats-server"]["severity"] == "note"
+    # What is not possible says what to do, and nothing else does.
+    assert all((finding["hint"] is None) == (finding["severity"] == "note") for finding in findings.values())
     assert processes_in(state) == []
     assert list(state.rglob("*.json")) == []
     shown = vstream("lab", "doctor")
-    assert all(what in shown.out for what in found)
+    assert all(code in shown.out for code in findings)
 
 
 def test_a_machine_that_can_run_no_lab_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from vstream.errors import NotReachableError
+from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
-from vstream.lab.readiness import is_complete
+from vstream.lab.readiness import Member, find_unheard, is_complete
 
 
 @pytest.mark.parametrize(
@@ -25,5 +29,30 @@ from vstream.lab.readiness import is_complete
 def test_a_meta_group_is_whole_with_all_members_and_their_majority(
     size: int, followers: int, peers: int, is_leader: bool, expected: bool
 ) -> None:
-    group = Meta(leader="west-1", cluster_size=size, followers=followers)
+    names = frozenset(f"server-{number}" for number in range(followers))
+    group = Meta(leader="west-1", cluster_size=size, followers=names)
     assert is_complete(group, peers, is_leader=is_leader) is expected
+
+
+def test_followers_that_their_leader_does_not_list_are_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As nats-server 2.10 sometimes starts: what no real server does on demand."""
+    groups = {
+        "west-1": Meta(leader="west-1", cluster_size=2, followers=frozenset({"east-1"})),
+        "central-1": Meta(leader="west-1", cluster_size=2),
+        "east-1": Meta(leader="west-1", cluster_size=2),
+        "north-1": Meta(leader=None, cluster_size=2),
+        "south-1": Meta(leader="south-2", cluster_size=2),  # whose leader does not answer
+    }
+
+    async def ask(url: str, _timeout: float) -> Meta:
+        if url not in groups:
+            raise NotReachableError(url)
+        return groups[url]
+
+    monkeypatch.setattr(monitoring, "meta", ask)
+    members = []
+    for name in (*groups, "south-2"):
+        members.append(
+            Member(name=name, host="", client=0, monitor=name, siblings=frozenset(), clusters=frozenset(), peers=5)
+        )
+    assert asyncio.run(find_unheard(members)) == {"central-1"}

@@ -9,7 +9,7 @@ from tests.support.lint_inputs import surroundings
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
 
-FEW, MANY = 125, 1_000
+FEW, MANY = 60, 480
 SLACK = 1.25
 
 

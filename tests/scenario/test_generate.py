@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_scenario(seed: int) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=repetitions(8, night=200), deadline=None)
 @given(seed=SEEDS)
 def test_whatever_is_composed_is_valid_and_holds_its_topology_and_its_seed(file: Path, seed: int) -> None:
     scenario = loaded(composed(seed, file))
@@ -75,13 +75,13 @@ def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
 
 
 def test_every_fault_that_is_promised_to_be_survived_comes_up_and_no_other() -> None:
-    actions = [step.action for seed in range(300) for step in loaded(composed(seed)).steps]
+    actions = [step.action for seed in range(repetitions(100, night=300)) for step in loaded(composed(seed)).steps]
     found = Counter(action.fault.type for action in actions if isinstance(action, Inject))
     assert set(found) == set(faults.FAULTS.values()) - {faults.POWER_LOSS, faults.DISK_FULL, faults.UPGRADE}
 
 
 def test_links_are_left_alone_if_nothing_carries_them() -> None:
-    for seed in range(100):
+    for seed in range(repetitions(30, night=300)):
         data = generate(*topology(FILES[0]), seed, has_links=False)
         assert not {"partition", "isolate", "link"} & {key for step in data["steps"] for key in step}
         loaded({**data, "lab": {"links": "none"}})

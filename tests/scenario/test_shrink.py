@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scenario.test_generate import composed
+from tests.support.night import repetitions
 from tests.support.topologies import concise
 from vstream.lint.load_scenario import load
 from vstream.scenario.generate import ScenarioData, to_yaml
@@ -80,7 +81,7 @@ async def test_what_the_failure_needs_of_the_load_stays() -> None:
     assert found["workload"]["rate"] == "50/s"
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=repetitions(5, night=50), deadline=None)
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 30)))
 async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed: set[int]) -> None:
     data = composed(seed)

@@ -47,9 +47,20 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "NO_COLOR": "1", "COLUMNS": "100", **(extra or {})}
 
 
-def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", timeout: float = 300) -> Ran:
-    """Run `vstream` in a process of its own, forked from one that has imported it, and look at what it says."""
-    ran = run_unchecked(*arguments, cwd=cwd, stdin=stdin, timeout=timeout)
+def vstream(
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    stdin: str = "",
+    timeout: float = 300,
+    variables: Mapping[str, str] | None = None,
+    stdout: Path | None = None,
+) -> Ran:
+    """
+    Run `vstream` in a process of its own, forked from one that has imported it, and look at what it says.
+
+    It has the environment's *variables* besides those of the tests; what it prints can go to *stdout* instead.
+    """
+    ran = run_unchecked(*arguments, cwd=cwd, stdin=stdin, timeout=timeout, variables=variables, stdout=stdout)
     assert "Traceback" not in ran.err, ran.err
     if ran.out.startswith("{"):
         for document in read_json_documents(ran.out):
@@ -57,20 +68,29 @@ def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", ti
     return ran
 
 
-def run_unchecked(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", timeout: float = 300) -> Ran:
+def run_unchecked(
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    stdin: str = "",
+    timeout: float = 300,
+    variables: Mapping[str, str] | None = None,
+    stdout: Path | None = None,
+) -> Ran:
     """As `vstream`, whatever it says. Raises TimeoutError after *timeout* seconds, when it is killed."""
     with tempfile.TemporaryDirectory(prefix="vstream-test-") as name:
         streams = Path(name)
         for number, text in enumerate((stdin, "", "")):
             (streams / str(number)).write_text(text, encoding="utf-8")
-        request = {
+        request: dict[str, Any] = {
             "arguments": [str(argument) for argument in arguments],
             "directory": str(cwd or Path.cwd()),
-            "environment": environment(),
-            "streams": name,
+            "environment": environment(variables),
+            "streams": [str(streams / "0"), str(stdout or streams / "1"), str(streams / "2")],
         }
         code, memory = _run(request, timeout)
-        return Ran(code, _text(streams / "1"), _text(streams / "2"), memory)
+        encoding = request["environment"].get("PYTHONIOENCODING", "utf-8")
+        printed, errors = ((streams / number).read_text(encoding=encoding) for number in ("1", "2"))
+        return Ran(code, printed, errors, memory)
 
 
 def read_json_documents(text: str) -> Iterator[dict[str, Any]]:
@@ -91,10 +111,6 @@ def check_output(document: Mapping[str, Any]) -> None:
     jsonschema.validate(document, schema)
     undocumented = document.keys() - schema["properties"].keys()
     assert not undocumented, f"add to the type of `{name}` in vstream/outputs.py: {sorted(undocumented)}"
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
 
 
 def _run(request: Mapping[str, object], timeout: float) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -31,10 +32,16 @@ NOT_PRELOADED = "vstream.audit"
 """Imports Spark, whose libraries start threads."""
 
 
-def preload() -> None:
-    for module in pkgutil.walk_packages(vstream.__path__, "vstream."):
+def import_all(package: Any) -> None:
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not module.name.startswith(NOT_PRELOADED) and not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            imported = importlib.import_module(module.name)
+            if module.ispkg:
+                import_all(imported)
+
+
+def preload() -> None:
+    import_all(vstream)
     templates = environment([resources.templates()])
     for name in templates.list_templates(filter_func=lambda name: not name.startswith("reports/")):
         templates.get_template(name)  # which compiles it: most of what many commands take
@@ -100,12 +107,16 @@ def become(request: dict[str, Any]) -> None:
     """Make this fork a process as a shell would have started it for *request*."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY | os.O_APPEND), (2, os.O_WRONLY | os.O_APPEND)):
-        descriptor = os.open(f"{request['streams']}/{number}", flags)
+    for number, path in enumerate(request["streams"]):
+        descriptor = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(request["environment"])
+    if encoding := os.environ.get("PYTHONIOENCODING"):  # which Python reads when it starts
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            assert isinstance(stream, io.TextIOWrapper)
+            stream.reconfigure(encoding=encoding)
     os.chdir(request["directory"])
     sys.argv = ["vstream", *request["arguments"]]
 

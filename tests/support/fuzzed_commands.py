@@ -61,7 +61,7 @@ COMMANDS: Mapping[str, FuzzedCommand] = {
     "export": FuzzedCommand(arguments=("export", "--once", "--deadline", "2"), limit=15, has_json=False),
 }
 _CHANGING = ("plan", "apply")
-AUDIT = FuzzedCommand(arguments=("audit",), limit=180, memory=1_500_000)
+AUDIT = FuzzedCommand(arguments=("audit",), limit=400, memory=1_500_000)
 """Apart, because each run of it starts Spark, whose Java has 600 MB where nothing is wrong."""
 
 

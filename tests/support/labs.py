@@ -12,7 +12,7 @@ import nats
 import psutil
 from nats.aio.client import Client
 
-from vstream.jetstream.connection import connection_options
+from vstream.jetstream.endpoints import connection_options
 from vstream.lab import lab
 from vstream.lab.lab import ReadinessProgress
 

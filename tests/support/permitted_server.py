@@ -18,6 +18,7 @@ from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.bundle import placeholder_for
 
 PATIENCE = 60.0
+_VIOLATION = re.compile(r'Violation.* Subject "([^"]+)"')
 PASSWORD = "not-a-secret-in-a-test"
 VARIABLE = "VSTREAM_TEST_PASSWORD"
 ROUTINGS = {
@@ -77,6 +78,17 @@ class PermittedServer:
         while self._loaded() == before:
             assert time.monotonic() < deadline, (self.directory / "server.log").read_text()
             time.sleep(0.01)
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.address.client}"
+
+    def user_of(self, role: str) -> str:
+        return self.user.replace("vstream", role)
+
+    def violations(self) -> list[str]:
+        """The subjects that the server has refused so far."""
+        return _VIOLATION.findall((self.directory / "server.log").read_text())
 
     def _loaded(self) -> str:
         """When the server has loaded its configuration."""

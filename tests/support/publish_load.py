@@ -13,7 +13,7 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error
 
-from vstream.jetstream.connection import connection_options
+from vstream.jetstream.endpoints import connection_options
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab import lab

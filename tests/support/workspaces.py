@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,21 +35,28 @@ def rendered(bundle: Bundle) -> dict[str, str]:
 
 
 def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> Workspace:
-    """What `vstream lint` makes of *files*; a topology among them is the topology. Everything in them can be read."""
+    """
+    What `vstream lint` makes of *files*; a topology among them is the topology. Everything in them can be read.
+
+    A file whose first words are `# running` is what a server runs with now.
+    """
 
     def read(name: str) -> bytes:
         if name not in files and placeholder_for(name) is None:
             raise FileNotFoundError(name)
         return (files.get(name) or placeholder_for(name) or "").encode()
 
-    gathered = gather([Source(name=name, content=text.encode()) for name, text in sorted(files.items())], read=read)
+    sources = [Source(name=name, content=text.encode()) for name, text in sorted(files.items())]
+    running = [source for source in sources if source.content.startswith(b"# running")]
+    gathered = gather([source for source in sources if source not in running], read=read)
     assert [one.message for one in gathered.diagnostics] == []
     topology = None
     for source in gathered.topologies:
         loaded = load(source.content, source.name)
         assert loaded.diagnostics == ()
         topology = loaded.topology
-    return gathered.workspace(topology, server_version)
+    before = gather(running, read=read)
+    return replace(gathered.workspace(topology, server_version), running=tuple(before.servers))
 
 
 def findings(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> tuple[Finding, ...]:

@@ -246,10 +246,10 @@ def test_work_grows_with_the_length_of_a_hostile_text_and_no_faster(head: str, r
         return count_calls(lambda: parse(head + repeated * times + tail, FILE))
 
     parsing(1)  # what is done once for all texts
-    assert parsing(10_000) <= 11 * parsing(1_000)
+    assert parsing(3_000) <= 11 * parsing(300)
     # A pattern that goes back and forth is one call. Seconds of this process: less than one, and hours if it were so.
     began = time.process_time()
-    parse(head + repeated * (300_000 // len(repeated)) + tail, FILE)
+    parse(head + repeated * (100_000 // len(repeated)) + tail, FILE)
     assert time.process_time() - began < 30
 
 

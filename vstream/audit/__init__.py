@@ -1,23 +1,59 @@
-"""What every region holds, compared: tables of messages, and what they say. The only package that imports pyspark."""
+"""
+What every region holds, compared: tables of messages, and what they say. The only package that imports pyspark.
+
+Spark is optional, and takes a second or two to import: what is loaded late is loaded here and nowhere else.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from vstream.audit.run import CaptureSource, TablesSource, TopologySource
 
+HINT = "pip install 'vstream[audit]'"
+_OLDEST = (4, 2)
 
-class Sources(NamedTuple):
-    """What an audit can be of."""
+
+class AuditModules(NamedTuple):
+    """What an audit can be of, and what it runs on: everything that needs Spark."""
 
     servers: type[TopologySource]
     capture: type[CaptureSource]
     tables: type[TablesSource]
+    session: ModuleType
+    """`vstream.audit.session`."""
 
 
-def load_sources() -> Sources:
-    """Import Spark with the use case, `vstream.audit.run`: nothing else does before an audit is asked for."""
-    from vstream.audit.run import CaptureSource, TablesSource, TopologySource  # noqa: PLC0415 - it takes a second or two
+def require_spark() -> None:
+    """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
+    missing = [name for name in ("pyspark", "pyarrow", "numpy", "pandas") if find_spec(name) is None]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise VstreamError(f"this needs Spark, and {', '.join(missing)} {are} not installed", hint=HINT)
+    version: str = import_module("pyspark").__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise VstreamError(f"this needs Spark 4.2 or newer, and {version} is installed", hint=HINT)
 
-    return Sources(servers=TopologySource, capture=CaptureSource, tables=TablesSource)
+
+def load_audit() -> AuditModules:
+    """Import Spark with all that uses it. Raises VstreamError if it is not installed."""
+    require_spark()
+    run: Any = import_module("vstream.audit.run")
+    return AuditModules(
+        servers=run.TopologySource,
+        capture=run.CaptureSource,
+        tables=run.TablesSource,
+        session=import_module("vstream.audit.session"),
+    )
+
+
+def load_connect() -> Any:
+    """The session class of Spark Connect, which needs more packages than Spark. Raises whatever is wrong with them."""
+    return import_module("pyspark.sql.connect.session").SparkSession

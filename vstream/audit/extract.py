@@ -7,7 +7,9 @@ Executors read the rest (`frames`). What this process reads itself it can read w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import takewhile
+from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +19,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import OLDEST_FIRST, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.identity import identity_of
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source import cut, reading
@@ -180,3 +181,16 @@ def stream_row(one: StreamCut) -> tuple[Any, ...]:
         one.mirror,
         one.transform,
     )
+
+
+_ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase
+_LENGTH: Final = 8
+
+
+def identity_of(created: str) -> str:
+    """
+    The identity of a stream that STREAM.INFO says was *created* then, as servers since 2.15 write it into headers.
+
+    Source: `server/stream.go` (identity), `server/events.go` (getHash).
+    """
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in sha256(created.encode()).digest()[:_LENGTH])

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyspark
 from platformdirs import user_cache_path
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ def _archive(home: Path) -> ClassArchive | None:
 
 def _digest(home: Path) -> str:
     """The same for the same Java and the same Spark at the same places."""
-    import pyspark  # noqa: PLC0415 - optional
-
     try:
         about = (home / "release").read_bytes()
     except OSError:

@@ -65,6 +65,10 @@ class AuditProgress(Protocol):
         """What somebody who waits may want to know."""
 
 
+class SparkEndedError(VstreamError):
+    """Nothing can be done with this Spark any more."""
+
+
 class UnknownStreamError(VstreamError):
     """A virtual stream that was asked for is not among those that there are."""
 

@@ -27,11 +27,10 @@ from vstream.audit.frames import (
 )
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.progress import watch_progress
-from vstream.audit.publish import check_catalog, publish
 from vstream.audit.request import HERE, SMALL, check_streams, uri_of
 from vstream.audit.spark_errors import explain_spark_errors, is_reading
 from vstream.audit.stages import AuditPipeline, AuditStage
-from vstream.audit.table_store import TableStore
+from vstream.audit.table_store import TableStore, check_catalog, publish
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
 from vstream.errors import NotReachableError, VstreamError

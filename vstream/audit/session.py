@@ -1,9 +1,4 @@
-"""
-A Spark session: here, on a cluster, or behind Spark Connect.
-
-Nothing of Spark is imported before somebody asks for a session, so that every other
-command works, and fast, where Spark is not installed.
-"""
+"""A Spark session: here, on a cluster, or behind Spark Connect."""
 
 from __future__ import annotations
 
@@ -15,21 +10,22 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager, nullcontext, suppress
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
-from vstream.audit import java, java_class_cache
+from vstream.audit import HINT, java, java_class_cache, load_connect, source
 from vstream.audit import scratch as temporary
+from vstream.audit.java_gateway import find_gateway, forget_gateway, use_gateway
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL = "local[*,4]"
@@ -53,23 +49,9 @@ that take each header apart once more, and compressing what is in memory costs m
 """
 FAST = "-XX:+UseParallelGC"
 """Java's own choice of a garbage collector costs a tenth more CPU, for pauses that nobody here would notice."""
-HINT = "pip install 'vstream[audit]'"
 _TAIL = 5
 """Lines of Spark's log that are shown when it does not start."""
 _LOG_BYTES = 65536
-
-
-def require_spark() -> None:
-    """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
-    missing = [name for name in ("pyspark", "pyarrow", "numpy", "pandas") if find_spec(name) is None]
-    if missing:
-        are = "is" if len(missing) == 1 else "are"
-        raise VstreamError(f"this needs Spark, and {', '.join(missing)} {are} not installed", hint=HINT)
-    import pyspark  # noqa: PLC0415 - optional
-
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if version < (4, 2):
-        raise VstreamError(f"this needs Spark 4.2 or newer, and {pyspark.__version__} is installed", hint=HINT)
 
 
 @contextmanager
@@ -90,7 +72,6 @@ def open_session(
     called with its file. Raises VstreamError if Spark is missing or fails inside of the
     block, NotReachableError if it cannot be started or reached.
     """
-    require_spark()
     if master and remote:
         raise VstreamError("use either `--master` or `--remote`, not both")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -106,7 +87,7 @@ def open_session(
                 spark.stop()
             return
         settings = _settings(master, scratch) | dict(conf or {})
-        home = java.prepare(scratch) if not submitted and not _is_running() else None
+        home = java.prepare(scratch) if not submitted and find_gateway() is None else None
         with java_class_cache.class_archive(home) if home and on_keeping else nullcontext() as archive:
             if home:
                 # What Java unpacks for itself it would leave in the system's directory if it is killed.
@@ -122,8 +103,7 @@ def open_session(
                 with explain_spark_errors():
                     yield _prepare(spark, scratch)
                 if archive:
-                    system: Any = spark._jvm.System  # type: ignore[union-attr]  # noqa: SLF001
-                    archive.classpath = system.getProperty("java.class.path")
+                    archive.classpath = find_gateway().jvm.System.getProperty("java.class.path")
             finally:
                 _stop(spark, submitted=submitted)
         if archive and on_keeping and not archive.is_there:
@@ -193,13 +173,10 @@ def _heap_mib() -> int:
 
 
 def _start(settings: Mapping[str, str], log: Path, *, submitted: bool) -> SparkSession:
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - optional
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
-    if not submitted and not _is_running():
+    if not submitted and find_gateway() is None:
         _launch(conf, log)
     # Else py4j prints the stack of whatever was interrupted.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -210,7 +187,7 @@ def _start(settings: Mapping[str, str], log: Path, *, submitted: bool) -> SparkS
             builder = builder.config(name, value)
         spark: Any = builder.getOrCreate()
     except Exception as error:
-        SparkContext._gateway = None  # noqa: SLF001 - a Java process that failed is not used again
+        forget_gateway()  # a Java process that failed is not used again
         raise NotReachableError(
             f"Spark at {settings.get('spark.master', 'spark-submit')} did not start: {_log_tail(log) or _one_line(error)}",
             hint="is the master's address right, and does it run the same version of Spark?",
@@ -252,18 +229,8 @@ def _kill(process: psutil.Process) -> None:
         process.wait()
 
 
-def _is_running() -> bool:
-    """Whether this process has started Spark's Java process before."""
-    from pyspark import SparkContext  # noqa: PLC0415 - optional
-
-    return SparkContext._gateway is not None  # noqa: SLF001 - there is no other way to ask
-
-
 def _launch(conf: Any, log: Path) -> None:
     """Start Spark's Java process with a log of its own. What it says is no talk of ours."""
-    from pyspark import SparkContext  # noqa: PLC0415 - optional
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
-
     start: Any = launch_gateway  # it has no types
     if (conf.get("spark.master") or "").startswith("local"):
         # Spark's own default is whatever `python3` is on PATH.
@@ -273,7 +240,7 @@ def _launch(conf: Any, log: Path) -> None:
             gateway = start(conf=conf, popen_kwargs={"stderr": output, "stdout": output})
     except Exception as error:
         raise NotReachableError(f"Spark did not start: {_log_tail(log) or _one_line(error)}", hint=HINT) from error
-    SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
+    use_gateway(gateway, conf)
 
 
 @contextmanager
@@ -300,7 +267,7 @@ def _utf8_locale() -> Iterator[None]:
 
 def _connect(remote: str, conf: Mapping[str, str]) -> Any:
     try:
-        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - optional, with many dependencies
+        connect_session = load_connect()
     except Exception as error:
         raise VstreamError(
             f"Spark Connect needs more than Spark: {_one_line(error)}", hint="pip install 'vstream[audit-connect]'"
@@ -308,7 +275,7 @@ def _connect(remote: str, conf: Mapping[str, str]) -> Any:
     # Without it, `pyspark.sql.functions` looks for Spark in this process.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
-        builder = SparkSession.builder.remote(remote)
+        builder = connect_session.builder.remote(remote)
         for name, value in conf.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
@@ -322,8 +289,6 @@ def _connect(remote: str, conf: Mapping[str, str]) -> Any:
 
 
 def _prepare(spark: Any, scratch: Path) -> Any:
-    from vstream.audit import source  # noqa: PLC0415 - imports Spark
-
     if not is_local(spark):
         source.ship_package(spark, scratch)
     return spark
@@ -331,9 +296,7 @@ def _prepare(spark: Any, scratch: Path) -> Any:
 
 def _stop(spark: Any, *, submitted: bool) -> None:
     """Stop *spark* and, unless `spark-submit` owns it, its Java process: nothing is left running."""
-    from pyspark import SparkContext  # noqa: PLC0415 - optional
-
-    gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to ask
+    gateway = find_gateway()
     with suppress(Exception), warnings.catch_warnings():
         # It warns of a Java process that does not answer, as after Ctrl-C; that is ended below.
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -347,8 +310,7 @@ def _stop(spark: Any, *, submitted: bool) -> None:
         with suppress(OSError):
             process.stdin.close()
         process.wait()
-    SparkContext._gateway = None  # noqa: SLF001
-    SparkContext._jvm = None  # noqa: SLF001
+    forget_gateway()
 
 
 def _log_tail(log: Path) -> str | None:

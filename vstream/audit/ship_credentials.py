@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.audit.source.cut import any_answers
 from vstream.audit.source.login import context_file, find_file
 from vstream.audit.source.values import Access
-from vstream.jetstream.connection import endpoint_problems
+from vstream.jetstream.endpoints import endpoint_problems
 from vstream.permissions import is_plaintext_allowed, read_variable
 
 if TYPE_CHECKING:

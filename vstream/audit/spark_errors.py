@@ -6,6 +6,11 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from vstream.audit.java_gateway import find_gateway
+from vstream.audit.request import SparkEndedError
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -32,16 +37,9 @@ _MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
 _LONGEST: Final = 400
 
 
-class SparkEndedError(VstreamError):
-    """Nothing can be done with this Spark any more."""
-
-
 @contextmanager
 def explain_spark_errors() -> Iterator[None]:
     """Raise what fails in Spark inside the block as a VstreamError of one line, without Spark's stack."""
-    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # noqa: PLC0415 - optional
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
     try:
         yield
     except Py4JNetworkError as error:
@@ -56,9 +54,7 @@ def explain_spark_errors() -> Iterator[None]:
 
 
 def _is_java_running() -> bool:
-    from pyspark import SparkContext  # noqa: PLC0415 - optional
-
-    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to ask
+    process = getattr(find_gateway(), "proc", None)
     return process is not None and process.poll() is None
 
 
@@ -69,9 +65,6 @@ def is_damage(error: Exception) -> bool:
 
 def is_reading(error: VstreamError) -> bool:
     """Whether what failed is ours, which reads servers, and not Spark, whose disk may be full."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - optional
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
     cause = error.__cause__
     return not isinstance(cause, PySparkException | Py4JError) or OURS.search(str(cause)) is not None
 

@@ -69,7 +69,7 @@ def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], .
         _require_region(site, name)
         if named.count(name) > 1:
             raise UnknownNameError(f"region `{name}` cannot be on two sides", hint=_SIDES)
-    if len(parts) < 2 or not all(parts):  # noqa: PLR2004 - a partition
+    if len(parts) <= 1 or not all(parts):
         raise UnknownNameError("a partition has two sides or more", hint=_SIDES)
     return parts
 

@@ -14,6 +14,7 @@ import typer
 from typer.core import MarkupMode, TyperCommand, TyperGroup
 
 from vstream.cli.overlay_option import add_overlay_option
+from vstream.cli.plain_values import convert_late
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,7 @@ class HelpfulCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its arguments and options."""
-        return _name_values(add_overlay_option(super().get_params(ctx)))
+        return convert_late(_name_values(add_overlay_option(super().get_params(ctx))))
 
 
 class HelpfulGroup(TyperGroup):
@@ -44,7 +45,7 @@ class HelpfulGroup(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its options."""
-        return _name_values(super().get_params(ctx))
+        return convert_late(_name_values(super().get_params(ctx)))
 
 
 class LazyCommand(TyperCommand):

@@ -63,6 +63,7 @@ class LintOptions:
     files: Sequence[str]
     topology: Path | None
     server_version: str | None
+    against: Path | None
     output: LintFormat | None
     select: Sequence[str]
     ignore: Sequence[str]
@@ -92,6 +93,10 @@ def command(
     server_version: Annotated[
         str | None,
         typer.Option("--server-version", help="The oldest server that reads the files, such as 2.12.", metavar="X.Y"),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="What the servers run with now, a file or directory: finds what a reload would refuse."),
     ] = None,
     output: Annotated[
         LintFormat | None,
@@ -161,6 +166,7 @@ def command(
         files=tuple(files or ()),
         topology=topology,
         server_version=server_version,
+        against=against,
         output=output,
         output_file=output_file,
         select=select or (),
@@ -272,7 +278,10 @@ class _Run:
         options = self._options
         topology = options.topology or (settings.path(config.topology) if config.topology else None)
         declared_names = [str(topology)] if topology else []
-        roots = None if options.allow_outside else input_files.Roots([*self.names, *declared_names])
+        running_names = [str(options.against)] if options.against else []
+        self.other_files += input_files.list_files(running_names)
+        known_names = [*self.names, *declared_names, *running_names]
+        roots = None if options.allow_outside else input_files.Roots(known_names)
         env_files = [*map(settings.path, config.env_files), *options.env_file]
         variables = read_environment([*config.env, *options.env], env_files)
         linter = Linter(
@@ -281,6 +290,7 @@ class _Run:
             topology=_load_topology(topology),
             server_version=parse_version(config.server_version),
             baseline=load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
+            running=list(input_files.read_sources(running_names, roots=roots)),
         )
         return linter, roots
 

@@ -86,6 +86,8 @@ class Linter:
     topology: Topology | None = None
     server_version: ServerVersion | None = None
     baseline: Baseline | None = None
+    running: Sequence[Source] = ()
+    """The files that the servers run with now."""
 
     def check(self, sources: Iterable[Source]) -> Checked:
         """What is wrong with *sources*."""
@@ -95,6 +97,7 @@ class Linter:
             topology=self.topology,
             server_version=self.server_version,
             selection=self.config.selection,
+            running=self.running,
         )
         if self.baseline is None:
             return Checked(report=whole, stale={}, whole=whole)

@@ -18,9 +18,10 @@ from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.account_table import ListeningStream, tabulate_account
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source, gather
-from vstream.lint.reading.accounts import accounts_without_rules, find_account_flow
-from vstream.lint.simulate import GLOBAL_ACCOUNT, refusals_of, simulate
-from vstream.subjects.account_flow import AccountFlow
+from vstream.lint.reading.accounts import accounts_without_rules, empty_block, find_account_flow
+from vstream.lint.reading.leafnodes import leaf_side, read_leaf_links
+from vstream.lint.simulate import refusals_of, simulate
+from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.subjects.algebra import is_literal
 from vstream.topology.bundle import loaded_path, placeholder_for
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vstream.lint.simulate import Refusal
-    from vstream.lint.workspace import MappingsBlock, Workspace
+    from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 
 
 class MapFormat(StrEnum):
@@ -51,7 +52,7 @@ def command(
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option("--region", "--cluster", help="The region, or cluster, that the client is connected to."),
+        typer.Option("--region", "--cluster", help="The region, cluster or server that the client is connected to."),
     ] = None,
     account: Annotated[
         str | None, typer.Option("--account", help="The account that publishes, where the files have several.")
@@ -78,13 +79,16 @@ def command(
         raise typer.BadParameter("name a file besides the subject, or use --all", param_hint="FILES")
     gc.disable()  # As in `vstream lint`: large trees without cycles.
     workspace = _workspace(paths)
-    block = _block(workspace, account)
-    cluster = _cluster(workspace, block, region)
+    server = _server(workspace, account, region)
+    block = _block(workspace, account, server)
+    cluster = _cluster(workspace, block, server, region)
     flow = find_account_flow(workspace, block.account, cluster)
     if is_all:
         refusals = _print_all(workspace, block, flow, cluster if region is not None else None, output)
     else:
-        answer = simulate(block, subject, cluster, workspace.cluster_names, flow)
+        origin = leaf_side(server, block.account or GLOBAL_ACCOUNT) if server else None
+        links = read_leaf_links(workspace)
+        answer = simulate(block, subject, cluster, workspace.cluster_names, flow, origin=origin, leaf_links=links)
         _print(output, "map", mapping.as_json(answer), mapping.text(answer))
         refusals = answer.refusals
     if refusals:
@@ -156,9 +160,30 @@ def _workspace(names: Sequence[str]) -> Workspace:
     return gathered.workspace(topology)
 
 
-def _block(workspace: Workspace, account: str | None) -> MappingsBlock:
+def _server(workspace: Workspace, account: str | None, region: str | None) -> ServerConf | None:
+    """The server that the client is connected to: one of the cluster *region*, or called so, or the only one."""
+    servers = [server for server in workspace.servers if not server.is_fragment]
+    if region is not None:
+        named = [server for server in servers if server.server_name and server.server_name.text == region]
+        of_cluster = [server for server in servers if server.cluster_name and server.cluster_name.text == region]
+        servers = of_cluster or named
+    holding = [server for server in servers if any(account == conf.name for conf in server.accounts)]
+    servers = holding or servers
+    return servers[0] if servers and (region is not None or len(servers) == 1) else None
+
+
+def _block(workspace: Workspace, account: str | None, server: ServerConf | None) -> MappingsBlock:
     """The mappings that are meant. Raises VstreamError where that is not clear."""
     blocks = [block for block in workspace.blocks if account is None or block.account == account]
+    if len(blocks) == 1 and (server is None or len(workspace.servers) == 1):
+        return blocks[0]
+    if server is not None:
+        places = {block.key_span for block in server.mappings}
+        of_server = [block for block in blocks if block.key_span in places]
+        is_clear = account is not None or not server.accounts
+        if not of_server and is_clear and _is_bound(workspace, server, account):
+            return empty_block(server, account, server.root.span)
+        blocks = of_server or blocks
     if len(blocks) == 1:
         return blocks[0]
     without_rules = accounts_without_rules(workspace)
@@ -170,13 +195,22 @@ def _block(workspace: Workspace, account: str | None) -> MappingsBlock:
     if not blocks:
         hint = f"the accounts are {', '.join(accounts)}" if accounts else "name a file with `mappings`"
         raise VstreamError("the files have no mappings" + (f" of account `{account}`" if account else ""), hint=hint)
-    places = ", ".join(place(block.key_span) for block in blocks[:5])
+    listed = ", ".join(place(block.key_span) for block in blocks[:5])
     hint = f"choose one with --account: {', '.join(accounts)}" if len(accounts) > 1 else "name one file"
-    raise VstreamError(f"the files have {len(blocks)} blocks of mappings: {places}", hint=hint)
+    raise VstreamError(f"the files have {len(blocks)} blocks of mappings: {listed}", hint=hint)
 
 
-def _cluster(workspace: Workspace, block: MappingsBlock, region: str | None) -> str | None:
+def _is_bound(workspace: Workspace, server: ServerConf, account: str | None) -> bool:
+    """Whether a leaf node connection brings messages to *account* of *server*, or takes them."""
+    side = leaf_side(server, account or GLOBAL_ACCOUNT)
+    ends = {(end.system, end.account) for link in read_leaf_links(workspace) for end in (link.hub, link.leaf)}
+    return (side.system, side.account) in ends
+
+
+def _cluster(workspace: Workspace, block: MappingsBlock, server: ServerConf | None, region: str | None) -> str | None:
     """The cluster of *region*; without one, that of the only server."""
+    if server is not None and server.server_name and server.server_name.text == region:
+        return server.cluster_name.text if server.cluster_name else None
     if region is None:
         names = {server.cluster_name.text for server in workspace.servers if server.cluster_name}
         names.discard(None)

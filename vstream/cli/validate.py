@@ -15,14 +15,22 @@ from vstream.cli.views import console
 from vstream.cli.views import scenario as view
 from vstream.cli.views.lint import LintFormat, report_lines, summary_lines
 from vstream.diagnostics import Severity
+from vstream.health.units import list_names
 from vstream.lint import detect
 from vstream.lint.load_scenario import load as load_scenario
 from vstream.lint.read import Source
 from vstream.lint.rules.wording import count
 from vstream.syntax.yaml import MAX_BYTES
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vstream.topology.bundle import Bundle
+
+_LIMITS = ("max_age", "max_bytes", "max_msgs", "max_msgs_per_subject")
+"""Each keeps a stream from growing for ever."""
+_NONE = (None, 0, -1)
 
 Format = Annotated[
     LintFormat | None,
@@ -78,9 +86,25 @@ def _print_outline(content: bytes, name: str, bundles: list[Bundle]) -> None:
             f"{name} is valid: {count(len(bundle.servers), 'server')}, "
             f"{count(len(bundle.streams), 'physical stream')}, {count(len(bundle.mappings), 'mapping rule')}"
         )
+        for note in _list_notes(bundle):
+            console.print_note(note)
     else:
         loaded = load_scenario(content, name, files.read_included)
         console.print_note(f"{name} is valid: {view.outline(loaded.require())}")
+
+
+def _list_notes(bundle: Bundle) -> Iterator[str]:
+    """What is right, and perhaps not what was meant."""
+    if not bundle.streams:
+        yield "It has no streams: `vstream apply` creates nothing."
+    endless = {
+        stream.virtual
+        for stream in bundle.streams
+        if stream.role is not Role.CATALOG and all(stream.config.fields.get(limit) in _NONE for limit in _LIMITS)
+    }
+    if endless:
+        names = list_names(sorted(endless))
+        yield f"Some streams of {names} have no limit: they grow until the disk is full (set `max_age` or `max_bytes`)."
 
 
 def _as_source(content: bytes, name: str) -> Source:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from vstream.jetstream.answers import check_config
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
@@ -224,6 +225,9 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
     state, cluster = detail["state"], detail.get("cluster") or {}
     replicas = cluster.get("replicas") or ()
     name = name or str(detail.get("name") or detail["config"]["name"])
+    config = detail.get("config")
+    if config is not None:  # which is not asked of replicas
+        check_config(config, name)
     feeds = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
     is_mirror = bool(detail.get("mirror"))
     last = int(state["last_seq"])
@@ -243,7 +247,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
         current=1 + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas),
         # A mirror has its origin's sequences.
         sources=tuple(_source(replica, name, last if is_mirror else None) for replica in feeds),
-        config=detail.get("config"),
+        config=config,
     )
 
 

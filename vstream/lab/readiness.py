@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -169,7 +170,21 @@ def is_complete(group: Meta, peers: int, *, is_leader: bool) -> bool:
     if group.cluster_size == peers:
         return True
     has_same_majority = group.cluster_size < peers and group.cluster_size // 2 == peers // 2
-    return has_same_majority and (not is_leader or group.followers == peers - 1)
+    return has_same_majority and (not is_leader or len(group.followers) == peers - 1)
+
+
+async def find_unheard(everyone: Sequence[Member]) -> frozenset[str]:
+    """Which of *everyone* follow the leader of their meta group, and are no members to it: it has not heard them."""
+    leaders: dict[str, str] = {}
+    heard: dict[str, frozenset[str]] = {}
+    for member in everyone:
+        with suppress(NotReachableError, ServerError):
+            group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT) if member.peers else None
+            if group is not None and group.leader is not None:
+                leaders[member.name] = group.leader
+            if group is not None and group.leader == member.name:
+                heard[member.name] = group.followers | {member.name}
+    return frozenset(name for name, leader in leaders.items() if leader in heard and name not in heard[leader])
 
 
 async def wait_for_stage(

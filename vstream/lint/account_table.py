@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.lint.simulate import GLOBAL_ACCOUNT
-from vstream.subjects.account_flow import AccountFlow, AccountLink, ImportKind
+from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow, AccountLink, ImportKind
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, overlaps
 from vstream.subjects.functions import looks_like_call, parse_token
 

@@ -13,7 +13,6 @@ from vstream.lint.read import Shown, Source, gather
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
 from vstream.syntax.natsconf import Comment
-from vstream.topology.bundle import placeholder_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,21 +72,28 @@ def lint(
     topology: Topology | None = None,
     server_version: ServerVersion | None = None,
     selection: Selection | None = None,
+    running: Iterable[Source] = (),
 ) -> LintReport:
     """
     Check *sources*, and everything that the topologies among them render to.
 
     *topology* is what the other files are checked against. *server_version* is the oldest server that has
     to understand them; without it, the topology says, or it is 2.10.
-    *selection* says what is reported; by default everything but policy.
+    *selection* says what is reported; by default everything but policy. *running* are the files that the servers
+    run with now.
     """
     gathered = gather(sources, read=around.read, env=around.env)
     unknown = secrets.unknown_places(gathered.references, around.env or {})
-    judged = _judge(gathered.workspace(topology, server_version))
+    before = gather(running, read=around.read, env=around.env)
+    judged = _judge(replace(gathered.workspace(topology, server_version), running=tuple(before.servers)))
     # What a rule says about a value that nobody knows is a guess.
-    findings = [*gathered.diagnostics, *(finding for finding in judged if finding.span not in unknown)]
+    findings = [
+        *gathered.diagnostics,
+        *before.diagnostics,
+        *(finding for finding in judged if finding.span not in unknown),
+    ]
     shown = dict(gathered.shown)
-    texts = dict(gathered.texts)
+    texts = {**before.texts, **gathered.texts}
     comments = list(gathered.comments)
     streams = list(gathered.streams)
     for source in gathered.topologies:
@@ -168,7 +174,8 @@ class _Declared:
 
 def _read_placeholder(name: str) -> bytes:
     """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
-    return (placeholder_for(name) or "").encode()
+    placeholder: str | None = import_module("vstream.topology.bundle").placeholder_for(name)
+    return (placeholder or "").encode()
 
 
 def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:

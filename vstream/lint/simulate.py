@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vstream.subjects.account_flow import GLOBAL_ACCOUNT
+from vstream.subjects.leaf_flow import cross_leaves
 from vstream.subjects.resolve import OutcomeKind, publish_cost_us
 
 if TYPE_CHECKING:
@@ -13,10 +15,9 @@ if TYPE_CHECKING:
     from vstream.diagnostics import Span
     from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
     from vstream.subjects.account_flow import AccountArrival, AccountFlow, AccountLink
+    from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide
     from vstream.subjects.resolve import Candidate, Resolution
 
-GLOBAL_ACCOUNT = "$G"
-"""The account of a configuration without accounts."""
 _ALL = 100
 _LOST = (OutcomeKind.DROPPED, OutcomeKind.PANICS)
 
@@ -46,6 +47,9 @@ class Simulation:
     refusals: tuple[Refusal, ...]
     flow: AccountFlow | None = None
     """Where messages go from account to account, where that is known."""
+    origin: LeafSide | None = None
+    """The server that the client is connected to, where that is known."""
+    leaf_links: tuple[LeafLink, ...] = ()
 
     @property
     def account(self) -> str:
@@ -60,6 +64,24 @@ class Simulation:
                 continue
             for arrival in self.flow.arrivals(self.account, outcome.subject, resolution.cluster):
                 key = (arrival.account, arrival.subject, arrival.links)
+                earlier = merged[key].percent if key in merged else 0
+                percent = None
+                if arrival.percent is not None and earlier is not None and not resolution.ambiguous:
+                    percent = earlier + arrival.percent * outcome.probability_percent / _ALL
+                merged[key] = replace(arrival, percent=percent)
+        return tuple(merged.values())
+
+    def crossings(self) -> tuple[LeafArrival, ...]:
+        """Who sees the message beyond leaf node connections; the shares are of all publishes."""
+        if self.origin is None:
+            return ()
+        resolution = self.at_cluster or self.elsewhere[-1]
+        merged: dict[tuple[object, ...], LeafArrival] = {}
+        for outcome in resolution.outcomes:
+            if outcome.kind in _LOST or outcome.expansion.draws:
+                continue
+            for arrival in cross_leaves(self.leaf_links, self.origin, outcome.subject):
+                key = (arrival.account, arrival.subject, arrival.links, arrival.imports, arrival.refusal)
                 earlier = merged[key].percent if key in merged else 0
                 percent = None
                 if arrival.percent is not None and earlier is not None and not resolution.ambiguous:
@@ -97,10 +119,19 @@ class Simulation:
 
 
 def simulate(
-    block: MappingsBlock, subject: str, cluster: str | None, clusters: Iterable[str], flow: AccountFlow | None = None
+    block: MappingsBlock,
+    subject: str,
+    cluster: str | None,
+    clusters: Iterable[str],
+    flow: AccountFlow | None = None,
+    *,
+    origin: LeafSide | None = None,
+    leaf_links: tuple[LeafLink, ...] = (),
 ) -> Simulation:
     """
     What a publish to the literal *subject* becomes by the rules of *block*, and by *flow* in other accounts.
+
+    From *origin* it crosses *leaf_links*.
 
     *clusters* are those that exist; those that the rules name are added. Raises ValueError for a subject
     that is not literal.
@@ -116,6 +147,8 @@ def simulate(
         elsewhere=(*(resolve(subject, other_cluster) for other_cluster in other_clusters), resolve(subject, None)),
         refusals=tuple(refusals_of(block)),
         flow=flow,
+        origin=origin,
+        leaf_links=leaf_links,
     )
 
 

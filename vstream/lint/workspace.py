@@ -370,6 +370,8 @@ class Workspace:
     """The oldest server that has to understand the files."""
     is_version_stated: bool = False
     """Whether somebody said so; anything but the default, and that of a topology, was said."""
+    running: tuple[ServerConf, ...] = ()
+    """What the servers run with now, if that was given to compare with."""
 
     @property
     def stated_version(self) -> ServerVersion | None:

@@ -187,7 +187,7 @@ def _sides(value: object) -> tuple[tuple[str, ...], ...]:
     """`west | central,east`, or a list with an item for each side."""
     if isinstance(value, str):
         value = [[name.strip() for name in side.split(",")] for side in value.split("|")]
-    if not isinstance(value, list) or len(value) < 2:  # noqa: PLR2004 - sides
+    if not isinstance(value, list) or len(value) <= 1:
         _refuse("a partition has two sides or more: `west | central,east`")
     sides: list[tuple[str, ...]] = []
     for index, side in enumerate(value):

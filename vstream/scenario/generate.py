@@ -87,7 +87,7 @@ class _Composer:
             self._wait(200, 5_000)
         if self._open:
             self._steps.append({"heal": "all"})
-        if self._chance.random() < 0.8:  # noqa: PLR2004 - mostly: regions agree much later by themselves
+        if self._happens(0.8):  # else regions agree much later, by themselves
             self._steps.append({"resync": None})
         self._steps.append({"converge": "3m", "as": "back"})
         return {
@@ -113,9 +113,12 @@ class _Composer:
             time += parse_duration(self._steps.pop()["wait"])
         self._steps.append({"wait": format_duration(time)})
 
+    def _happens(self, share: float) -> bool:
+        return self._chance.random() < share
+
     def _move(self) -> None:
         """Open a fault, or heal one."""
-        if self._open and (len(self._open) >= _MOST_OPEN or self._chance.random() < 0.35):  # noqa: PLR2004
+        if self._open and (len(self._open) >= _MOST_OPEN or self._happens(0.35)):
             # Servers that come back are healthy when they have all links, but for those that are cut both ways.
             first = [fault for fault in self._open if fault.is_one_way]
             healed = self._chance.choice(first or self._open)
@@ -179,7 +182,7 @@ class _Composer:
 
     def _pause(self) -> bool:
         running, untouched = self._running_servers(), self._intact_regions()
-        if untouched and self._chance.random() < 0.3:  # noqa: PLR2004 - now and then a whole region
+        if untouched and self._happens(0.3):
             region = self._chance.choice(untouched)
             return self._inject({"pause": region}, {region: frozenset(self._servers[region])})
         if not running:
@@ -258,7 +261,7 @@ class _Composer:
         border = self._chance.randint(1, len(shuffled) - 1)
         sides = [",".join(shuffled[:border]), ",".join(shuffled[border:])]
         step: ScenarioData = {"partition": " | ".join(sides), "how": self._chance.choice(("reset", "drop"))}
-        if self._chance.random() < 0.25:  # noqa: PLR2004 - now and then
+        if self._happens(0.25):
             step["one-way"] = True
         return self._inject(step, is_cut=True)
 
@@ -273,8 +276,8 @@ class _Composer:
             return False
         ends = self._chance.sample(self._regions, 2)
         step: ScenarioData = {"link": ends, "rtt": f"{self._chance.choice((5, 40, 150, 400))}ms"}
-        if self._chance.random() < 0.5:  # noqa: PLR2004 - half of them
+        if self._happens(0.5):
             step["jitter"] = f"{self._chance.choice((1, 10, 50))}ms"
-        if self._chance.random() < 0.3:  # noqa: PLR2004 - now and then
+        if self._happens(0.3):
             step["loss"] = f"{self._chance.choice((0.5, 2, 5))}%"
         return self._inject(step)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Span
 
+GLOBAL_ACCOUNT = "$G"
+"""The account of a configuration without accounts."""
 _ALL = 100
 _LOST = frozenset({OutcomeKind.DROPPED, OutcomeKind.PANICS})
 

@@ -115,6 +115,11 @@ class Naming(Enum):
     BLOG = "blog"
     """`<first token>.<region>.<rest>`: for those who already run the published recipe."""
 
+    @property
+    def is_isolated(self) -> bool:
+        """Whether nothing that a client publishes is a physical subject."""
+        return self is Naming.ISOLATED
+
 
 CLIENT_INBOX = "_INBOX"
 """Where applications hear answers: what client libraries do by themselves."""

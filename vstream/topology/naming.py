@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
-from vstream.topology.model import Naming
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, FORMER_PREFIX, HIDDEN_PREFIXES, source_api
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.model import Naming, Topology, VirtualStream
 
 PHYSICAL_PREFIX = "_vs"
 """First token of physical subjects. It lies outside anything a client may publish on."""
@@ -173,7 +172,7 @@ def is_wildcard(token: str) -> bool:
 
 def physical_subject(naming: Naming, stream: str, region: str, subject: str) -> str:
     """Where a message published on *subject* in *region* is stored; wildcards stay wildcards."""
-    if naming is Naming.ISOLATED:
+    if naming.is_isolated:
         return f"{PHYSICAL_PREFIX}.{stream}.{region}.{subject}"
     first, _, rest = subject.partition(".")
     return f"{first}.{region}.{rest}" if rest else f"{first}.{region}"
@@ -181,7 +180,7 @@ def physical_subject(naming: Naming, stream: str, region: str, subject: str) -> 
 
 def virtual_subject(naming: Naming, subject: str) -> str:
     """The inverse of `physical_subject`, for the literal subject of a stored message."""
-    if naming is Naming.ISOLATED:
+    if naming.is_isolated:
         return subject.split(".", 3)[-1]
     first, _, rest = subject.partition(".")
     rest = rest.partition(".")[2]

@@ -36,6 +36,18 @@ def test_a_lab_that_does_not_exist_cannot_be_taken_down(tmp_path: Path, monkeypa
     assert list(tmp_path.rglob("*")) == []
 
 
+@pytest.mark.parametrize("command", ["down", "status", "links"])
+def test_a_lab_is_named_by_an_argument_or_by_an_option(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("VSTREAM_LAB", "usual")
+    ran = vstream("lab", command, "--lab", "nope")
+    assert (ran.code, "there is no lab `nope`" in ran.err) == (3, True)
+    ran = vstream("lab", command, "other", "--lab", "nope")
+    assert (ran.code, "`other` is another lab: name one" in " ".join(ran.err.replace("│", " ").split())) == (2, True)
+
+
 def lab_of(*servers: tuple[str, ServerState]) -> LabStatus:
     directory = LabDirectory("acme", Path("/labs/acme"))
     text = "".join(f"  {name}: {{servers: 1}}\n" for name, _ in servers)

@@ -16,7 +16,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tests.support.command import environment
+from tests.support.command import environment, vstream
 from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.cli.keys import key_table
 from vstream.cli.views import diagnostics, findings
@@ -132,13 +132,8 @@ def test_marks_and_boxes_fit_the_encoding(encoding: str) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_command_ends_well_in_any_encoding(encoding: str) -> None:
     for arguments in (["--help"], ["scenario", "list"], ["explain", "VS101"]):
-        ran = subprocess.run(
-            [sys.executable, "-m", "vstream", *arguments],
-            env=environment({"PYTHONIOENCODING": encoding}),
-            capture_output=True,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr
+        ran = vstream(*arguments, variables={"PYTHONIOENCODING": encoding})
+        assert ran.code == 0, ran.err
 
 
 _SHOW_PROGRESS = """

@@ -251,4 +251,4 @@ def test_work_grows_with_the_rules_and_no_faster() -> None:
         workspace = workspaces.workspace({"mappings.cfg": virtual_streams(count)})
         return count_calls(lambda: run_rules(RULES, workspace))
 
-    assert once(2_000) < 4.5 * once(500)
+    assert once(1_000) < 4.5 * once(250)

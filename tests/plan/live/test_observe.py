@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.plans import rendered, topology
 from vstream.errors import NotReachableError, VstreamError
-from vstream.jetstream.connection import endpoint_problems
+from vstream.jetstream.endpoints import endpoint_problems
 from vstream.plan.live.observe import connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.topology.model import Endpoint

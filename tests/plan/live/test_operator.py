@@ -147,7 +147,7 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
     nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
 
 
-@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
+@pytest.mark.parametrize("routing", with_night(["regional", "domains"], ["mapped"]))
 def test_other_profiles_are_pushed_through_connect(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str
 ) -> None:

@@ -14,6 +14,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vstream.audit.source.datasource import JetStreamDataSource
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -39,8 +41,6 @@ _SHIPPED = (
 
 def register(spark: SparkSession) -> None:
     """Make the format `jetstream` known to *spark*, and let it hand filters to data sources."""
-    from vstream.audit.source.datasource import JetStreamDataSource  # noqa: PLC0415 - imports Spark
-
     context: Any = getattr(spark, "_sc", None)  # Spark Connect has none
     if context and context.master.partition("[")[0] == "local" and "PYSPARK_PYTHON" not in os.environ:
         # PySpark takes the `python3` on PATH: of an environment that is not activated, one that has no vstream.

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from vstream.audit.source.client import DisconnectedError, RetryableError, api_request
+from vstream.audit.source.client import DisconnectedError, RetryableError, api_request, next_message
 from vstream.audit.source.wire import PullScanner, scan_buffer
 from vstream.jetstream.answers import reading
 
@@ -121,11 +121,20 @@ def _has_ended(status: Message) -> bool:
 
 
 def _leave(client: Client, subject: str) -> None:
-    """Remove the consumer. What is still on its way is thrown away; without an answer, it goes by itself later."""
+    """
+    Remove the consumer. What is still on its way is thrown away; without an answer, it goes by itself later.
+
+    Raises NotPermittedError.
+    """
     with suppress(DisconnectedError, OSError):
         client.publish(subject, b"", reply=f"{client.inbox}.gone")
         client.send(b"PING\r\n")
-        tail = b""
         deadline = time.monotonic() + _PARTING
-        while b"PONG\r\n" not in tail and time.monotonic() < deadline:
-            tail = tail[-5:] + client.receive(until=deadline)
+        is_answered = False
+        while not is_answered and time.monotonic() < deadline:
+            data, position = client.receive(until=deadline), 0
+            while (message := next_message(data, position)) is not None:
+                position = message.end
+                client.handle_control(message)
+                is_answered |= message.verb == b"PONG"
+            client.keep(data[position:])

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from vstream.audit.source.login import Login, load_login
-from vstream.errors import NoRespondersError, NotReachableError, VstreamError
-from vstream.jetstream.answers import MOST_PAYLOAD, api_error, check_info, decode_object, read_sequence
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
+from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, read_sequence
 from vstream.permissions import check_plaintext
 from vstream.topology.model import VSTREAM_INBOX
 
@@ -197,6 +197,9 @@ class Client:
         if message.verb == b"PING":
             self.send(b"PONG\r\n")
         elif message.verb == b"-ERR":
+            if refused := REFUSED.search(message.line):
+                action = "publish" if refused[1].lower() == "publish" else "subscribe"
+                raise NotPermittedError(f"the user may not {action} to `{refused[2]}`")
             raise DisconnectedError(f"{self.server} says {message.line.removeprefix('-ERR ')}")
 
     def handshake(self, who: Login, *, tls: bool) -> None:

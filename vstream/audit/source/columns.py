@@ -11,6 +11,11 @@ import pyarrow.compute as pc
 
 from vstream.errors import VstreamError
 
+try:
+    from vstream.capture.digest import digest_all
+except ImportError:  # an executor may lack xxhash
+    digest_all = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
@@ -169,10 +174,6 @@ def _value(values: list[bytes | None]) -> pa.Array:
 
 def digest_payloads(payloads: list[bytes]) -> pa.Array:
     """The digest of each, as a signed number. Raises VstreamError where what makes them is not installed."""
-    try:
-        from vstream.capture.digest import digest_all  # noqa: PLC0415 - executors may lack the package that makes them
-    except ImportError:
-        raise VstreamError(
-            "digests of payloads need xxhash on the machine that reads", hint="pip install xxhash"
-        ) from None
+    if digest_all is None:
+        raise VstreamError("digests of payloads need xxhash on the machine that reads", hint="pip install xxhash")
     return pa.array(np.frombuffer(digest_all(payloads), ">i8").astype("i8"))

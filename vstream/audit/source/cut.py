@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.audit.source.client import api_request, connect, parse_api_answer
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SourceCursor, StreamCut
-from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import reading
 from vstream.topology.stream_config import source_name
@@ -50,6 +50,8 @@ def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path
             try:
                 cuts_by_stream |= zip(streams, _cut_region(streams, access[region], path), strict=True)
                 continue
+            except NotPermittedError:
+                raise
             except NotReachableError as error:
                 lost[region] = error.message
         cuts_by_stream |= {
@@ -163,6 +165,8 @@ def _has_meta_leader(client: Client, access: Access) -> bool:
     """Whether consumers can be created: the account's own information needs the same leader."""
     try:
         api_request(client, access, "INFO")
+    except NotPermittedError:
+        raise
     except (ServerError, NoRespondersError, NotReachableError):
         return False
     return True

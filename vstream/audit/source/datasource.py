@@ -17,7 +17,7 @@ from vstream.audit.source.following import JetStreamStreamReader
 from vstream.audit.source.options import is_catalog_table, parse_options, without_catalog_properties
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_range
-from vstream.audit.source.spark_types import COLUMNS, MORE_COLUMNS, ReadPartition, to_arrow_schema
+from vstream.audit.source.spark_types import COLUMNS, MORE_COLUMNS, ReadPartition, convert_schema
 from vstream.audit.source.values import CONSUMER, ReadPlan, split_tasks
 from vstream.errors import VstreamError
 
@@ -71,7 +71,7 @@ class JetStreamReader(DataSourceReader):
     """Plans ranges on the driver, reads them on executors."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self._schema = to_arrow_schema(schema)
+        self._schema = convert_schema(schema)
         self._options = options
         self._bounds = Bounds(
             first=options.start_seq,

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 from vstream.audit.source import cut
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.reading import read_range
-from vstream.audit.source.spark_types import ReadPartition, to_arrow_schema
+from vstream.audit.source.spark_types import ReadPartition, convert_schema
 from vstream.audit.source.values import ABSENT, split_tasks
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import reading
@@ -47,7 +47,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Follows streams. Offsets are by region and stream."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self._schema = to_arrow_schema(schema)
+        self._schema = convert_schema(schema)
         self._options = options
         if options.since_ns or options.until_ns or options.end_seq:
             raise VstreamError(

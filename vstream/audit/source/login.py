@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkFiles
+
 from vstream.errors import VstreamError
 from vstream.permissions import read_variable
 from vstream.topology.model import Endpoint
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vstream.audit.source.values import Access
+
+try:
+    from nacl.signing import SigningKey
+except ImportError:  # an executor may lack it
+    SigningKey = None  # type: ignore[assignment,misc]
 
 _BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----\s*(\S+)\s*-+END")
 """Of a credentials file: first the JWT, then the seed."""
@@ -96,8 +103,6 @@ def find_file(name: str) -> Path:
     if path.is_file():
         return path
     try:
-        from pyspark import SparkFiles  # noqa: PLC0415 - only on executors
-
         distributed = Path(SparkFiles.getRootDirectory()) / path.name
     except Exception:  # noqa: BLE001 - Spark raises errors of many kinds where it has no such directory
         distributed = path
@@ -169,11 +174,7 @@ def _sign(seed: bytes, nonce: bytes) -> tuple[str, str]:
 
 def _keys(seed: bytes) -> tuple[Callable[[bytes], bytes], bytes]:
     """A function that signs, and the public key."""
-    try:
-        from nacl.signing import SigningKey  # noqa: PLC0415 - only for nkeys and credentials
-    except ImportError:
-        raise VstreamError(
-            "nkeys and credentials need PyNaCl on the machine that reads", hint="pip install pynacl"
-        ) from None
+    if SigningKey is None:
+        raise VstreamError("nkeys and credentials need PyNaCl on the machine that reads", hint="pip install pynacl")
     key = SigningKey(seed)
     return lambda nonce: key.sign(nonce).signature, bytes(key.verify_key)

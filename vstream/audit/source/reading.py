@@ -18,7 +18,7 @@ from vstream.audit.source import bydirect, bypull
 from vstream.audit.source.client import RetryableError, api_request, back_off, connect
 from vstream.audit.source.columns import BatchBuilder, filter_subjects, truncate_at
 from vstream.audit.source.values import CONSUMER, DIRECT
-from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import reading
 
@@ -65,10 +65,8 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             if position > job.last or is_complete(asked, position):
                 return
             problem: VstreamError = RetryableError("the copy that answered ends before its leader does")
-        except NotReachableError as error:
-            problem = error
-        except ServerError as error:
-            if error.code != _UNAVAILABLE:
+        except (NotReachableError, ServerError) as error:
+            if not _may_pass(error):
                 raise
             problem = error
         attempts += 1
@@ -81,13 +79,20 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         back_off(attempts)
 
 
+def _may_pass(error: NotReachableError | ServerError) -> bool:
+    """Whether to ask again may help."""
+    return error.code == _UNAVAILABLE if isinstance(error, ServerError) else not isinstance(error, NotPermittedError)
+
+
 def is_complete(job: ReadTask, position: int) -> bool:
     """Whether the stream's leader has no message from *position* to the end of *job* that should have been read."""
     with connect(job.access) as client:
         try:
             return all(_next(client, job, position, subject) > job.last for subject in job.subjects or (">",))
-        except (ServerError, NoRespondersError):
-            # No meta leader: STREAM.INFO is answered without one.
+        except NotPermittedError:
+            raise
+        except (ServerError, NoRespondersError, NotReachableError):
+            # No meta leader, or no answer in time: STREAM.INFO is answered without a leader.
             state = api_request(client, job.access, f"STREAM.INFO.{job.stream_ref.name}", {"deleted_details": True})[
                 "state"
             ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -58,10 +59,8 @@ class ReadPartition(InputPartition):
     """Whether the stream had a message at each sequence, so that fewer rows are a loss: for queries that fail then."""
 
 
-def to_arrow_schema(schema: StructType) -> pa.Schema:
+def convert_schema(schema: StructType) -> pa.Schema:
     """*schema* as Arrow's. Raises VstreamError for a column that does not exist, or has another type."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - slow to import
-
     for field in schema.fields:
         kind = _KNOWN.get(field.name)
         if kind != field.dataType:

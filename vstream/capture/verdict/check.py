@@ -15,8 +15,7 @@ from vstream.capture.verdict.layout import find_layout
 from vstream.capture.verdict.lost import Holdings, same_order
 from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import summarize
-from vstream.capture.verdict.propagation import Propagation
-from vstream.capture.verdict.samples import progress_by_stream
+from vstream.capture.verdict.propagation import Propagation, progress_by_stream
 from vstream.capture.verdict.timeline import Timeline
 from vstream.capture.verdict.verdict import Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.capture.verdict.windows import (
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from vstream.capture.records import Manifest, Sample
     from vstream.capture.store import Capture
     from vstream.capture.verdict.history import History
-    from vstream.capture.verdict.samples import SampledProgress
-    from vstream.capture.verdict.verdict import Anomaly, Convergence, Distribution
+    from vstream.capture.verdict.propagation import SampledProgress
+    from vstream.capture.verdict.verdict import Affected, Convergence, Distribution
     from vstream.scenario.model import Expectation
 
 RUN = "the whole run"
@@ -183,8 +182,8 @@ def _judge_stream(
     return verdict, flow
 
 
-def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Anomaly]:
-    result: dict[str, Anomaly] = {}
+def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Affected]:
+    result: dict[str, Affected] = {}
     for (name, region), operations in sorted(history.read_ids.items()):
         if name != stream or not operations:
             continue

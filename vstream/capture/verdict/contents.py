@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from vstream.capture.verdict.context import ExampleCollector
 from vstream.capture.verdict.history import NOTHING, StringTable, parse_digest
 from vstream.capture.verdict.layout import READ_ROLES
-from vstream.capture.verdict.order import find_displaced
-from vstream.capture.verdict.verdict import Anomaly, PhysicalVerdict
+from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from vstream.capture.records import CapturedStream, Stored
     from vstream.capture.store import Capture
@@ -82,7 +82,7 @@ class StreamScan:
         self.duplicated = ExampleCollector()
         self.unexpected = ExampleCollector()
         self.reordered = ExampleCollector()
-        self.diverged = Anomaly()
+        self.diverged = Affected()
         """Set when all streams were read."""
         self.altered = 0
         self._ledger = ledger
@@ -272,3 +272,39 @@ class StreamScan:
             for item in find_displaced(ranks):
                 place = places[item]
                 self._add(self.reordered, self.numbers[place], self.seqs[place], self.times[place], detail)
+
+
+def find_displaced(ranks: Sequence[int]) -> list[int]:
+    """
+    The places whose ranks would have to be moved for *ranks* to rise strictly: as few as can be.
+
+    Ascending. Takes n log n steps at most, and n where nothing is out of order.
+    """
+    before = None
+    for rank in ranks:
+        if before is not None and rank <= before:
+            return _outside_longest_rise(ranks)
+        before = rank
+    return []
+
+
+def _outside_longest_rise(ranks: Sequence[int]) -> list[int]:
+    # The longest rising subsequence: `tails[k]` ends the one of length k + 1 whose last rank is lowest.
+    tails: list[int] = []
+    places: list[int] = []
+    previous: list[int] = []
+    for place, rank in enumerate(ranks):
+        length = bisect_left(tails, rank)
+        if length == len(tails):
+            tails.append(rank)
+            places.append(place)
+        else:
+            tails[length] = rank
+            places[length] = place
+        previous.append(places[length - 1] if length else -1)
+    stored = bytearray(len(ranks))
+    place = places[-1]
+    while place >= 0:
+        stored[place] = 1
+        place = previous[place]
+    return [place for place, keep in enumerate(stored) if not keep]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome
-from vstream.capture.verdict.verdict import Anomaly, Example
+from vstream.capture.verdict.verdict import Affected, Example
 
 if TYPE_CHECKING:
     from vstream.capture.records import FaultRecord, Manifest, Stored, Window
@@ -67,9 +67,9 @@ class ExampleCollector:
         if self.wants_more:
             self.examples.append(example)
 
-    def finding(self) -> Anomaly:
+    def finding(self) -> Affected:
         """What was counted."""
-        return Anomaly(count=self.count, examples=tuple(self.examples))
+        return Affected(count=self.count, examples=tuple(self.examples))
 
 
 class ExampleFactory:

@@ -4,25 +4,80 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from operator import or_
 from typing import TYPE_CHECKING
 
+from vstream.capture.verdict.contents import find_displaced
 from vstream.capture.verdict.context import ExampleCollector
 from vstream.capture.verdict.history import NOTHING
 from vstream.capture.verdict.layout import READ_ROLES
-from vstream.capture.verdict.limits import removed_by_limits
-from vstream.capture.verdict.order import find_displaced
 from vstream.capture.verdict.verdict import ServedVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from vstream.capture.records import CapturedStream
     from vstream.capture.verdict.contents import Ledger, StreamScan
     from vstream.capture.verdict.context import ExampleFactory
     from vstream.capture.verdict.history import Attempts
-    from vstream.capture.verdict.verdict import Anomaly
+    from vstream.capture.verdict.verdict import Affected
+
+_AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
+"""Limits that remove the oldest messages of a stream."""
+_PER_SUBJECT = "max_msgs_per_subject"
+
+
+def removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
+    """
+    Those of *absent* that the limits of the stream explain: no more than can be.
+
+    Limits remove the oldest messages of a stream, or of a subject, and each origin's
+    arrive in order. So no later message may be gone while an earlier one of the same
+    origin, and under a limit per subject of the same subject, is there; and a subject
+    from which something was removed holds as many as it may.
+    """
+    limits = scan.captured.limits
+    most = limits.get(_PER_SUBJECT, 0)
+    has_head = scan.first_seq > 1 and any(limits.get(name, 0) > 0 for name in _AT_THE_HEAD)
+    if not absent or scan.removed_count <= 0 or not (most > 0 or has_head):
+        return frozenset()
+    subjects = ledger.attempts.subject
+    held = Counter(subjects[number] for number in scan.numbers)
+    earliest: dict[tuple[int, int], int] = {}
+    for number in scan.numbers:
+        origin, rank = _rank(ledger, number)
+        for key in ((origin, 0), (origin, subjects[number])):
+            earliest[key] = min(rank, earliest.get(key, rank))
+    excused = set()
+    short: defaultdict[int, list[int]] = defaultdict(list)
+    proven: Counter[int] = Counter()
+    for number in absent:
+        origin, rank = _rank(ledger, number)
+        subject = subjects[number]
+        if has_head and rank <= earliest.get((origin, 0), rank):
+            excused.add(number)
+        elif most > 0 and rank <= earliest.get((origin, subject), rank):
+            excused.add(number)
+            short[subject].append(number)
+        else:
+            proven[subject] += 1
+    for subject, numbers in short.items():
+        missing = most - held[subject] - proven[subject]
+        excused.difference_update(sorted(numbers, reverse=True)[: max(0, missing)])
+    return frozenset(sorted(excused)[: scan.removed_count])
+
+
+def _rank(ledger: Ledger, number: int) -> tuple[int, int]:
+    """The message's origin and its place there."""
+    attempts = ledger.attempts
+    if ledger.home[number] != NOTHING:
+        return ledger.home[number], ledger.home_seq[number]
+    by = attempts.acked_by[number]
+    origin = ledger.streams.number(attempts.streams.text(by)) if by != NOTHING else NOTHING
+    return origin, attempts.acked_seq[number]
+
 
 _SEVERAL = 2
 
@@ -79,7 +134,7 @@ class Holdings:
             superseded=len(superseded),
         )
 
-    def _find_recovered(self, scan: StreamScan) -> tuple[Anomaly, int]:
+    def _find_recovered(self, scan: StreamScan) -> tuple[Affected, int]:
         attempts = self._ledger.attempts
         recovered, rejected = ExampleCollector(), 0
         for number in unacked_attempts(attempts):
@@ -93,7 +148,7 @@ class Holdings:
                     recovered.count += 1
         return recovered.finding(), rejected
 
-    def find_diverged(self, scan: StreamScan) -> Anomaly:
+    def find_diverged(self, scan: StreamScan) -> Affected:
         """What *scan* should hold and does not, while another stream does; what is lost is left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vstream.capture.verdict.deliveries import Deliveries
     from vstream.capture.verdict.history import History
     from vstream.capture.verdict.propagation import Propagation
-    from vstream.capture.verdict.verdict import Anomaly, Availability, PhysicalVerdict, StreamVerdict, WindowVerdict
+    from vstream.capture.verdict.verdict import Affected, Availability, PhysicalVerdict, StreamVerdict, WindowVerdict
     from vstream.scenario.model import Expectation
 
 SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
@@ -159,7 +159,7 @@ class Measurements:
             return no_measurement(
                 f"the capture has no stream in {region}" if region else "the capture has no stream of it"
             )
-        find: Callable[[PhysicalVerdict], Anomaly] = {
+        find: Callable[[PhysicalVerdict], Affected] = {
             Measure.DUPLICATED: lambda item: item.duplicated,
             Measure.UNEXPECTED: lambda item: item.unexpected,
             Measure.REORDERED: lambda item: item.reordered,

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from vstream.diagnostics import Finding, Severity
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from vstream.capture.records import FaultRecord, Manifest, Window
     from vstream.capture.verdict.timeline import Timeline
@@ -97,11 +99,18 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anomaly:
+class Affected:
     """How many messages something is true of, and the first few of them."""
 
     count: int = 0
     examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictFinding(Finding):
+    """What is wrong with messages of one virtual stream, and which are affected."""
+
+    affected: Affected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +123,15 @@ class PhysicalVerdict:
     stored: int | None
     """Messages that it held in the end. None: it is not known, and *error* says why."""
     error: str | None = None
-    duplicated: Anomaly = Anomaly()
+    duplicated: Affected = Affected()
     """Copies beyond the first."""
-    unexpected: Anomaly = Anomaly()
+    unexpected: Affected = Affected()
     """Messages that nobody published, or that are not as they were published."""
     altered: int = 0
     """Of *unexpected*: those that were published, and with another payload or subject."""
-    diverged: Anomaly = Anomaly()
+    diverged: Affected = Affected()
     """Messages that it should hold and does not, though another stream does; acknowledged ones only in a stream that was published to."""
-    reordered: Anomaly = Anomaly()
+    reordered: Affected = Affected()
     """Messages to move until each origin's stand in the order that its write stream has; in a write stream, that of its acknowledgements."""
 
 
@@ -133,13 +142,13 @@ class ServedVerdict:
     region: str
     stream: str | None
     """The physical stream; None: there is none in the capture."""
-    lost: Anomaly = Anomaly()
+    lost: Affected = Affected()
     """Acknowledged, and not there."""
     lost_by_origin: Mapping[str, int] = field(default_factory=dict)
     """By region of origin; those without a loss are left out."""
     lost_everywhere: int = 0
     """Of *lost*: those that no captured stream holds."""
-    recovered: Anomaly = Anomaly()
+    recovered: Affected = Affected()
     """Indeterminate or rejected, and yet there."""
     recovered_rejected: int = 0
     """Of *recovered*: those that had been rejected."""
@@ -218,8 +227,27 @@ class StreamVerdict:
     """Messages to move in the region that differs most, until its order is the first region's."""
     arrivals: tuple[ArrivalDelay, ...] = ()
     consumers: tuple[ConsumerVerdict, ...] = ()
-    unexpected_reads: Mapping[str, Anomaly] = field(default_factory=dict)
+    unexpected_reads: Mapping[str, Affected] = field(default_factory=dict)
     """By region, reads that returned a message that nobody published; regions without are left out."""
+
+    def findings(self) -> Iterator[VerdictFinding]:
+        """What is wrong with its messages."""
+        for served in self.served:
+            yield from self._finding("lost", f"in {served.region}", served.lost)
+        for stream in self.physical:
+            yield from self._finding("duplicated", f"in {stream.name}", stream.duplicated)
+            yield from self._finding("unexpected", f"in {stream.name}", stream.unexpected)
+            yield from self._finding("reordered", f"in {stream.name}", stream.reordered)
+            yield from self._finding("diverged", f"in {stream.name}", stream.diverged)
+        for region, reads in self.unexpected_reads.items():
+            yield from self._finding("unexpected-reads", f"in {region}", reads)
+
+    def _finding(self, code: str, place: str, affected: Affected) -> Iterator[VerdictFinding]:
+        if affected.count:
+            message = f"{affected.count:,} {code.replace('-', ' ')} {place}"
+            yield VerdictFinding(
+                code=code, severity=Severity.ERROR, where=self.name, message=message, affected=affected
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

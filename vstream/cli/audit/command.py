@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from vstream.audit import session
+from vstream.audit import load_audit, require_spark
 from vstream.audit.junit import to_junit
 from vstream.audit.report import AuditVerdict
-from vstream.audit.request import SMALL, STAGES, AuditRequest, UnknownStreamError, reserve_outputs, uri_of
+from vstream.audit.request import (
+    SMALL,
+    STAGES,
+    AuditRequest,
+    SparkEndedError,
+    UnknownStreamError,
+    reserve_outputs,
+    uri_of,
+)
 from vstream.audit.scratch import scratch_directory
-from vstream.audit.spark_errors import SparkEndedError
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
 from vstream.cli.audit.sources import open_source
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
-from vstream.cli.views.audit_follow import RoundPrinter
+from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
@@ -135,7 +142,7 @@ def command(
     )
     if follow:
         _check_follow(target, request, printer, spark_at)
-    session.require_spark()
+    require_spark()
     source = open_source(target, request, templates=templates, lab=lab)
     with (
         exit_on_signals() as is_interrupted,
@@ -215,6 +222,7 @@ def _open_spark(
     is_small = address.is_here and source.size(scratch) < SMALL
     if is_ahead:
         source.begin()
+    session = load_audit().session
     with session.open_session(
         master=address.master,
         remote=address.remote,

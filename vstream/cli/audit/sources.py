@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from vstream.audit import load_sources
+from vstream.audit import load_audit
 from vstream.audit.request import STAGES, AuditedServers, check_tables_directory, uri_of
 from vstream.cli import options
 from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
@@ -36,16 +36,16 @@ def open_source(
     if wanted.tables is not None:
         check_tables_directory(wanted.tables)
     if is_capture:
-        return load_sources().capture(wanted, path)
+        return load_audit().capture(wanted, path)
     if is_directory:
         if wanted.streams and wanted.tables == uri_of(target):
             raise typer.BadParameter(
                 "it would replace the audit with a subset of its streams: choose another directory",
                 param_hint="--tables",
             )
-        return load_sources().tables(wanted, target)
+        return load_audit().tables(wanted, target)
     servers = _servers(path, wanted, templates, lab)
-    return load_sources().servers(wanted, servers)
+    return load_audit().servers(wanted, servers)
 
 
 def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:

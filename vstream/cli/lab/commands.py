@@ -12,7 +12,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab import links as link_commands
-from vstream.cli.lab.find import LabArgument, LabOption, Name, the_lab
+from vstream.cli.lab.find import LabArgument, LabOption, Name, SameLab, choose_name, the_lab
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
@@ -120,6 +120,7 @@ def up(
 @app.command("down")
 def down(
     name: LabArgument = None,
+    same: SameLab = None,
     purge: Annotated[bool, typer.Option("--purge", help="Also remove its data, logs and ports.")] = False,
 ) -> None:
     """
@@ -127,7 +128,7 @@ def down(
 
     Examples: `vstream lab down`, `vstream lab down acme --purge`
     """
-    chosen = the_lab(name, is_argument=True)
+    chosen = the_lab(choose_name(name, same), is_argument=True)
     # An interrupted start may have left servers before the lab was recorded.
     if not lab_directory(chosen).path.exists():
         recorded_lab(chosen)  # raises LabError, which names the labs of this machine
@@ -136,13 +137,14 @@ def down(
 
 
 @app.command("status")
-def status(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
+def status(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
     """
     Show the labs of this machine, or one lab. Exits with 1 if a server, or the link proxy, should run and does not.
 
     Examples: `vstream lab status`, `vstream lab status acme --format json`
     """
-    labs = (lab.status(name),) if name else lab.list_labs()
+    chosen = choose_name(name, same)
+    labs = (lab.status(chosen),) if chosen else lab.list_labs()
     faults = {status.name: _fault_states(status) for status in labs}
     if output == "json":
         print_json("lab-status", {"labs": view.as_dict(labs, faults)})
@@ -206,14 +208,14 @@ def doctor(output: options.TextOrJson = "text") -> None:
 
     Examples: `vstream lab doctor`, `vstream lab doctor --format json`
     """
-    capabilities = run(examine())
+    findings = run(examine())
     if output == "json":
-        print_json("lab-doctor", view.capabilities_as_dict(capabilities))
+        print_json("lab-doctor", view.capabilities_as_dict(findings))
     else:
-        console.stdout().print(view.capability_table(capabilities))
-        for line in view.list_hints(capabilities):
+        console.stdout().print(view.capability_table(findings))
+        for line in view.list_hints(findings):
             console.print_note(line)
-    if any(capability.is_needed and not capability.can for capability in capabilities):
+    if any(finding.is_error for finding in findings):
         raise typer.Exit(FAILED)
 
 

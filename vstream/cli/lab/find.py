@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -18,6 +19,16 @@ LabOption = Annotated[
 LabArgument = Annotated[
     str | None, typer.Argument(help="The lab's name; not needed if there is only one.", envvar="VSTREAM_LAB")
 ]
+
+SameLab = Annotated[str | None, typer.Option("--lab", help="The same as NAME.")]
+
+
+def choose_name(argument: str | None, option: str | None) -> str | None:
+    """The lab that an argument or `--lab` names, None if neither does. Raises BadParameter if they name two."""
+    # Who names one by an option does not mean the environment's.
+    if option is not None and argument not in {None, option, os.environ.get("VSTREAM_LAB")}:
+        raise typer.BadParameter(f"`{argument}` is another lab: name one", param_hint="--lab")
+    return argument if option is None else option
 
 
 def the_lab(name: str | None, *, is_argument: bool = False) -> str:

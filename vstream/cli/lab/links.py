@@ -8,7 +8,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.lab.find import LabArgument, LabOption, the_lab
+from vstream.cli.lab.find import LabArgument, LabOption, SameLab, choose_name, the_lab
 from vstream.cli.views import console
 from vstream.cli.views import links as view
 from vstream.cli.views.json_output import print_json
@@ -71,13 +71,13 @@ async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: b
     return links if shape == IDEAL else await control.change(lab, dict.fromkeys(pairs, shape))
 
 
-def links(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
+def links(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
     """
     Show the links between the regions of a lab: their shape, what cuts them, and the connections over them.
 
     Examples: `vstream lab links`, `vstream lab links acme --format json`
     """
-    chosen = the_lab(name, is_argument=True)
+    chosen = the_lab(choose_name(name, same), is_argument=True)
     lab_links = control.read(chosen)
     traffic = run(_traffic(chosen))
     if output == "json":

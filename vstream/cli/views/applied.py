@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from vstream.plan.apply import ApplyResult
     from vstream.plan.plan import Plan
 
+_SHOWN = 5
+"""Names of streams in a line."""
+
 
 def text(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
@@ -34,8 +37,8 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
     )
     for label, changes, style in groups:
         if changes:
-            names = ", ".join(change.config.name for change in changes[:5])
-            more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
+            names = ", ".join(change.config.name for change in changes[:_SHOWN])
+            more = f", … ({len(changes):,})" if len(changes) > _SHOWN else ""
             yield Text.assemble((f"{label}: ", style), names, more)
     if result.mappings_pending:
         yield from _yours(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -28,6 +29,16 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _GITLAB_SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def find_documentation() -> str | None:
+    """Where the manual is, as the metadata of the package says: `Documentation` of its URLs."""
+    try:
+        urls = metadata("vstream").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return None
+    labelled = (entry.partition(", ") for entry in urls)
+    return next((url for label, _, url in labelled if label == "Documentation"), None)
 
 
 def page_url(page: Page | None, docs_url: str | None) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from enum import Enum
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from vstream.cli.views.cleaning import escape_surrogate
-from vstream.outputs import schema_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,8 @@ def print_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = Jso
 
 def format_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = JsonLayout.INDENTED) -> str:
     """*result* as the output *name* of `vstream.outputs`, without characters that a terminal would obey."""
-    return dump_json({"schema": schema_id(name), **result}, layout=layout)
+    schema = import_module("vstream.outputs").schema_id(name)  # Lines for people need no types of all outputs.
+    return dump_json({"schema": schema, **result}, layout=layout)
 
 
 def dump_json(document: Any, *, layout: JsonLayout = JsonLayout.INDENTED) -> str:

@@ -10,7 +10,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.lab.doctor import Capability
+from vstream.cli.views import diagnostics
+from vstream.cli.views.diagnostics import STYLES
+from vstream.diagnostics import Finding, Severity
 from vstream.lab.lab import LabStatus
 from vstream.lab.status import ProxyStatus, ServerStatus
 
@@ -102,36 +104,26 @@ def _format_uptime(uptime: timedelta | None) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
 
 
-def capability_table(findings: Sequence[Capability]) -> Table:
-    """One row for each finding."""
+def capability_table(findings: Sequence[Finding]) -> Table:
+    """One row for each thing that was tried."""
     view = Table(box=box.SIMPLE_HEAD, title="labs on this machine", title_justify="left")
     for heading in ("", "", "why, or how"):
         view.add_column(heading)
-    for capability in findings:
-        problem = Text("no", style="bold red" if capability.is_needed else "yellow")
-        view.add_row(capability.what, Text("yes", style="green") if capability.can else problem, capability.detail)
+    for finding in findings:
+        can = finding.severity is Severity.NOTE
+        answer = Text("yes", style="green") if can else Text("no", style=STYLES[finding.severity])
+        view.add_row(finding.code, answer, finding.message)
     return view
 
 
-def list_hints(findings: Sequence[Capability]) -> list[str]:
+def list_hints(findings: Sequence[Finding]) -> list[str]:
     """A line for each thing that cannot be done."""
-    lacking = [capability for capability in findings if not capability.can and capability.way_out]
-    return [f"{capability.what}: {capability.way_out}" for capability in lacking]
+    return [f"{finding.code}: {finding.hint}" for finding in findings if finding.hint]
 
 
-def capabilities_as_dict(findings: Sequence[Capability]) -> dict[str, Any]:
+def capabilities_as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
     """Findings as plain JSON data."""
     return {
-        "can_run_labs": all(capability.can for capability in findings if capability.is_needed),
-        "findings": [_capability_as_dict(capability) for capability in findings],
-    }
-
-
-def _capability_as_dict(capability: Capability) -> dict[str, Any]:
-    return {
-        "what": capability.what,
-        "can": capability.can,
-        "detail": capability.detail,
-        "way_out": capability.way_out,
-        "needed": capability.is_needed,
+        "can_run_labs": not any(finding.is_error for finding in findings),
+        "findings": diagnostics.as_json(findings),
     }

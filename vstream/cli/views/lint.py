@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING, Any
 
-from vstream.cli.views import diagnostics, findings
+from vstream.cli.views import diagnostics
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
 from vstream.lint.baseline import fingerprints
@@ -62,16 +61,12 @@ class Manual:
     @property
     def url(self) -> str | None:
         """Where they are, as the settings say, or the metadata of the package: `Documentation` of its URLs."""
-        return self.docs_url or _find_documentation()
+        return self.docs_url or _formats().find_documentation()
 
 
-def _find_documentation() -> str | None:
-    try:
-        urls = metadata("vstream").get_all("Project-URL") or []
-    except PackageNotFoundError:
-        return None
-    labelled = (entry.partition(", ") for entry in urls)
-    return next((url for label, _, url in labelled if label == "Documentation"), None)
+def _formats() -> Any:
+    """What writes for other programs. Lines for people do without it, and without what it imports."""
+    return import_module("vstream.cli.views.findings")
 
 
 def report_lines(
@@ -83,13 +78,13 @@ def report_lines(
         case LintFormat.JSON:
             yield format_json("findings", {"findings": _as_json(report, top, manual)})
         case LintFormat.SARIF:
-            yield findings.sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
+            yield _formats().sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
         case LintFormat.JUNIT:
-            yield findings.junit(report.diagnostics, report.files, datetime.now(UTC))
+            yield _formats().junit(report.diagnostics, report.files, datetime.now(UTC))
         case LintFormat.GITLAB:
-            yield findings.gitlab(report.diagnostics, top)
+            yield _formats().gitlab(report.diagnostics, top)
         case LintFormat.GITHUB:
-            yield from findings.github(report.diagnostics, manual.pages, manual.url)
+            yield from _formats().github(report.diagnostics, manual.pages, manual.url)
         case LintFormat.FULL:
             yield from diagnostics.full(report.diagnostics, report.texts)
         case LintFormat.CONCISE:
@@ -102,7 +97,7 @@ def _as_json(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[st
     entries = diagnostics.as_json(report.diagnostics)
     for entry, fingerprint in zip(entries, fingerprints(report.diagnostics, anchor), strict=True):
         entry["fingerprint"] = fingerprint
-        entry["url"] = findings.page_url(pages.get(entry["code"]), url)
+        entry["url"] = _formats().page_url(pages.get(entry["code"]), url)
     return entries
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from vstream.lint.simulate import Refusal, Simulation
     from vstream.subjects.account_flow import AccountArrival, AccountLink
+    from vstream.subjects.leaf_flow import LeafArrival
     from vstream.subjects.resolve import Candidate, Outcome, Resolution
 
 _KEPT = "unchanged"
@@ -42,6 +43,7 @@ def text(answer: Simulation) -> Iterator[Text]:
     for name, resolution in zip(names, answer.elsewhere, strict=True):
         yield Text(f"  {name:<{widest}}  {_summary(resolution)}")
     yield from _other_accounts(answer)
+    yield from _beyond_leaves(answer)
     yield Text("next start or reload", style="bold")
     yield from _chance(answer)
     yield Text("cost", style="bold")
@@ -61,6 +63,7 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
         "candidates": _candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
+        "leaf_nodes": [_crossing_json(arrival) for arrival in answer.crossings()],
         "elsewhere": [_elsewhere_json(answer, resolution) for resolution in answer.elsewhere],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
@@ -99,6 +102,21 @@ def _arrival_json(arrival: AccountArrival) -> dict[str, Any]:
         "subject": show_bytes(arrival.subject),
         "percent": arrival.percent,
         "imports": [_link_json(link) for link in arrival.links],
+    }
+
+
+def _crossing_json(arrival: LeafArrival) -> dict[str, Any]:
+    span = arrival.links[-1].span
+    return {
+        "server": arrival.side.server,
+        "account": arrival.account,
+        "subject": show_bytes(arrival.subject),
+        "percent": arrival.percent,
+        "refused": arrival.refusal[0] if arrival.refusal else None,
+        "imports": [_link_json(link) for link in arrival.imports],
+        "file": span.file if span else None,
+        "line": span.line if span else None,
+        "column": span.column if span else None,
     }
 
 
@@ -230,12 +248,32 @@ def _other_accounts(answer: Simulation) -> Iterator[Text]:
         yield Text(f"  {line}" + ("" if len(names) == len(resolutions) else f"  (in {', '.join(names)})"))
 
 
+def _beyond_leaves(answer: Simulation) -> Iterator[Text]:
+    """Who sees the message beyond leaf node connections, or what stops it."""
+    crossings = answer.crossings()
+    if crossings:
+        yield Text("leaf nodes", style="bold")
+    for arrival in crossings:
+        where = f" at {place(arrival.links[-1].span)}" if arrival.links[-1].span else ""
+        side = f"`{clean(arrival.side.server)}`, account `{clean(arrival.account)}`"
+        subject = clean(show_bytes(arrival.subject))
+        if arrival.refusal is not None:
+            reason, span = arrival.refusal
+            yield Text(f"  {subject} does not reach {side}: {clean(reason)}" + (f" at {place(span)}" if span else ""))
+            continue
+        by = f", by the connection{where}" + "".join(f", then {_describe_link(link)}" for link in arrival.imports)
+        yield Text(f"  {_share(arrival.percent)}seen on {side} as {subject}{by}")
+
+
+def _share(percent: float | None) -> str:
+    if percent is None:
+        return "may be "
+    return f"{percent:g} % " if percent < _ALL else ""
+
+
 def _describe_arrival(arrival: AccountArrival) -> str:
-    share = "may be " if arrival.percent is None else ""
-    if arrival.percent is not None and arrival.percent < _ALL:
-        share = f"{arrival.percent:g} % "
     path = ", then ".join(_describe_link(link) for link in arrival.links)
-    return f"{share}seen in account `{clean(arrival.account)}` as {clean(show_bytes(arrival.subject))}, by {path}"
+    return f"{_share(arrival.percent)}seen in account `{clean(arrival.account)}` as {clean(show_bytes(arrival.subject))}, by {path}"
 
 
 def _describe_link(link: AccountLink) -> str:

@@ -188,7 +188,7 @@ def _changes(plan: Plan) -> Iterator[Text]:
 def _stage_lines(plan: Plan) -> Iterator[Text]:
     """The stages, where there is more than one: what is done in which order, and what must hold before."""
     plan_stages = list(stages(plan))
-    if len(plan_stages) < 2 and not any(stage.waits for stage in plan_stages):  # noqa: PLR2004
+    if len(plan_stages) <= 1 and not any(stage.waits for stage in plan_stages):
         return
     yield Text("")
     yield Text("  in stages:")

@@ -13,7 +13,7 @@ from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration, share
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.diagnostics import place
+from vstream.cli.views.diagnostics import finding_lines, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vstream.capture.verdict.verdict import (
-        Anomaly,
         Availability,
         Example,
         FaultVerdict,
@@ -92,29 +91,15 @@ def _cases(verdict: Verdict) -> Iterator[Text]:
             yield Text(f"  and {len(cases) - _MOST_WRONG:,} more", style="dim")
 
 
-def findings(stream: StreamVerdict) -> Iterator[tuple[str, Anomaly]]:
-    """What is wrong with the messages of *stream*: a few words, and how many."""
-    for served in stream.served:
-        yield f"lost in {served.region}", served.lost
-    for part in stream.physical:
-        yield f"duplicated in {part.name}", part.duplicated
-        yield f"unexpected in {part.name}", part.unexpected
-        yield f"reordered in {part.name}", part.reordered
-        yield f"diverged in {part.name}", part.diverged
-    for region, count in stream.unexpected_reads.items():
-        yield f"unexpected reads in {region}", count
-
-
 def _examples(verdict: Verdict) -> Iterator[Text]:
     for stream in verdict.streams:
-        for name, messages in findings(stream):
-            if not messages.count:
-                continue
-            yield Text.assemble((clean(f"{stream.name}: {messages.count:,} {name}"), "bold"))
-            for example in messages.examples[:_SHOWN_EXAMPLES]:
+        for finding in stream.findings():
+            yield from finding_lines(finding)
+            affected = finding.affected
+            for example in affected.examples[:_SHOWN_EXAMPLES]:
                 yield Text(f"    {example_line(example, verdict.zero)}")
-            if messages.count > _SHOWN_EXAMPLES:
-                yield Text(f"    and {messages.count - _SHOWN_EXAMPLES:,} more", style="dim")
+            if affected.count > _SHOWN_EXAMPLES:
+                yield Text(f"    and {affected.count - _SHOWN_EXAMPLES:,} more", style="dim")
 
 
 def example_line(example: Example, zero: int) -> str:

@@ -18,7 +18,7 @@ from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli.views import charts
-from vstream.cli.views.verdict import example_line, findings
+from vstream.cli.views.verdict import example_line
 from vstream.render.environment import environment
 
 if TYPE_CHECKING:
@@ -45,24 +45,16 @@ def page(verdict: Verdict) -> str:
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": units.duration, "share": units.share}
     shown = list(_charts(verdict))
-    items = []
+    findings = []
     for stream in verdict.streams:
-        for name, messages in findings(stream):
-            if messages.count:
-                items.append(
-                    (
-                        stream.name,
-                        name,
-                        messages.count,
-                        [example_line(example, verdict.zero) for example in messages.examples],
-                    )
-                )
+        for finding in stream.findings():
+            findings.append((finding, [example_line(example, verdict.zero) for example in finding.affected.examples]))
     return env.get_template(TEMPLATE).render(
         verdict=verdict,
         manifest=verdict.manifest,
         counts={status.value: count for status, count in verdict.counts.items()},
         cases={status.value: [case for case in verdict.cases if case.status is status] for status in CaseStatus},
-        findings=items,
+        findings=findings,
         bands=_bands(verdict),
         steps=_steps(verdict),
         ticks=_ticks(verdict.timeline, verdict.zero),

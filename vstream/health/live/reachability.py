@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.health.snapshot import RegionSnapshot
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import api_error
 from vstream.topology import physical
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
     from vstream.topology.model import Topology
+
+_INFO = "$JS.API.INFO"
 
 
 async def check_region(
@@ -35,11 +38,10 @@ async def check_region(
 async def _control(connection: Connection, patience: float) -> str | None:
     """Why the meta leader does not answer, None if it does."""
     try:
-        answer = await connection.request_json("$JS.API.INFO", timeout=patience)
+        refusal = api_error(await connection.request_json(_INFO, timeout=patience), _INFO)
     except VstreamError as error:
         return error.message
-    refusal = answer.get("error")
-    return None if refusal is None else str(refusal.get("description", refusal))
+    return None if refusal is None else refusal.description
 
 
 async def _origin(admin: JetStreamAdmin, name: str, patience: float) -> str | None:

@@ -15,7 +15,8 @@ from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.refill import find_lost_ends, find_standstills
 from vstream.health.report import PairState
 from vstream.health.status import assess
-from vstream.jetstream.connection import Connection, connect, resolve_context
+from vstream.jetstream.connection import Connection, connect
+from vstream.jetstream.endpoints import resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.topology.profiles import profile_of

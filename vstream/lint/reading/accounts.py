@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.workspace import MappingForm, MappingsBlock
-from vstream.subjects.account_flow import AccountFlow, AccountLink, ExportedSubject, ImportKind, link_accounts
+from vstream.subjects.account_flow import (
+    GLOBAL_ACCOUNT,
+    AccountFlow,
+    AccountLink,
+    ExportedSubject,
+    ImportKind,
+    link_accounts,
+)
 from vstream.subjects.algebra import is_subset
 from vstream.subjects.resolve import MappingTable, compile_mappings
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -14,6 +21,7 @@ from vstream.syntax.natsconf import ConfArray, ConfMap
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from vstream.diagnostics import Span
     from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
 
 _KINDS: Final = ("stream", "service")
@@ -80,6 +88,9 @@ def read_account_flow(server: ServerConf) -> AccountFlow:
             if link is not None and _is_exported(link, exports.get(link.exporter, ())):
                 links.append(link)
     tables = {account.name: _mapping_table(account.mappings) for account in server.accounts}
+    of_global = tuple(block for block in server.mappings if block.account is None)
+    if of_global:
+        tables[GLOBAL_ACCOUNT] = _mapping_table(of_global)
     return AccountFlow(tables, links, _exported_subjects(exports))
 
 
@@ -124,17 +135,18 @@ def accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
     for server in workspace.servers:
         for account in server.accounts:
             if not account.mappings and (imports_of(account) or exports_of(account)):
-                blocks.setdefault(account.name, _empty_block(server, account))
+                blocks.setdefault(account.name, empty_block(server, account.name, account.key_span))
     return blocks
 
 
-def _empty_block(server: ServerConf, account: AccountConf) -> MappingsBlock:
+def empty_block(server: ServerConf, account: str | None, span: Span) -> MappingsBlock:
+    """The mappings of an account that has none; *span* is where it is written."""
     return MappingsBlock(
         file=server.file,
         form=MappingForm.CONF,
-        account=account.name,
-        span=account.span,
-        key_span=account.key_span,
+        account=account,
+        span=span,
+        key_span=span,
         entries=(),
         table=compile_mappings(()),
     )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, endpoint_problems, open_connection
+from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
 from vstream.jetstream.domain_router import DomainRoutingConnection
+from vstream.jetstream.endpoints import endpoint_problems
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import (
     PUBLIC_KEY,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import decode_object, read_text, reading
-from vstream.jetstream.connection import open_connection, resolve_context
+from vstream.jetstream.connection import open_connection
+from vstream.jetstream.endpoints import resolve_context
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_loaded_exports
 from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT

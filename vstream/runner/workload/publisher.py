@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections import deque
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from vstream.capture.digest import digest
@@ -207,7 +208,12 @@ class Publisher:
 def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None, int | None, bool]:
     """The error in *reply*; or the stream, the sequence, and whether it was known already. *written* should answer."""
     if reply.status is not None:
-        return "no responders" if reply.status == 503 else f"status {reply.status}", None, None, False  # noqa: PLR2004
+        return (
+            "no responders" if reply.status == HTTPStatus.SERVICE_UNAVAILABLE else f"status {reply.status}",
+            None,
+            None,
+            False,
+        )
     try:
         answer = decode_object(reply.data, "the acknowledgement")
         with reading("the acknowledgement"):

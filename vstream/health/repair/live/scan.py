@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from vstream.health.repair.plan import Held, Reach
@@ -147,7 +148,7 @@ async def _is_deleted(connection: ReconnectingConnection, stream: str, first: in
 
 
 def _is_missing(error: ServerError) -> bool:
-    if error.code == 404:  # noqa: PLR2004
+    if error.code == HTTPStatus.NOT_FOUND:
         return True
     raise error
 

@@ -9,7 +9,6 @@ from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import MANY, pattern, place, sources
 from vstream.subjects.algebra import PARTIAL_WILDCARD
-from vstream.topology.model import Naming
 from vstream.topology.naming import OWN_API
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
     """
     over_leaves = _over_leaves(workspace)
     sides = frozenset[str]().union(*over_leaves.values())
-    is_chosen = workspace.topology is not None and workspace.topology.naming is Naming.BLOG
+    is_chosen = workspace.topology is not None and not workspace.topology.naming.is_isolated
     for block in workspace.blocks:
         crosses = block.key_span in over_leaves
         if is_chosen and not crosses:

@@ -19,6 +19,7 @@ from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, t
 from vstream.lint.rules.servers.meta_quorum import no_majority, region_holds_majority
 from vstream.lint.rules.servers.option_values import written_twice, wrong_value
 from vstream.lint.rules.servers.options import needs_newer_server, unknown_option
+from vstream.lint.rules.servers.reload import reload_refused
 from vstream.lint.rules.servers.sharing import flow_control_not_shared
 from vstream.lint.rules.servers.startup import does_not_start
 
@@ -51,5 +52,6 @@ RULES: tuple[Rule[Workspace], ...] = (
     accounts_do_not_fit,
     does_not_start,
     written_twice,
+    reload_refused,
 )
 """In the order of their codes."""

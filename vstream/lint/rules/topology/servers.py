@@ -288,7 +288,7 @@ def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[st
             return f"{quote_value(key)} links a region to itself", "links are between regions, as `west-east`"
         case [_]:
             return None, None
-        case [] if len(regions) < 2:  # noqa: PLR2004 - a link has two ends
+        case [] if len(regions) <= 1:
             return f"{quote_value(key)} is not a link: there is only one region", "remove it"
         case []:
             slash, dash = naming.LINK_SEPARATORS

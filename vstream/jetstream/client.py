@@ -1,0 +1,173 @@
+"""The client library, tamed: it sends nothing in clear where TLS is asked for, reads no endless line, and closes its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import nats.errors
+from nats.aio.client import Client
+from nats.errors import ProtocolError
+from nats.protocol import parser
+from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
+
+from vstream.errors import NOT_PERMITTED, MalformedAnswerError, NotPermittedError
+from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, UNREADABLE, check_info
+
+if TYPE_CHECKING:
+    from vstream.topology.model import Endpoint
+
+MOST_CONTROL_LINE = 1024 * 1024
+"""Bytes of a line of the protocol; the longest lists the addresses of all servers."""
+_MOST_REFUSALS = 1000
+_INSIST = 0.1
+"""Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
+
+# The library's own takes the square of the number of spaces, which a server chooses: 100,000 of them take minutes.
+parser.INFO_RE = re.compile(rb"\AINFO\s+([^\s][^\r\n]*)\r\n")
+_UNREADABLE = (MalformedAnswerError, *UNREADABLE)
+"""What the library raises for lines of the protocol with other values than it expects."""
+
+
+class _BoundedParser(Parser):
+    """The library's parser, which otherwise keeps whatever a server sends, of any size."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        try:
+            await super().parse(data)
+        except _UNREADABLE as error:
+            # The library logs a traceback, and waits for ever.
+            raise ProtocolError("nats: the server does not speak the NATS protocol") from error
+        needed = self.needed if self.state == AWAITING_MSG_PAYLOAD else len(self.buf)
+        most = MOST_PAYLOAD if self.state == AWAITING_MSG_PAYLOAD else MOST_CONTROL_LINE
+        if needed > most:
+            raise ProtocolError(f"nats: the server sends {needed:,} bytes at once; {most:,} are allowed")
+
+
+class TidyClient(Client):
+    """
+    The library's client: it sends nothing in clear where *endpoint* asks for TLS, and closes every socket in the end.
+
+    The library starts TLS only where the server asks for it, so that whoever is in between could take it away. It also
+    sends its credentials to every server that another one names.
+
+    It forgets the socket of an attempt to reconnect which failed half way. And it does not always wait for the attempt
+    that is being made when it is closed, which then goes on, or ends with an exception that nobody catches.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__()
+        self._ps = _BoundedParser(self)
+        self._connecting_to: object = None
+        self._needs_tls = endpoint.requires_tls
+        self._has_login = endpoint.has_login
+        self.refusals: list[str] = []
+        """What the server has not let the user publish or subscribe to, as the server spells it."""
+        self._expected: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
+
+    def expect(self, subject: str, answer: asyncio.Future[Any]) -> None:
+        """*answer* is waited for after something was sent to *subject*: it fails as soon as the server refuses that."""
+        self._expected[answer] = subject
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None
+    ) -> None:
+        """As the library, which keeps a future for the answer to each of its requests."""
+        answer = self._resp_map.get(reply.rpartition(".")[2]) if reply and self._resp_map else None
+        if answer is not None:
+            self.expect(subject, answer)
+        await super().publish(subject, payload, reply, headers)
+
+    async def _process_err(self, err_msg: str) -> None:
+        if refused := REFUSED.search(err_msg):
+            if len(self.refusals) < _MOST_REFUSALS:
+                self.refusals.append(f"`{refused[2]}`")
+                self._remember_refusal(*refused.groups())
+            self._fail_refused(*refused.groups())
+        await super()._process_err(err_msg)
+
+    def _remember_refusal(self, action: str, refused: str) -> None:
+        subjects = (subject for subject in self._expected.values() if subject.lower() == refused)
+        subject = next(subjects, refused)
+        NOT_PERMITTED[f"the user may not {'publish' if action == 'publish' else 'subscribe'} to `{subject}`"] = None
+
+    def _fail_refused(self, action: str, refused: str) -> None:
+        """End the waiting for what the server has refused. It names subjects as it has mapped them."""
+        waiting = {answer: subject for answer, subject in self._expected.items() if not answer.done()}
+        if action == "publish":
+            exact = {answer: subject for answer, subject in waiting.items() if subject.lower() == refused}
+            mapped = {answer: subject for answer, subject in waiting.items() if refused.endswith(subject.lower())}
+            waiting = exact or mapped or (waiting if len(waiting) == 1 else {})
+        for answer, subject in waiting.items():
+            answer.set_exception(
+                NotPermittedError(
+                    f"the user may not publish to `{subject}`"
+                    if action == "publish"
+                    else f"the user may not subscribe to `{refused}`, where the answer from `{subject}` would come"
+                )
+            )
+
+    async def _process_connect_init(self) -> None:
+        self._connecting_to = self._transport
+        try:
+            await super()._process_connect_init()
+            self._connecting_to = None
+        except _UNREADABLE as error:
+            # Its first line is endless, or has values of other types.
+            raise nats.errors.Error(f"what answers is not a nats-server: {error}") from error
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        info = check_info(info, "INFO")
+        if initial_connection:
+            self._server_info = info
+        if self._has_login and not self._needs_tls:
+            # Nothing proves that the servers it names are the ones that the topology means.
+            info = {**info, "connect_urls": []}
+        await super()._process_info(info, initial_connection)
+
+    def _connect_command(self) -> bytes:
+        # The last moment before anything is sent, credentials included.
+        if self._needs_tls and not _is_encrypted(self._transport):
+            raise nats.errors.Error("the server does not use TLS, but `connect` requires it; nothing was sent")
+        return bytes(super()._connect_command())
+
+    async def _select_next_server(self) -> None:
+        if self._transport:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._select_next_server()
+
+    async def close(self) -> None:
+        """Close the connection, and return once nothing of it is left."""
+        while (attempt := self._reconnection_task) is not None and attempt is not asyncio.current_task():
+            if attempt.done():
+                _ = attempt.cancelled() or attempt.exception()  # asyncio logs what nobody has looked at
+                break
+            attempt.cancel()
+            await asyncio.wait({attempt}, timeout=_INSIST)
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None and self._transport is self._connecting_to:
+            # Nobody tells a stream that its socket is closed once TLS has begun on it: closing would wait for ever.
+            writer.transport.abort()
+            self._transport = None
+        try:
+            try:
+                await super().close()
+            except OSError:
+                # The connection was lost before all was sent. What closing does after that is still to be done.
+                self._status = Client.DISCONNECTED
+                await super().close()
+        except asyncio.CancelledError:
+            # An attempt that was cancelled while it waited for its socket to close has cancelled all such waiting.
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+
+
+def _is_encrypted(transport: Any) -> bool:
+    """Whether what the library's *transport* sends is encrypted: it says so of a WebSocket alone."""
+    writer = getattr(transport, "_io_writer", None)
+    if writer is None:
+        return bool(getattr(transport, "_using_tls", False))
+    return writer.get_extra_info("ssl_object") is not None

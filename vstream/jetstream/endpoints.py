@@ -1,0 +1,136 @@
+"""What a connection is opened with: files, variables and nats CLI contexts that an endpoint names, read and checked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import ssl
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import VstreamError
+from vstream.permissions import check_plaintext, read_variable
+from vstream.topology.model import is_context_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.topology.model import Endpoint
+
+
+def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
+    """All that is wrong with *endpoint* itself and can be seen without a network: contexts, files, variables."""
+    problems: list[VstreamError] = []
+    if endpoint.context:
+        try:
+            endpoint = resolve_context(endpoint)
+        except VstreamError as error:
+            return [VstreamError(f"region `{region}`: {error.message}", hint=error.hint)]
+    files = (
+        (endpoint.creds, "credentials"),
+        (endpoint.nkey, "nkey"),
+        (endpoint.tls_ca, "CA"),
+        (endpoint.tls_cert, "certificate"),
+        (endpoint.tls_key, "key"),
+    )
+    checks: list[Callable[[], object]] = [partial(_file, path, region, kind) for path, kind in files if path]
+    variables = (endpoint.password_env if endpoint.user else None, endpoint.token_env)
+    checks += [partial(read_variable, name, f"region `{region}`") for name in variables if name]
+    checks.append(partial(check_plaintext, endpoint.plaintext_hosts, f"region `{region}`"))
+    for check in checks:
+        try:
+            check()
+        except VstreamError as error:
+            problems.append(error)
+    return problems
+
+
+def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
+    """The client library's options for *endpoint*. Raises VstreamError for a file or variable that is not there, or not allowed."""
+    reader = f"region `{region}`"
+    check_plaintext(endpoint.plaintext_hosts, reader)
+    options: dict[str, Any] = {"inbox_prefix": endpoint.inbox}
+    if endpoint.creds:
+        options["user_credentials"] = _file(endpoint.creds, region, "credentials")
+    if endpoint.nkey:
+        options["nkeys_seed"] = _file(endpoint.nkey, region, "nkey")
+    if endpoint.user:
+        options["user"] = endpoint.user
+        # A nats CLI context may have a user without a password.
+        options["password"] = (
+            read_variable(endpoint.password_env, reader) if endpoint.password_env else endpoint.password or ""
+        )
+    if endpoint.token_env:
+        options["token"] = read_variable(endpoint.token_env, reader)
+    elif endpoint.token:
+        options["token"] = endpoint.token
+    if endpoint.tls_ca or endpoint.tls_cert:
+        context = ssl.create_default_context(cafile=_file(endpoint.tls_ca, region, "CA") if endpoint.tls_ca else None)
+        if endpoint.tls_cert:
+            context.load_cert_chain(
+                _file(endpoint.tls_cert, region, "certificate"),
+                _file(endpoint.tls_key, region, "key") if endpoint.tls_key else None,
+            )
+        options["tls"] = context
+        logging.getLogger("asyncio").addFilter(_is_news)
+    return options
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """
+    Whether what asyncio warns of is worth saying.
+
+    The library makes the stream of a TLS connection by itself (nats/aio/transport.py, `connect_tls`), which then does not
+    know that it is one. So asyncio warns at the end of each that it cannot be half closed, which nobody wants it to be.
+    """
+    return not str(record.msg).startswith("returning true from eof_received()")
+
+
+def _file(path: str, region: str, kind: str) -> str:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise VstreamError(
+            f"region `{region}`: the {kind} file {path} does not exist", hint="see `connect` in the topology"
+        )
+    return str(file)
+
+
+def resolve_context(endpoint: Endpoint) -> Endpoint:
+    """Fill an endpoint from its nats CLI context. Raises VstreamError if there is no such context."""
+    name = endpoint.context or ""
+    if not is_context_name(name):
+        raise VstreamError(
+            f"`{name}` is not the name of a nats CLI context",
+            hint="names contain no `/` and do not begin with a dot: `nats context ls`",
+        )
+    directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats" / "context"
+    path = directory / f"{endpoint.context}.json"
+    try:
+        context = json.loads(path.read_text(encoding="utf-8"))
+        urls = tuple(url.strip() for url in context["url"].split(",") if url.strip())
+    except FileNotFoundError:
+        names = sorted(file.stem for file in directory.glob("*.json")) if directory.is_dir() else []
+        raise VstreamError(
+            f"there is no nats CLI context `{endpoint.context}`",
+            hint=f"known contexts: {', '.join(names)}" if names else f"none are saved in {directory}",
+        ) from None
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        raise VstreamError(
+            f"the nats CLI context {path} cannot be read", hint="`nats context validate` says why"
+        ) from None
+    return replace(
+        endpoint,
+        context=None,
+        urls=urls,
+        creds=context.get("creds") or None,
+        nkey=context.get("nkey") or None,
+        user=context.get("user") or None,
+        password=context.get("password") or None,
+        token=context.get("token") or None,
+        tls_ca=context.get("ca") or None,
+        tls_cert=context.get("cert") or None,
+        tls_key=context.get("key") or None,
+    )

@@ -1,0 +1,160 @@
+"""Leaf node connections between the servers of the files (server/opts.go, parseRemoteLeafNodes, parseLeafAuthorization)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from vstream.lint.reading.accounts import read_account_flow
+from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.subjects.account_flow import GLOBAL_ACCOUNT
+from vstream.subjects.leaf_flow import JETSTREAM_SUBJECTS, LeafLink, LeafSide, SubjectFilter
+from vstream.syntax.natsconf import ConfArray, ConfMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.lint.workspace import LeafRemote, Permission, ServerConf, UserConf, Workspace
+
+    _Denied = tuple[str, Span | None]
+
+_BLOCKS: Final = ("leafnodes", "leaf")
+_DEFAULT_PORT: Final = 7422
+_LOGINS: Final = ("credentials", "creds", "nkey", "seed")
+
+
+def read_leaf_links(workspace: Workspace) -> tuple[LeafLink, ...]:
+    """
+    The leaf node connections whose two sides are in the files.
+
+    A connection to several servers of one system is one. One whose account at the hub only its credentials say is left
+    out.
+    """
+    links: dict[tuple[str, str, str, str], LeafLink] = {}
+    for leaf in workspace.servers:
+        for remote in leaf.leaf_remotes:
+            for hub in _hubs(workspace, remote):
+                link = _link(leaf, remote, hub)
+                if link is not None and system_of(hub) != system_of(leaf):
+                    key = (link.hub.system, link.hub.account, link.leaf.system, link.leaf.account)
+                    links.setdefault(key, link)
+    return tuple(links.values())
+
+
+def leaf_side(server: ServerConf, account: str) -> LeafSide:
+    """*account* on *server*."""
+    return LeafSide(
+        server=(server.server_name.text if server.server_name else None) or server.file,
+        system=system_of(server),
+        account=account,
+        cluster=server.cluster_name.text if server.cluster_name else None,
+        flow=read_account_flow(server),
+    )
+
+
+def system_of(server: ServerConf) -> str:
+    """What servers have in common that share messages: the names of all gateways, else of the cluster, else the file."""
+    remotes = server.gateway.remotes if server.gateway else ()
+    gateways = sorted(str(remote.name.value) for remote in remotes if remote.name)
+    if gateways:
+        own = [str(server.gateway.name.value)] if server.gateway and server.gateway.name else []
+        return " ".join(sorted({*gateways, *own}))
+    return str(server.cluster_name.value) if server.cluster_name else server.file
+
+
+def _hubs(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
+    addresses = [_address(str(url.value)) for url in remote.urls]
+    for server in workspace.servers:
+        listener = next((listener for listener in server.listeners if listener.block in _BLOCKS), None)
+        if listener is None:
+            continue
+        name = server.server_name.text if server.server_name else None
+        for host, port in addresses:
+            is_here = listener.is_everywhere or host == listener.host or host.partition(".")[0] == name
+            if port == (listener.port or _DEFAULT_PORT) and is_here:
+                yield server
+                break
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    try:
+        port = parts.port or _DEFAULT_PORT
+    except ValueError:
+        return "", 0
+    return parts.hostname or "", port
+
+
+def _user(remote: LeafRemote) -> str | None:
+    users = (urlsplit(str(url.value)).username for url in remote.urls)
+    return next((user for user in users if user), None)
+
+
+def _link(leaf: ServerConf, remote: LeafRemote, hub: ServerConf) -> LeafLink | None:
+    bound = _bind(hub, remote)
+    if bound is None:
+        return None
+    account, user = bound
+    denies_in, denies_out = (_denied(remote, *names) for names in (_IMPORTS, _EXPORTS))
+    jetstream: tuple[_Denied, ...] = tuple((subject, None) for subject in JETSTREAM_SUBJECTS)
+    publish, subscribe = (user.publish, user.subscribe) if user else (None, None)
+    local = str(remote.account.value) if remote.account else GLOBAL_ACCOUNT
+    return LeafLink(
+        hub=leaf_side(hub, account),
+        leaf=leaf_side(leaf, local),
+        to_hub=_filter(publish, (*denies_out, *jetstream), opposite=(*denies_in, *_listed(subscribe))),
+        to_leaf=_filter(subscribe, (*denies_in, *jetstream)),
+        span=remote.span,
+    )
+
+
+_IMPORTS: Final = ("deny_imports", "deny_import")
+_EXPORTS: Final = ("deny_exports", "deny_export")
+
+
+def _denied(remote: LeafRemote, *names: str) -> list[_Denied]:
+    written = entry(remote.conf, *names)
+    return [(str(value.value), value.span) for value in several(written.value)] if written else []
+
+
+def _filter(
+    permission: Permission | None, denied: tuple[_Denied, ...], opposite: tuple[_Denied, ...] = ()
+) -> SubjectFilter:
+    allow = permission.allow if permission else None
+    return SubjectFilter(
+        allow=None if allow is None else tuple(str(value.value) for value in allow),
+        deny=(*denied, *_listed(permission)),
+        opposite=opposite,
+    )
+
+
+def _listed(permission: Permission | None) -> tuple[_Denied, ...]:
+    return tuple((str(value.value), value.span) for value in permission.deny) if permission else ()
+
+
+def _bind(hub: ServerConf, remote: LeafRemote) -> tuple[str, UserConf | None] | None:
+    """The account of *hub* that *remote* comes to, and the user that it comes as; None where the files do not say."""
+    if any(entry(remote.conf, name) for name in _LOGINS):
+        return None
+    name = _user(remote)
+    authorization = table(table(hub.root, *_BLOCKS), "authorization")
+    if authorization is not None:
+        return _bind_in(authorization, name)
+    name = name or (str(default.value) if (default := option(hub.root, "no_auth_user")) else None)
+    if name is None:
+        return (GLOBAL_ACCOUNT, None) if not hub.users else None
+    user = next((user for user in hub.users if user.name == name), None)
+    return (user.account or GLOBAL_ACCOUNT, user) if user else None
+
+
+def _bind_in(authorization: ConfMap, name: str | None) -> tuple[str, None] | None:
+    """The same for the users of `leafnodes`."""
+    listed = entry(authorization, "users")
+    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
+    for item in (*items, authorization):
+        user = option(item, "user", "username") if isinstance(item, ConfMap) else None
+        if isinstance(item, ConfMap) and (str(user.value) if user else None) == name:
+            account = option(item, "account")
+            return (str(account.value) if account else GLOBAL_ACCOUNT), None
+    return None
