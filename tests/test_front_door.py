@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import textstat
-import typer
 
-from vstream.cli.app import app
+from tests.support.command import walk_commands
 
 ROOT = next(parent for parent in Path(__file__).parents if (parent / "pyproject.toml").is_file())
 MOST_WORDS = 800
@@ -32,17 +30,13 @@ def prose(markdown: str) -> str:
     return re.sub(r"[*_]", "", text)
 
 
-def commands(group: click.Group, path: str = "vstream") -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None, f"{path} {name} is listed and cannot be loaded"
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{path} {name}")
-        yield f"{path} {name}", command
+def help_of(command: Any) -> str:
+    """All that `--help` explains: the command, its arguments and its options, each with a full stop."""
+    helps = [parameter.help for parameter in command.params if getattr(parameter, "help", None)]
+    return "\n".join(text if text.endswith((".", ":")) else f"{text}." for text in [command.help, *helps])
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))  # type: ignore[arg-type]  # an app with commands is a group
+COMMANDS = dict(walk_commands(with_groups=True))
 
 
 def test_readme_is_short() -> None:
@@ -54,12 +48,28 @@ def test_front_pages_are_easy_to_read(page: str) -> None:
     assert textstat.flesch_kincaid_grade(prose((ROOT / page).read_text())) <= MOST_GRADE
 
 
+def test_every_command_is_read_with_its_options() -> None:
+    assert {"", "plan", "lab up", "chaos kill-region"} < COMMANDS.keys()
+    without = {
+        name for name, command in COMMANDS.items() if not command.params and not getattr(command, "commands", None)
+    }
+    assert not without
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_easy_to_read(name: str) -> None:
-    command = COMMANDS[name]
-    options = [parameter.help or "" for parameter in command.params if isinstance(parameter, click.Option)]
-    text = prose("\n".join([command.help or "", *options]))
+    text = prose(help_of(COMMANDS[name]))
     assert textstat.flesch_kincaid_grade(text) <= MOST_GRADE, text
+
+
+def test_every_option_is_explained() -> None:
+    unexplained = [
+        f"{name} {parameter.name}"
+        for name, command in COMMANDS.items()
+        for parameter in command.params
+        if not getattr(parameter, "help", None)
+    ]
+    assert not unexplained
 
 
 @pytest.mark.parametrize("page", PAGES)

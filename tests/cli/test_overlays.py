@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from tests.support.command import vstream
-from vstream.cli.app import app
-from vstream.cli.lazy_group import LazyCommand
+from tests.support.command import vstream, walk_commands
 from vstream.cli.overlay_option import TOPOLOGY_VARIABLE
 from vstream.syntax import yaml
 from vstream.syntax.yaml.overlay import lay_over
@@ -108,18 +104,9 @@ def test_a_saved_plan_takes_no_overlay(files: Path) -> None:
     assert (ran.code, "drop --lab" in ran.err) == (2, True), ran.err
 
 
-def commands(command: Any) -> Iterator[Any]:
-    loaded = command.load() if isinstance(command, LazyCommand) else command
-    children = getattr(loaded, "commands", {})
-    if not children:
-        yield loaded
-    for child in children.values():
-        yield from commands(child)
-
-
 def test_every_command_that_reads_a_topology_takes_overlays() -> None:
     takers = 0
-    for command in commands(typer.main.get_command(app)):
+    for _, command in walk_commands():
         parameters = command.get_params(command.context_class(command))
         reads_topology = any(parameter.envvar == TOPOLOGY_VARIABLE for parameter in parameters)
         assert any(parameter.name == "overlay" for parameter in parameters) == reads_topology, command.name

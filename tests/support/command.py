@@ -150,15 +150,15 @@ def _fork_server() -> Path:
     return path
 
 
-def walk_commands() -> Iterator[tuple[str, Any]]:
-    """Every command by its path, such as `lab up`."""
+def walk_commands(*, with_groups: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every command by its path, such as `lab up`; the path of vstream itself, a group, is empty."""
 
     def walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
         loaded = command.load() if isinstance(command, LazyCommand) else command
-        if hasattr(loaded, "commands"):
-            for name, part in loaded.commands.items():
-                yield from walk(f"{path} {name}".strip(), part)
-        else:
+        parts = getattr(loaded, "commands", {})
+        if with_groups or not parts:
             yield path, loaded
+        for name, part in parts.items():
+            yield from walk(f"{path} {name}".strip(), part)
 
     yield from walk("", typer.main.get_command(app))
