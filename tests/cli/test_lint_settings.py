@@ -156,6 +156,18 @@ def test_variables_can_come_from_a_file(here: Path) -> None:
     assert [line.split(": ")[0:2] for line in ran.out.splitlines()] == [["a.conf:3:7", "error VS012"]]
 
 
+def test_variables_that_the_nats_chart_sets_are_known_in_what_it_has_made(here: Path) -> None:
+    (here / "test.env").write_text("ZONE=a\n")
+    text = '{"pid_file": "/var/run/nats/%s.pid", "server_name": $SERVER_NAME, "server_tags": [$POD_NAME, $ZONE]}'
+    for name, codes in (("nats", []), ("mine", ["VS012", "VS012"])):
+        (here / "a.conf").write_text(text % name)
+        ran = vstream("lint", "a.conf", "--env-file", "test.env", "--format", "json")
+        assert [finding["code"] for finding in ran.json()["findings"]] == codes, name
+    (here / "a.conf").write_text(text % "nats")
+    (note,) = vstream("lint", "a.conf", "--format", "json").json()["findings"]
+    assert "`ZONE` comes from the environment" in note["message"]
+
+
 def outside(here: Path) -> Path:
     directory = here.parent / f"{here.name}-outside"
     directory.mkdir()

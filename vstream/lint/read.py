@@ -18,7 +18,7 @@ from vstream.lint.detect import FileKind, nearest_option
 from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
 from vstream.lint.reading.nodes import table
-from vstream.lint.secrets import as_given_later
+from vstream.lint.secrets import as_given_later, without_chart_variables
 from vstream.lint.workspace import DEFAULT_SERVER_VERSION, ConsumerFile, StreamFile, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
@@ -241,7 +241,8 @@ class _Gatherer:
         document = natsconf.parse(text, source.name, include=including, env=self._env)
         self.gathered.checked.append(source.name)
         is_given = self._env is not None
-        self.gathered.diagnostics += document.diagnostics if is_given else as_given_later(document.diagnostics)
+        diagnostics = without_chart_variables(document.diagnostics, document.root)
+        self.gathered.diagnostics += diagnostics if is_given else as_given_later(diagnostics)
         self.gathered.references += document.references
         self.gathered.comments += document.comments
         conf = servers.server_conf(document, source.name, including.names, self._blocks)

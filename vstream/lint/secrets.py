@@ -7,14 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Severity
+from vstream.syntax.natsconf import ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from vstream.diagnostics import Finding, Span
-    from vstream.syntax.natsconf import Reference
+    from vstream.syntax.natsconf import ConfMap, Reference
 
 _UNDEFINED: Final = re.compile(r"the variable `([A-Za-z_]\w*)` is not defined")
+_CHART_VARIABLES: Final = frozenset({"POD_NAME", "SERVER_NAME"})
+"""What the NATS Helm chart sets in each pod (files/stateful-set/nats-container.yaml)."""
+_CHART_PID_FILE: Final = "/var/run/nats/nats.pid"
+"""What it has every server write, and lets nobody change."""
 _BREAK: Final = re.compile(r"""[\s"'{}\[\],;]+""")
 _LONG: Final = 4
 """From here on, a value is masked inside of words too."""
@@ -28,11 +33,10 @@ def as_given_later(findings: Iterable[Finding]) -> Iterator[Finding]:
     """
     seen: set[str] = set()
     for finding in findings:
-        undefined = _UNDEFINED.fullmatch(finding.message) if finding.code == "VS012" else None
-        if undefined is None:
+        name = _undefined_in(finding)
+        if name is None:
             yield finding
-        elif undefined[1] not in seen:
-            name = undefined[1]
+        elif name not in seen:
             seen.add(name)
             yield replace(
                 finding,
@@ -42,6 +46,20 @@ def as_given_later(findings: Iterable[Finding]) -> Iterator[Finding]:
                     f"`--env {name}` checks it with its value in this shell, `--env-file FILE` with the value in a file"
                 ),
             )
+
+
+def without_chart_variables(findings: Iterable[Finding], root: ConfMap) -> tuple[Finding, ...]:
+    """*findings* without those about variables that the NATS Helm chart defines, if it has made the configuration *root*."""
+    pid_file = root.get("pid_file")
+    if not isinstance(pid_file, ConfScalar) or pid_file.value != _CHART_PID_FILE:
+        return tuple(findings)
+    return tuple(finding for finding in findings if _undefined_in(finding) not in _CHART_VARIABLES)
+
+
+def _undefined_in(finding: Finding) -> str | None:
+    """The variable that nothing defines, if *finding* says so of one."""
+    undefined = _UNDEFINED.fullmatch(finding.message) if finding.code == "VS012" else None
+    return undefined[1] if undefined else None
 
 
 def unknown_places(references: Iterable[Reference], env: Mapping[str, str]) -> set[Span]:
