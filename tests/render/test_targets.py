@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,19 @@ from tests.support.command import vstream
 from tests.support.paths import ROOT
 from vstream import resources
 from vstream.errors import VstreamError
+from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.targets import TARGETS, nack, render_target
+from vstream.topology.bundle import placeholder_for
 
 HERE = Path(__file__).parent / "targets"
 KUBERNETES = (HERE / "kubernetes.yaml").read_text()
 MAPPED = (HERE / "kubernetes-mapped.yaml").read_text()
+TAGGED = re.sub(
+    r"(servers: 3,)|(tags: \[ssd, ssd, ssd\])",
+    lambda match: "servers: 3, tags: [az:a, az:b, az:c]," if match[1] else "tags: [az:a, az:b, az:c]",
+    KUBERNETES.replace("streams:", 'server_options: {unique_tag: "az:"}\nstreams:'),
+)
 HOSTS = (ROOT / "tests" / "golden" / "stretch-hosts.yaml").read_text()
 CHART_VALUES = frozenset(
     [
@@ -134,6 +142,13 @@ class TestHelm:
             assert config_map["data"] == {file: bundle.text(file)}
             assert content["config"]["merge"]["$include"] == f"../nats-vstream/{file}"
 
+    def test_options_of_servers_are_merged_into_what_the_chart_writes(self) -> None:
+        options = "server_options: {connect_backoff: true, metadata: {team: payments}}\nstreams:"
+        config = values(KUBERNETES.replace("streams:", options))["west"]["config"]
+        assert config["cluster"]["merge"]["connect_backoff"] is True
+        assert config["gateway"]["merge"]["connect_backoff"] is True
+        assert config["merge"]["server_metadata"] == {"team": "payments"}
+
     def test_a_new_region_changes_no_gateway_list_of_another(self) -> None:
         more = KUBERNETES.replace(
             "streams:",
@@ -162,6 +177,7 @@ class TestHelm:
             (", gateway: nats-gw.west.example.net", "", "does not say where other regions reach its gateways"),
             ("names: [west-nats-0, west-nats-1, west-nats-2], ", "", "after its pods, counted from 0"),
             ("[ssd, ssd, ssd]", "[ssd, ssd, hdd]", "different tags"),
+            (KUBERNETES, TAGGED, "`unique_tag` needs servers with different tags"),
             ("streams:", "stretch: {members: all}\nstreams:", "is no release of the chart"),
         ],
     )
@@ -231,7 +247,63 @@ class TestCommand:
         assert (again.code, "is not empty" in again.err) == (3, True)
 
 
+OPTIONS = """\
+version: 1
+name: acme
+server_version: "VERSION"
+server_options: {unique_tag: "az:", connect_backoff: true, metadata: {team: "pay \\"ments\\""}}
+nats_checks: {lag: 500, silence: 90s}
+regions: {west: {servers: 3, tags: [az:a, az:b, az:c]}, east: {servers: 3, tags: [az:a, az:b, az:c]}}
+streams:
+  foo: {subjects: [foo.>], metadata: {io.nats.monitor.peer-expect: "2"}, write: {max_age: 1h}}
+"""
+
+
 class TestLanguage:
+    @pytest.mark.server
+    def test_options_of_servers_are_taken_by_them(self, tmp_path: Path) -> None:
+        bundle = render_bundle(load(OPTIONS.replace("VERSION", "2.12").encode(), "t.yaml").require())
+        for artifact in bundle.artifacts:
+            file = tmp_path / artifact.path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(artifact.text)
+        (tmp_path / "system-password.cfg").write_text(placeholder_for("system-password.cfg") or "")
+        ran = subprocess.run(
+            [binaries.locate(), "-t", "-c", tmp_path / "servers" / "west-1.conf"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        text = bundle.text("servers/west-1.conf")
+        assert (text.count("connect_backoff: true"), text.count('unique_tag: "az:"')) == (2, 1)
+
+    def test_a_version_without_an_option_has_a_configuration_without_it(self) -> None:
+        text = render_bundle(load(OPTIONS.replace("VERSION", "2.11").encode(), "t.yaml").require()).text(
+            "servers/west-1.conf"
+        )
+        assert ("connect_backoff" in text, "server_metadata" in text, "unique_tag" in text) == (False, False, True)
+
+    def test_streams_say_what_nats_server_check_expects_of_them(self) -> None:
+        bundle = render_bundle(load(OPTIONS.replace("VERSION", "2.12").encode(), "t.yaml").require())
+        checks = {
+            stream.config.name: {
+                key.removeprefix("io.nats.monitor."): value
+                for key, value in stream.config.metadata.items()
+                if key.startswith("io.nats.monitor.")
+            }
+            for stream in bundle.streams
+        }
+        assert checks["foo-write-west"] == {"enabled": "true", "peer-expect": "2"}
+        assert checks["foo-read-west"] == {
+            "enabled": "true",
+            "peer-expect": "2",
+            "lag-critical": "500",
+            "seen-critical": "90s",
+            "min-sources": "2",
+            "max-sources": "2",
+        }
+
     def test_a_gateway_address_is_advertised_and_dialed(self) -> None:
         bundle = render_bundle(load(KUBERNETES.encode(), "t.yaml").require())
         assert 'advertise: "nats-gw.east.example.net:7333"' in bundle.text("servers/east-nats-0.conf")

@@ -350,6 +350,7 @@ class _Renderer:
                     "server": address.server,
                     "address": address,
                     "jetstream": jetstream[address.server.name],
+                    "options": server_view.available_options(topology),
                     "routes": server_view.routes(address, members[address.cluster_name]),
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 from vstream.topology import naming
 from vstream.topology.accounts import LEAF_VARIABLE
 from vstream.topology.bundle import HUBS_PATH, ServerAddress, leaf_path, loaded_path
-from vstream.topology.model import Security
+from vstream.topology.model import Security, ServerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.topology.model import Region, Topology
+
+_BACKOFF_SINCE = (2, 12)
+"""`connect_backoff` and `server_metadata` (server/opts.go)."""
 
 
 def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
@@ -52,6 +55,13 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
 def hub_clusters(topology: Topology) -> tuple[str, ...]:
     """The clusters of the hubs: each is alone in its own."""
     return tuple(seat.cluster for seat in topology.processes if seat.is_hub)
+
+
+def available_options(topology: Topology) -> ServerOptions:
+    """The options of servers, without those that the oldest server of *topology* does not have."""
+    options = topology.server_options
+    has_all = topology.server_version >= _BACKOFF_SINCE
+    return options if has_all else ServerOptions(unique_tag=options.unique_tag)
 
 
 def included_path(topology: Topology, address: ServerAddress) -> str:

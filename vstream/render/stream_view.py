@@ -138,10 +138,14 @@ def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | No
     return naming.external_api(physical.mirrored_stream(stream) or stream.name, account)
 
 
+_NS = 1_000_000_000
+
+
 def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
     settings = part.settings.fields["metadata"]
     return {
+        **_check_metadata(topology, stream, part),
         **(settings if isinstance(settings, dict) else {}),
         TOPOLOGY_KEY: topology.name,
         STREAM_KEY: stream.name,
@@ -149,6 +153,21 @@ def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> d
         ROLE_KEY: part.role.value,
         **({} if profile_of(topology).has_physical_names else {ROUTING_KEY: topology.routing.value}),
     }
+
+
+def _check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
+    """What `nats server check stream` expects, in its own words (monitor/stream.go of nats-io/jsm.go)."""
+    checks = topology.nats_checks
+    if checks is None:
+        return {}
+    expected = {"enabled": "true", "peer-expect": str(part.settings.fields["num_replicas"])}
+    takes = kind(stream, part.role).takes
+    if takes != "subjects":
+        expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / _NS:g}s"})
+    if takes == "sources":
+        number = str(len(sources_of(topology, stream, part)))
+        expected.update({"min-sources": number, "max-sources": number})
+    return {f"io.nats.monitor.{key}": value for key, value in expected.items()}
 
 
 def consumer_view(topology: Topology, stream: VirtualStream, region: str, consumer: Consumer) -> dict[str, Any]:

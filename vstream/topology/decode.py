@@ -18,12 +18,14 @@ from vstream.topology.model import (
     JetStreamLimits,
     Link,
     Naming,
+    NatsChecks,
     Ports,
     Region,
     Role,
     Routing,
     Security,
     Server,
+    ServerOptions,
     StreamSettings,
     Stretch,
     Topology,
@@ -84,6 +86,8 @@ def resolve(document: TopologyDocument) -> Topology:
         links=tuple(_links(document)),
         stretch=_stretch(document),
         hubs=_hubs(document),
+        server_options=ServerOptions(**document.server_options.model_dump()),
+        nats_checks=NatsChecks(**document.nats_checks.model_dump()) if document.nats_checks is not None else None,
     )
 
 

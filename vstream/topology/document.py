@@ -133,6 +133,26 @@ class JetStreamDocument(_Closed):
     """How often a server flushes to disk: `always` survives power loss of a region, the server's default is 2 minutes."""
 
 
+class ServerOptionsDocument(_Closed):
+    """Options of every server that vstream renders."""
+
+    unique_tag: Text | None = None
+    """Such as `az:`: replicas of a stream are on servers whose tags that begin so differ. Every server needs one."""
+    connect_backoff: bool = False
+    """Servers wait longer and longer, up to 30 s, before they dial a server or region again that they did not reach (2.12)."""
+    metadata: dict[Text, str] = {}
+    """What monitoring says of every server besides (2.12)."""
+
+
+class ChecksDocument(_Closed):
+    """Metadata of streams by which `nats server check stream` judges them (`io.nats.monitor.*`)."""
+
+    lag: Count = 10_000
+    """Messages that a stream may be behind one that it takes from."""
+    silence: Age = 60 * 10**9
+    """How long it may have heard nothing of it."""
+
+
 class RegionDocument(_Closed):
     """One cluster of the super-cluster."""
 
@@ -415,6 +435,9 @@ class TopologyDocument(_Closed):
     links: dict[Text, LinkDocument] = {}
     """The network between regions, for labs: `west-east: {rtt: 140ms}`, or `default` for all others."""
     jetstream: JetStreamDocument = JetStreamDocument()
+    server_options: ServerOptionsDocument = ServerOptionsDocument()
+    nats_checks: ChecksDocument | None = None
+    """Writes into the metadata of streams what `nats server check stream` expects of them."""
     connect: dict[Name, ConnectDocument] = {}
     """How plan, apply and probe reach each region. Not needed for a lab."""
     defaults: LevelDocument = LevelDocument()

@@ -221,6 +221,26 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Options of every server that vstream renders, as far as its version has them."""
+
+    unique_tag: str | None = None
+    """Prefix of a tag in which the servers of a stream's replicas differ."""
+    connect_backoff: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsChecks:
+    """By what `nats server check stream` judges a stream that takes from others."""
+
+    lag: int
+    """Messages."""
+    silence: int
+    """Nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """One cluster of the super-cluster."""
 
@@ -409,6 +429,8 @@ class Topology:
     """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
     links: tuple[Link, ...] = ()
     """Those that are not as good as it gets."""
+    server_options: ServerOptions = field(default_factory=ServerOptions)
+    nats_checks: NatsChecks | None = None
 
     @property
     def has_accounts(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
+from vstream.render.server_view import available_options
 from vstream.render.targets.hosts import missing_files
 from vstream.topology.bundle import Artifact, loaded_path
 from vstream.topology.model import Security
@@ -59,6 +60,11 @@ def _check_region(topology: Topology, region: Region) -> None:
             f"region `{region.name}` does not say where other regions reach its gateways",
             hint=f"name its load balancer: `regions: {{{region.name}: {{gateway: nats-gw.{region.name}.example.net}}}}`",
         )
+    if topology.server_options.unique_tag is not None and len(region.servers) > 1:
+        raise VstreamError(
+            "`unique_tag` needs servers with different tags, and pods of one release share a configuration",
+            hint="leave it out: the values spread pods over zones",
+        )
     if len({server.tags for server in region.servers}) > 1:
         raise VstreamError(
             f"the servers of region `{region.name}` have different tags, and pods of one release share a configuration",
@@ -99,6 +105,7 @@ def _view(topology: Topology, bundle: Bundle, region: Region) -> dict[str, Any]:
         "jetstream": region.jetstream,
         "volume": f"{-(-int(region.jetstream.max_file * _ROOM) // _MIB)}Mi",
         "tags": region.servers[0].tags,
+        "options": available_options(topology),
         "gateways": _gateways_to_dial(topology, region) if len(topology.regions) > 1 else [],
         "loaded": loaded,
         "text": text,

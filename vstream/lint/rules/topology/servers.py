@@ -181,8 +181,10 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
 
     ## Why is this bad?
     The servers answer `no suitable peers for placement`, and `apply` stops there.
-    Servers must have all of a stream's placement tags.
+    Servers must have all of a stream's placement tags. With `unique_tag`, each also needs a
+    tag that begins so, and no two replicas are on servers with the same.
     """
+    yield from _unique_tag_not_met(subject)
     seen: set[tuple[Path, str]] = set()
     for physical in subject.physical:
         needed = {tag.lower() for tag in physical.fields["placement"].get("tags", ())}
@@ -201,6 +203,24 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
                 f"{join_names(sorted(needed))}, region `{region.name}` has {fitting:,}",
                 hint=f"give servers these tags under `regions: {{{region.name}: {{tags: …}}}}`, or lower `replicas`",
             )
+
+
+def _unique_tag_not_met(subject: TopologySubject) -> Iterator[Violation]:
+    prefix = subject.topology.server_options.unique_tag
+    if prefix is None:
+        return
+    for physical in subject.physical:
+        tags = {tag for server in subject.topology.servers_at(physical.region) for tag in server.tags}
+        different = sum(tag.lower().startswith(prefix.lower()) for tag in tags)
+        replicas = physical.fields["num_replicas"]
+        if different < replicas:
+            yield Violation(
+                at=("server_options", "unique_tag"),
+                message=f"stream `{physical.stream}` wants {count(replicas, 'server')} with different tags `{prefix}…`, "
+                f"`{physical.region}` has {different:,}",
+                hint=f"give servers such tags under `regions: {{{physical.region}: {{tags: …}}}}`",
+            )
+            return
 
 
 _FEWEST = 3
