@@ -37,6 +37,7 @@ LESS = (
     ("probe", "$JS.API.STREAM.MSG.DELETE.*"),
     ("resync", "$JS.API.STREAM.INFO.*"),
     ("repair", "$JS.API.CONSUMER.INFO.>"),
+    ("repair", "$JS.API.STREAM.INFO.*"),
     ("apply", "$JS.API.STREAM.UPDATE.*"),
     ("apply", "$JS.API.CONSUMER.CREATE.>"),
     ("apply", "_INBOX.vstream.>"),

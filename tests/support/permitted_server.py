@@ -28,11 +28,11 @@ ROUTINGS = {
 }
 
 
-def topology_text(routing: str, directory: Path) -> str:
+def topology_text(routing: str, directory: Path, more: str) -> str:
     ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
     user = "vstream-west" if routing == "regional" else "vstream"
     return (
-        f'version: 1\nname: allowed\nserver_version: "2.12"\n{ROUTINGS[routing]}'
+        f'version: 1\nname: allowed\nserver_version: "2.12"\n{ROUTINGS[routing]}{more}'
         f"jetstream: {{store_dir: {directory}/store}}\n"
         f"regions: {{west: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}}}\n"
         f"connect: {{west: {{urls: ['nats://127.0.0.1:{ports['client']}'], user: {user}, password_env: {VARIABLE}, "
@@ -45,10 +45,10 @@ def topology_text(routing: str, directory: Path) -> str:
 class PermittedServer:
     """The server, and the file of its topology."""
 
-    def __init__(self, directory: Path, routing: str) -> None:
+    def __init__(self, directory: Path, routing: str, more: str) -> None:
         self.directory = directory
         self.file = directory / "allowed.yaml"
-        self.file.write_text(topology_text(routing, directory))
+        self.file.write_text(topology_text(routing, directory, more))
         self.topology = load(self.file.read_bytes(), str(self.file)).require()
         self.user = "vstream-west" if routing == "regional" else "vstream"
         bundle = render_bundle(self.topology)
@@ -107,8 +107,9 @@ class PermittedServer:
 
 
 @contextmanager
-def running(directory: Path, routing: str) -> Iterator[PermittedServer]:
-    server = PermittedServer(directory, routing)
+def running(directory: Path, routing: str, more: str = "") -> Iterator[PermittedServer]:
+    """A server of a topology that says *more*."""
+    server = PermittedServer(directory, routing, more)
     try:
         yield server
     finally:

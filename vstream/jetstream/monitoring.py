@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 TIMEOUT = 2.0
 """Seconds for one request, where the caller does not say."""
 
-MOST_BYTES = 64 * 1024 * 1024
-"""Of one answer. /jsz of ten thousand streams with their configurations has about 20 MB."""
+MOST_BYTES = 32 * 1024 * 1024
+"""Of one answer, and all servers are asked at once. /jsz of ten thousand streams with their configurations has about 20 MB."""
 _CHUNK = 65_536
 _OK = 200
 _HEALTH = frozenset({_OK, 500, 503})

@@ -43,8 +43,9 @@ OUTSTANDING_PINGS = 2
 class _Client(TidyClient):
     """The library's client, without what it keeps of a connection that has broken, and for servers that it *knows*."""
 
-    def __init__(self, endpoint: Endpoint, knows: Knows) -> None:
+    def __init__(self, endpoint: Endpoint, knows: Knows, *, is_rehearsal: bool) -> None:
         super().__init__(endpoint)
+        self._is_rehearsal = is_rehearsal
         self._knows = knows
         self.stranger: str | None = None
         """The last server that was not one of ours."""
@@ -58,7 +59,8 @@ class _Client(TidyClient):
         await super()._process_info(info, initial_connection)
 
     def _remember_refusal(self, action: str, refused: str) -> None:
-        """Clients of a rehearsal are refused what they should be."""
+        if not self._is_rehearsal:  # whose clients are refused what they should be
+            super()._remember_refusal(action, refused)
 
     async def _process_op_err(self, e: Exception) -> None:
         if self.is_connected:
@@ -121,7 +123,7 @@ class ReconnectingConnection(Connection):
 
 
 async def open_reconnecting(
-    endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float
+    endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float, is_rehearsal: bool = True
 ) -> ReconnectingConnection:
     """
     A connection to *region*, known to its servers as *name*; it uses servers that it *knows* alone.
@@ -134,7 +136,7 @@ async def open_reconnecting(
         """The library logs a traceback where nobody listens."""
 
     options = connection_options(endpoint, region)
-    client = _Client(endpoint, knows)
+    client = _Client(endpoint, knows, is_rehearsal=is_rehearsal)
     try:
         async with asyncio.timeout(within):
             await client.connect(

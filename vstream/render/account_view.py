@@ -42,7 +42,16 @@ def accounts_view(topology: Topology) -> dict[str, Any]:
         "passwords": profile.passwords_path,
         "inner": profile.inner_passwords(topology),
         "has_hubs": profile.has_domains,
+        "client_limits": _entries(
+            max_connections=topology.limits.connections, max_subscriptions=topology.limits.subscriptions
+        ),
+        "stream_limits": _entries(max_consumers=topology.limits.consumers),
     }
+
+
+def _entries(**values: int | None) -> str:
+    """The entries of a map in a configuration, without those that have no value."""
+    return ", ".join(f"{key}: {value}" for key, value in values.items() if value is not None)
 
 
 def logins(topology: Topology) -> dict[str, str]:

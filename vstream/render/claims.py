@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from vstream.syntax.json_types import Json
     from vstream.topology.accounts import User
-    from vstream.topology.model import Topology
+    from vstream.topology.model import AccountLimits, Topology
     from vstream.topology.signing import Signer
 
 EARLIEST = 1
@@ -101,7 +101,7 @@ def operator_view(
     all_claims = [system_claims(signer)]
     for account in with_single_verbs(accounts):
         rules = mappings if account.name in profile["mapped"] else ()
-        all_claims.append(account_claims(account, rules, profile["denied"], signer))
+        all_claims.append(account_claims(account, rules, profile["denied"], signer, topology.limits))
     preloaded = []
     for claims in all_claims:
         preloaded.append(
@@ -121,19 +121,27 @@ def operator_view(
 
 
 def account_claims(
-    account: Account, mappings: Sequence[Mapping], denied: Sequence[str], signer: Signer
+    account: Account, mappings: Sequence[Mapping], denied: Sequence[str], signer: Signer, limits: AccountLimits
 ) -> dict[str, Json]:
     """The claims of one of the accounts `with_single_verbs`; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
         "imports": [_import(entry, account.name, signer) for entry in account.imports],
         "exports": [_export(entry) for entry in account.exports],
-        "limits": {**_LIMITS, **(_JETSTREAM if account.has_jetstream else {})},
+        "limits": {
+            **_LIMITS,
+            **(_existing(conn=limits.connections, subs=limits.subscriptions) if account.users else {}),
+            **({**_JETSTREAM, **_existing(consumer=limits.consumers)} if account.has_jetstream else {}),
+        },
         **_signing_keys(account.users, denied, signer),
         **({"mappings": {entry.source: _destinations(entry) for entry in mappings}} if mappings else {}),
         "type": "account",
         "version": 2,
     }
     return {"iat": EARLIEST, "name": account.name, "sub": signer.public(account_key(account.name)), "nats": nats}
+
+
+def _existing(**values: int | None) -> dict[str, Json]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def system_claims(signer: Signer) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from vstream.topology.document import LinkDocument, SettingsDocument
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import (
     DEDUPE_OFF_SINCE,
+    AccountLimits,
     Consistency,
     Consumer,
     Endpoint,
@@ -79,6 +80,7 @@ def resolve(document: TopologyDocument) -> Topology:
         security=Security(document.security.mode),
         certificates=document.security.certificates,
         transport=_transport(document.security.transport),
+        limits=AccountLimits(**document.security.limits.model_dump()) if document.security.limits else AccountLimits(),
         is_plaintext_meant=document.security.transport is not None and document.security.transport.none is not None,
         roots=document.roots,
         regions=regions,

@@ -225,6 +225,17 @@ class TransportDocument(_Closed):
     """Instead of files: why these servers need no TLS, for example `"the hosts are joined by WireGuard"`."""
 
 
+class LimitsDocument(_Closed):
+    """How much applications may create, where vstream renders accounts: servers refuse more. Default: no limits."""
+
+    consumers: Annotated[int, Field(ge=1)] | None = None
+    """Of each stream, in each region. Those by which streams source each other do not count."""
+    connections: Annotated[int, Field(ge=1)] | None = None
+    """Of each account that clients are in, in all regions together; vstream's own count too."""
+    subscriptions: Annotated[int, Field(ge=1)] | None = None
+    """Of each connection."""
+
+
 class SecurityDocument(_Closed):
     """Where accounts and users are written down."""
 
@@ -241,6 +252,8 @@ class SecurityDocument(_Closed):
     """
     transport: TransportDocument | None = None
     """TLS between servers and to clients. Labs make certificates of their own: `vstream lab up --tls`."""
+    limits: LimitsDocument | None = None
+    """How much applications may create."""
     users: Annotated[str, Field(min_length=1)] | None = None
     """
     With `routing: mapped` and no `account`, where vstream renders no users: where yours are, for example

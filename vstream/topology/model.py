@@ -107,6 +107,18 @@ class Transport:
     """The authority of users' certificates, where users log in with them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountLimits:
+    """What servers refuse clients to have more of; None for no limit."""
+
+    consumers: int | None = None
+    """Of each stream."""
+    connections: int | None = None
+    """Of each account that clients are in."""
+    subscriptions: int | None = None
+    """Of each connection."""
+
+
 class Naming(Enum):
     """Where physical subjects live."""
 
@@ -423,6 +435,8 @@ class Topology:
     """By user, what its certificate says, where that is not the user's name."""
     transport: Transport | None = None
     """TLS between servers and to clients, in what is rendered for real hosts; None where the ports are in clear."""
+    limits: AccountLimits = AccountLimits()
+    """What applications may create, where vstream writes accounts."""
     is_plaintext_meant: bool = False
     """Whether the topology says why its servers need no TLS."""
     roots: tuple[str, ...] = ()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _UNSAID = ("users", "default_permissions", "exports")
 """What servers do not tell of an account that they have loaded: its users, and how long answers may take."""
+_LIMITS = ("limits", "jetstream")
+"""Nor what clients may create, where that has limits."""
 _SECRETS = frozenset({"password", "pass"})
 _DIGITS = 16
 
@@ -27,12 +29,16 @@ def read_accounts(block: ConfMap) -> tuple[Account, ...]:
                 Account(
                     name=name,
                     purpose="",
-                    has_jetstream=_text(node.get_folded("jetstream")) not in {None, "", "disabled", "False"},
+                    has_jetstream=_has_jetstream(node.get_folded("jetstream")),
                     exports=tuple(_exports(node.get_folded("exports"))),
                     imports=tuple(_imports(node.get_folded("imports"))),
                 )
             )
     return tuple(accounts)
+
+
+def _has_jetstream(node: ConfNode | None) -> bool:
+    return isinstance(node, ConfMap) or _text(node) not in {None, "", "disabled", "False"}
 
 
 def unreported_digest(block: ConfMap) -> str:
@@ -41,6 +47,8 @@ def unreported_digest(block: ConfMap) -> str:
     for name, node in block.items():
         if isinstance(node, ConfMap):
             contents[name] = {key: _without_secrets(node.get_folded(key)) for key in _UNSAID}
+            if "limits" in node or isinstance(node.get_folded("jetstream"), ConfMap):
+                contents[name] |= {key: _without_secrets(node.get_folded(key)) for key in _LIMITS}
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 

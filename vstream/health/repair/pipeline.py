@@ -318,6 +318,7 @@ async def reading_connections(
                     name="vstream",
                     knows=lambda *_: True,
                     within=_CONNECT,
+                    is_rehearsal=False,
                 )
             except NotReachableError as error:
                 problems.append(error.message)

@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
 from vstream.render import account_view
 from vstream.syntax.quoting import quote_value
-from vstream.topology.model import Naming, Security, is_context_name
+from vstream.topology.model import AccountLimits, Naming, Security, is_context_name
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
     at = ("security", "mode")
     if topology.certificates:
         yield from _certificates(topology)
+    yield from _limits(topology)
     if topology.security in {Security.NKEYS, Security.CERTIFICATES} and not topology.has_accounts:
         yield Violation(
             at=at,
@@ -60,6 +61,26 @@ def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
             message=f"servers before 2.12 refuse the tokens of `mode: operator` with `routing: {topology.routing.value}`",
             hint='upgrade to at least 2.12.6 and set `server_version: "2.12"`, or omit `security`',
         )
+
+
+def _limits(topology: Topology) -> Iterator[Violation]:
+    limits = topology.limits
+    if limits == AccountLimits():
+        return
+    at = ("security", "limits")
+    if not topology.has_accounts:
+        yield Violation(
+            at=at,
+            message="`limits` has no effect with `routing: mapped`: the account is yours",
+            hint="name the `account` and let vstream write it, or choose another `routing`",
+        )
+    for stream in topology.streams:
+        if limits.consumers is not None and len(stream.consumers) > limits.consumers:
+            yield Violation(
+                at=(*at, "consumers"),
+                message=f"stream `{stream.name}` has {len(stream.consumers)} consumers, more than the limit",
+                hint="raise the limit: applications, `vstream probe` and `vstream audit` make some, too",
+            )
 
 
 def _certificates(topology: Topology) -> Iterator[Violation]:
