@@ -16,7 +16,7 @@ from tests.support.night import IS_NIGHT, repetitions
 pytest_plugins = ["tests.support.lab_fixtures", "tests.support.spark_fixtures"]
 
 settings.register_profile(
-    "vstream", derandomize=not IS_NIGHT, deadline=None, print_blob=False, max_examples=repetitions(50, night=1000)
+    "vstream", derandomize=not IS_NIGHT, deadline=None, print_blob=False, max_examples=repetitions(25, night=1000)
 )
 settings.load_profile("vstream")
 

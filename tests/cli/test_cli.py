@@ -224,12 +224,10 @@ def test_render_follows_no_links_and_deletes_nothing_outside(good: Path, tmp_pat
 def test_nobody_else_can_write_what_is_rendered(good: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        ran = subprocess.run(
-            [sys.executable, "-m", "vstream", "render", str(good), "-o", str(tmp_path / "build")], check=False
-        )
+        ran = vstream("render", good, "-o", tmp_path / "build")
     finally:
         os.umask(before)
-    assert ran.returncode == 0
+    assert ran.code == 0
     files = [path for path in (tmp_path / "build").rglob("*") if path.is_file()]
     assert tmp_path / "build" / ".vstream-bundle" in files
     assert [path for path in files if path.stat().st_mode & 0o022] == []

@@ -85,6 +85,7 @@ def run_unchecked(
             "arguments": [str(argument) for argument in arguments],
             "directory": str(cwd or Path.cwd()),
             "environment": environment(variables),
+            "umask": _umask(),
             "streams": [str(streams / "0"), str(stdout or streams / "1"), str(streams / "2")],
         }
         code, memory = _run(request, timeout)
@@ -111,6 +112,13 @@ def check_output(document: Mapping[str, Any]) -> None:
     jsonschema.validate(document, schema)
     undocumented = document.keys() - schema["properties"].keys()
     assert not undocumented, f"add to the type of `{name}` in vstream/outputs.py: {sorted(undocumented)}"
+
+
+def _umask() -> int:
+    """That of this process, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _run(request: Mapping[str, object], timeout: float) -> tuple[int, int]:

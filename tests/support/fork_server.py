@@ -117,6 +117,7 @@ def become(request: dict[str, Any]) -> None:
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             assert isinstance(stream, io.TextIOWrapper)
             stream.reconfigure(encoding=encoding)
+    os.umask(request["umask"])
     os.chdir(request["directory"])
     sys.argv = ["vstream", *request["arguments"]]
 
