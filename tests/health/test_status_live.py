@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import time
@@ -16,8 +15,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
-from tests.support.command import Ran, environment, vstream
+from tests.support.command import environment, vstream
 from tests.support.ports import free_port
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
@@ -60,19 +60,18 @@ async def publish(region: str, subject: str, times: int = 1) -> None:
             assert "error" not in answer, answer
 
 
-def seen(file: Path, *arguments: str) -> tuple[Ran, dict[str, Any]]:
-    ran = vstream("status", file, "--deadline", "8", "--format", "json", *arguments)
-    assert ran.code in {0, 1}, ran.err
-    return ran, ran.json()
-
-
 def until_seen(file: Path, holds: Callable[[dict[str, Any]], bool], within: float = 90) -> dict[str, Any]:
+    """What `status` says once it *holds*. On a busy machine a server may not answer in time: unknown is code 3."""
     deadline = time.monotonic() + within
     while True:
-        _, picture = seen(file)
-        if holds(picture):
-            return picture
-        assert time.monotonic() < deadline, json.dumps(picture["problems"], indent=1)
+        ran = vstream("status", file, "--deadline", "8", "--format", "json")
+        assert ran.code in {0, 1, 3}, ran.err
+        if ran.code != 3:
+            picture = ran.json()
+            assert ran.code == 0 or not picture["is_well"]
+            if holds(picture):
+                return dict(picture)
+        assert time.monotonic() < deadline, ran.out + ran.err
         time.sleep(0.5)
 
 
@@ -92,7 +91,6 @@ def well(file: Path) -> None:
     picture = until_seen(
         file, lambda picture: picture["is_well"] and not any(one["pending"] for one in picture["pairs"])
     )
-    assert seen(file)[0].code == 0
     assert len(picture["servers"]) == 6
     assert picture["meta_leader"] in {one["name"] for one in picture["servers"]}
     by_pair = pairs(picture)
@@ -163,6 +161,12 @@ def dead(file: Path) -> None:
     assert pairs(picture)["sensors-write-east", "sensors-read-west"]["cursor"] == 3
 
 
+def scrape(port: int) -> dict[str, list[Sample]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return {family.name: family.samples for family in text_string_to_metric_families(answer.read().decode())}
+
+
 def scraped(file: Path) -> None:
     """`export` serves what `status` says to whoever asks over HTTP."""
     port = free_port()
@@ -175,10 +179,12 @@ def scraped(file: Path) -> None:
     )
     assert tool.stderr is not None
     try:
-        assert f"http://127.0.0.1:{port}/metrics" in tool.stderr.readline()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-            families = {one.name: one.samples for one in text_string_to_metric_families(answer.read().decode())}
+        while f"http://127.0.0.1:{port}/metrics" not in (line := tool.stderr.readline()):
+            assert line, "it ended"
+        deadline = time.monotonic() + 120
+        while (families := scrape(port))["vstream_up"][0].value != 1:
+            assert time.monotonic() < deadline, "busy servers answer late, and these do not answer"
+            time.sleep(0.1)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
             assert 'href="/metrics"' in answer.read().decode()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:

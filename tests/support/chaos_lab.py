@@ -135,7 +135,7 @@ async def stored(region: str, role: str = "read") -> list[str]:
     """Every payload of the read (or write) stream of *region*, in order. It must answer."""
     stream = f"foo-{role}-{region}"
     async with connect(lab.endpoints(LAB)[region], region) as connection:
-        info = await connection.request_json(f"$JS.API.STREAM.INFO.{stream}", timeout=3.0)
+        info = await connection.request_json(f"$JS.API.STREAM.INFO.{stream}", timeout=30.0)
         if "error" in info:
             raise VstreamError(str(info["error"]))
         first, last = info["state"]["first_seq"], info["state"]["last_seq"]
