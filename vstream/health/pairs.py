@@ -34,6 +34,12 @@ def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapsho
     return tuple(_assess_pair(pair, snapshot, outages.get(pair.reader.place)) for pair in pairs)
 
 
+def is_unmeasured(pair: PairStatus, snapshot: Snapshot) -> bool:
+    """Whether both streams of *pair* answer and are connected, and yet it is not known how far the reader is."""
+    source = _source_of(snapshot.streams.get(pair.reader), pair.origin)
+    return pair.state is PairState.UNKNOWN and source is not None and pair.origin in snapshot.streams
+
+
 def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
     """
     For each place whose streams do not answer: the seconds since others last heard it.

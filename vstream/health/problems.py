@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.health.loaded_mappings import serving
+from vstream.health.pairs import is_unmeasured
 from vstream.health.report import PairState, Problem
 from vstream.health.units import format_duration, format_size, list_names
 from vstream.topology.replication import durables
@@ -49,8 +50,18 @@ def find_problems(
     yield from _consumer_problems(topology, snapshot)
 
 
-def find_unknown(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings) -> Iterator[Problem]:
-    """What could not be checked, region by region: whether servers have loaded the mapping rules of the topology."""
+def find_unknown(
+    topology: Topology, snapshot: Snapshot, loaded: LoadedMappings, pairs: Sequence[PairStatus]
+) -> Iterator[Problem]:
+    """What could not be checked: how far readers are, and whether servers have loaded the mapping rules of the topology."""
+    unmeasured = [pair for pair in pairs if is_unmeasured(pair, snapshot)]
+    if unmeasured:
+        more = f" (and {len(unmeasured) - 1:,} more)" if len(unmeasured) > 1 else ""
+        yield Problem(about=topology.name, text=f"{unmeasured[0].detail}{more}", code="VD206")
+    yield from _unknown_mappings(topology, snapshot, loaded)
+
+
+def _unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings) -> Iterator[Problem]:
     if loaded.problem is not None:
         yield Problem(about=topology.name, text=f"the loaded mapping rules are not known: {loaded.problem}")
         return
@@ -140,6 +151,8 @@ def _pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[st
     for pair in pairs:
         if pair.state is PairState.OK or down & {pair.origin_place, pair.reader_place}:
             continue
+        if is_unmeasured(pair, snapshot):
+            continue  # it is not known whether anything is wrong
         # Streams that do not answer are a problem of their own, and one is enough.
         is_told = pair.origin not in snapshot.streams or (pair.reader not in snapshot.streams and pair.left is None)
         if not is_told:

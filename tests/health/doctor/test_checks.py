@@ -11,10 +11,11 @@ import pytest
 
 from tests.health.doctor.test_examine import BUNDLE, NOW, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
-from vstream.health.doctor.check import DoctorCheck, Patient
+from vstream.health.doctor.check import DoctorCheck, Drift, Patient
 from vstream.health.doctor.configs import ConfigFile
-from vstream.health.doctor.examine import CHECKS, examine
+from vstream.health.doctor.examine import CHECKS, Health, examine
 from vstream.health.loaded_mappings import ForeignToken, LoadedMappings
+from vstream.health.report import StatusVerdict
 from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import assess
 from vstream.lint import load_topology
@@ -62,6 +63,12 @@ def silent_source() -> Snapshot:
     return stream("foo-read-west", sources=tuple(replace(one, heard=60.0) for one in sources))
 
 
+def unmeasured() -> Snapshot:
+    """As servers before 2.15 say it, with nothing read from what the stream stores."""
+    sources = healthy().streams["foo-read-east"].sources
+    return stream("foo-read-east", sources=tuple(replace(source, seq=None) for source in sources))
+
+
 def unreachable() -> Snapshot:
     snapshot = healthy()
     west, *others = snapshot.regions
@@ -82,6 +89,7 @@ PROVOKED: dict[str, Callable[[], Snapshot]] = {
     "VD203": lambda: lag(cursor=4, oldest_seq=5, oldest_at=NOW - 60),
     "VD204": lambda: replace(healthy(), gaps=(Gap(reader=PAIR[1], origin=PAIR[0], first=2, last=3),)),
     "VD205": lambda: replace(healthy(), repeats=(Repeat(reader=PAIR[1], origin=PAIR[0], seq=1, later=5),)),
+    "VD206": unmeasured,
     "VD301": lambda: lag(cursor=8),
     "VD302": lambda: lag(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1),
     "VD303": lambda: lag(cursor=4, oldest_seq=5, oldest_at=NOW - 2400),
@@ -172,6 +180,16 @@ def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
     assert status.regions[0].publish.works == (0 if evidence else 1)
     found = [finding.evidence for finding in examine(TOPOLOGY, BUNDLE, seen).findings]
     assert found == ([evidence] if evidence else [])
+
+
+def test_a_position_that_is_not_known_is_no_problem() -> None:
+    """Nor is all well: both commands end with 3."""
+    status, diagnosis = assess(TOPOLOGY, unmeasured(), BUNDLE), examine(TOPOLOGY, BUNDLE, unmeasured())
+    assert (status.verdict, status.problems) == (StatusVerdict.UNKNOWN, ())
+    assert [(problem.about, problem.code) for problem in status.unknown] == [(TOPOLOGY.name, "VD206")]
+    assert status.unknown[0].text.startswith("how far `foo-read-east` is in `foo-write-")
+    assert diagnosis.health is Health.UNKNOWN
+    assert diagnosis.of_drift(Drift.UNKNOWN) == ()
 
 
 def test_sources_that_give_other_subjects_are_seen() -> None:

@@ -31,6 +31,8 @@ class Drift(Enum):
     """They are not, and a plan does not show it."""
     UNKNOWN = "unknown"
     """Something could not be seen, so nobody can say. A diagnosis without errors is then UNKNOWN, too."""
+    UNSEEN = "unseen"
+    """Nothing. But something else could not be seen, and a diagnosis without errors is UNKNOWN."""
     UNRELATED = "unrelated"
     """Nothing: it is about how servers do, or a plan shows it."""
 

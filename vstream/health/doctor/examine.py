@@ -61,7 +61,8 @@ class Diagnosis:
         """Errors and warnings come before what is not known."""
         if any(finding.severity is not Severity.NOTE for finding in self.findings):
             return Health.UNHEALTHY
-        return Health.UNKNOWN if self.of_drift(Drift.UNKNOWN) else Health.HEALTHY
+        is_partial = self.of_drift(Drift.UNKNOWN) or self.of_drift(Drift.UNSEEN)
+        return Health.UNKNOWN if is_partial else Health.HEALTHY
 
     def of_drift(self, drift: Drift) -> tuple[DoctorFinding, ...]:
         """The findings that mean *drift*."""

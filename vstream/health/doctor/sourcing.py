@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.health.doctor.check import APPLY, RESYNC, Patient, Symptom, check
+from vstream.health.doctor.check import APPLY, RESYNC, Drift, Patient, Symptom, check
 from vstream.health.report import PairState
 from vstream.health.units import format_duration
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 STUCK_AFTER = 30.0
 """Seconds that a message may wait while its source is active: a source that catches up needs less."""
 _HALF = 0.5
+_NAMED = 3
 
 
 @check("VD201", "dead-source")
@@ -120,6 +121,29 @@ def started_over(patient: Patient) -> Iterator[Symptom]:
                 evidence=f"after sequence {repeat.later:,} of `{repeat.origin}` it took sequence {repeat.seq:,} again",
                 do="`vstream repair --kind delete`",
             )
+
+
+@check("VD206", "unmeasured-lag", Severity.NOTE, drift=Drift.UNSEEN)
+def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
+    """
+    It is not known how far a stream is in one of its origins.
+
+    ## Why is this bad?
+    Perhaps nothing is. But messages that do not arrive, or were skipped, would not be seen there. Servers before 2.15
+    do not say how far they are: vstream reads it from what they store, and some streams keep nothing of an origin.
+
+    ## What to do
+    Ask again with a longer `--deadline`, or when something was published in that region. `vstream audit` compares all messages.
+    """
+    unmeasured = list(_pairs(patient, PairState.UNKNOWN))
+    for pair, source in unmeasured[:_NAMED]:
+        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="ask again, or `vstream audit`")
+    if len(unmeasured) > _NAMED:
+        yield Symptom(
+            about=patient.topology.name,
+            evidence=f"{len(unmeasured) - _NAMED:,} more streams are not measured",
+            do="ask again with a longer `--deadline`",
+        )
 
 
 @check("VD301", "rolled-back")

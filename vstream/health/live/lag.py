@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 C = TypeVar("C", bound="Connection")
-MOST = 96
-"""Maximum number of pairs to measure, those furthest behind first: each costs at least two requests."""
+MOST = 1_000
+"""Maximum number of pairs to measure, those furthest behind first: each costs at least two requests. Others are not known."""
 _BACK = 32
 """Number of a reader's newest messages that are searched for the last one of each origin."""
 _SOURCE = "Nats-Stream-Source"
@@ -54,7 +54,7 @@ async def measure_lag(
     for stream in topology.streams:
         for feed in replication_pairs(stream):
             origin, reader = streams.get(feed.origin.name), streams.get(feed.reader.name)
-            if origin is None or reader is None:
+            if origin is None or reader is None or has_taken_all(reader, streams):
                 continue
             cursor = next((source.seq for source in reader.sources if source.stream == origin.name), None)
             if cursor is None and reader.last_seq == 0:
@@ -66,6 +66,18 @@ async def measure_lag(
     lags = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in unequal[:MOST]))
     measured = zip(unequal, lags, strict=False)
     return {(pair.origin.name, pair.reader.name): lag for (_, pair, _), lag in measured if lag is not None}
+
+
+def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot]) -> bool:
+    """
+    Whether *reader*, whose server does not say how far it is, has taken as many messages as its origins ever had.
+
+    Its last sequence counts what it has taken, whatever limits have removed since.
+    """
+    origins = {source.stream for source in reader.sources}
+    is_silent = all(source.seq is None for source in reader.sources)
+    is_seen = bool(origins) and origins <= streams.keys()
+    return is_silent and is_seen and reader.last_seq == sum(streams[origin].last_seq for origin in origins)
 
 
 class _Search:
