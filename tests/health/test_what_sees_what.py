@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -39,9 +40,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenLab]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenLab]:
-    with running_lab(tmp_path_factory.mktemp("large"), west=3, central=2, east=2) as started:
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[BrokenLab]:
+    """For one case: what it sets for commands is gone after it, and `small` is asked again."""
+    with running_lab(tmp_path, west=3, central=2, east=2) as started:
         yield started
 
 
@@ -55,6 +57,7 @@ def ask(command: str, broken: BrokenLab) -> tuple[str, int]:
         return ", ".join(f"{name} {match[1] if match else '?'}" for name, match in found.items()), 0
     options = ("--deadline", "20") if command == "probe" else ()
     ran = broken.vstream(command, str(broken.file), *options)
+    print(command, ran.code, ran.out, ran.err)  # noqa: T201 - what is shown of a failure
     verdicts = re.findall(r"^(?:[✓✗?] )?(NO DRIFT|[A-Z]{2,})\b", ran.out, re.MULTILINE)
     assert len(verdicts) == 1 or (not verdicts and ran.err.startswith("error:")), ran.out + ran.err
     return verdicts[0] if verdicts else "error", ran.code

@@ -60,7 +60,7 @@ QUESTIONS: Mapping[str, Question] = {
     "doctor": Question(_SERVICE | {Truth.SPARE}, frozenset({Truth.COMPLETE})),
     "drift": Question(frozenset({Truth.MATCHES})),
     "probe": Question(_SERVICE),
-    "audit": Question(frozenset({Truth.COMPLETE})),
+    "audit": Question(frozenset({Truth.COMPLETE}), frozenset({Truth.MATCHES})),
 }
 
 
@@ -273,7 +273,8 @@ async def unreachable_region_unseen(broken: BrokenLab) -> AsyncIterator[None]:
 @asynccontextmanager
 async def wrong_credentials(broken: BrokenLab) -> AsyncIterator[None]:
     servers = [address.server.name for address in lab.addresses(LAB)]
-    await broken.reload(lambda text: text + '\nauthorization {user: "other", password: "other"}\n', *servers)
+    users = '\nauthorization {users: [{user: "other", password: "other"}]}\n'
+    await broken.reload(lambda text: text + users, *servers)
     yield
 
 
