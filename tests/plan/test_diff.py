@@ -230,6 +230,17 @@ def test_a_stream_that_nobody_answered_for_is_blocked_not_created() -> None:
     assert len(made.changes) == 5
 
 
+async def test_what_nobody_answered_for_is_not_known_to_differ() -> None:
+    """So `drift` ends with 3: a region that is down is no drift."""
+    wanted = rendered()
+    observed = (await world(wanted)).observed()
+    others = {name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
+    made = plan(wanted, replace(observed, streams=others, missing=("foo-read-west",)))
+    assert (made.is_empty, made.differs) == (False, False)
+    foreign = plan(wanted, changed(observed, "foo-read-west", retention="workqueue"))
+    assert (len(foreign.blocked), foreign.differs) == (1, True)
+
+
 async def test_a_half_reloaded_cluster_shows_which_server_has_what() -> None:
     wanted = rendered()
     servers = await world(wanted)

@@ -20,6 +20,7 @@ from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
 from vstream.errors import VstreamError
+from vstream.health.doctor.sourcing import STUCK_AFTER
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
@@ -35,7 +36,9 @@ class Truth(Enum):
     """What can be true of a topology and its servers; each command answers for some of it."""
 
     SERVES = "serves"
-    """Clients of every region can publish, read and consume by the names of the topology."""
+    """Clients of every region can publish and read by the names of the topology."""
+    CONSUMES = "consumes"
+    """The consumers of the topology are there, in every region, and deliver."""
     FLOWS = "flows"
     """What is published in one region arrives in every other."""
     COMPLETE = "complete"
@@ -55,9 +58,10 @@ class Question:
 
 
 _SERVICE = frozenset({Truth.SERVES, Truth.FLOWS})
+_HEALTH = _SERVICE | {Truth.CONSUMES, Truth.SPARE}
 QUESTIONS: Mapping[str, Question] = {
-    "status": Question(_SERVICE | {Truth.SPARE}, frozenset({Truth.COMPLETE})),
-    "doctor": Question(_SERVICE | {Truth.SPARE}, frozenset({Truth.COMPLETE})),
+    "status": Question(_HEALTH, frozenset({Truth.COMPLETE})),
+    "doctor": Question(_HEALTH, frozenset({Truth.COMPLETE})),
     "drift": Question(frozenset({Truth.MATCHES})),
     "probe": Question(_SERVICE),
     "audit": Question(frozenset({Truth.COMPLETE}), frozenset({Truth.MATCHES})),
@@ -391,7 +395,16 @@ async def expired(broken: BrokenLab) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def full_disk(broken: BrokenLab) -> AsyncIterator[None]:
+    """Servers do not say so of streams with one replica. That nothing arrives is seen when something is to arrive."""
     await broken.chaos("disk-full", "west")
+    assert await broken.publish("central") == 1
+    published = time.monotonic()
+
+    async def young() -> str | None:
+        age = time.monotonic() - published
+        return None if age > STUCK_AFTER else f"the message is {age:.0f} s old"
+
+    await until(young)
     with_publish = asyncio.create_task(broken.publish("west"))
     await asyncio.wait([with_publish], timeout=10)
     with_publish.cancel()
@@ -452,7 +465,7 @@ def _truths(*truths: Truth) -> frozenset[Truth]:
     return frozenset(truths)
 
 
-SERVES, FLOWS, COMPLETE, SPARE, MATCHES = Truth
+SERVES, CONSUMES, FLOWS, COMPLETE, SPARE, MATCHES = Truth
 NEVER = "2099-01-01T00:00:00Z"
 
 CASES = (
@@ -533,7 +546,7 @@ CASES = (
     Case(
         title="a read stream was deleted",
         break_lab=with_request("STREAM.DELETE.foo-read-east"),
-        false=_truths(SERVES, FLOWS, COMPLETE, MATCHES),
+        false=_truths(SERVES, CONSUMES, FLOWS, COMPLETE, MATCHES),
         hides=True,
     ),
     Case(
@@ -566,12 +579,12 @@ CASES = (
     Case(
         title="a consumer of the topology was deleted",
         break_lab=with_request("CONSUMER.DELETE.foo-read-east.billing"),
-        false=_truths(SERVES, MATCHES),
+        false=_truths(CONSUMES, MATCHES),
     ),
     Case(
         title="a consumer of the topology is paused",
         break_lab=with_request("CONSUMER.PAUSE.foo-read-east.billing", {"pause_until": NEVER}),
-        false=_truths(SERVES),
+        false=_truths(CONSUMES),
     ),
     Case(
         title="a read stream gives messages of a region other subjects",

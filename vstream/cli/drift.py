@@ -49,8 +49,9 @@ def command(
     planned, diagnosis = run(_compare(loaded, lab, templates, deadline, files))
     different = diagnosis.of_drift(Drift.DIFFERENCE)
     unknown = diagnosis.of_drift(Drift.UNKNOWN)
-    is_drift = not planned.plan.is_empty or bool(different)
-    is_partial = bool(unknown or planned.plan.unread_servers or planned.plan.unreachable)
+    plan = planned.plan
+    is_drift = plan.differs or bool(different)
+    is_partial = bool(unknown or plan.unread_servers or plan.unreachable or not (plan.differs or plan.is_empty))
     if output == "json":
         unread = [finding for finding in unknown if finding.code == "VD413"]
         print_json(
@@ -59,7 +60,7 @@ def command(
                 "topology": loaded.name,
                 "drift": is_drift,
                 "is_partial": is_partial,
-                "plan": saved.to_dict(planned.plan),
+                "plan": saved.to_dict(plan),
                 "findings": findings_as_dicts(different),
                 "unknown": findings_as_dicts(unknown),
                 "configs_compared": diagnosis.configs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from vstream.plan.plan import Blocked, CreateConsumer, DeleteConsumer, FieldChange, UpdateConsumer
+from vstream.plan.plan import UNANSWERED, Blocked, CreateConsumer, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 from vstream.topology.stream_config import REGION_KEY
@@ -121,7 +121,7 @@ def _compare_consumer(consumer: RenderedConsumer, context: DiffContext, *, is_si
         yield Blocked(
             name=consumer.config.name,
             region=consumer.region,
-            reason="it exists, but no server answered for it",
+            reason=UNANSWERED,
             hint=f"is `{consumer.region}` down? plan again when it is back",
         )
     elif observed is None:

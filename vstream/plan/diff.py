@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 from vstream.plan import consumers
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.context import DiffContext
-from vstream.plan.plan import Blocked, Change, Create, Delete, FieldChange, Note, Plan, Update, phase_of
+from vstream.plan.plan import (
+    UNANSWERED,
+    Blocked,
+    Change,
+    Create,
+    Delete,
+    FieldChange,
+    Note,
+    Plan,
+    Update,
+    phase_of,
+)
 from vstream.plan.risk import classify, classify_source, estimate_removal, refusal
 from vstream.plan.stages import gates_of
 from vstream.plan.transitions import (
@@ -119,7 +130,7 @@ def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
         yield Blocked(
             name=name,
             region=stream.region,
-            reason="it exists, but no server answered for it",
+            reason=UNANSWERED,
             hint=f"is `{stream.region}` down? plan again when it is back",
         )
         return

@@ -227,6 +227,10 @@ class Blocked:
     hint: str
 
 
+UNANSWERED = "it exists, but no server answered for it"
+"""Why a stream or consumer is blocked of which it is not known whether it differs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something that was seen and will be left as it is."""
@@ -322,6 +326,12 @@ class Plan:
     def is_empty(self) -> bool:
         """Whether the servers are as the topology says, as far as they could be read."""
         return not (self.changes or self.blocked or self.rules or self.leaving)
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything on the servers is known not to be as the topology says."""
+        is_seen = any(blocked.reason != UNANSWERED for blocked in self.blocked)
+        return bool(self.changes or self.rules or self.leaving or is_seen)
 
     @property
     def is_destructive(self) -> bool:
