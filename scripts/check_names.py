@@ -30,7 +30,8 @@ LIMITS = {
     "class name used twice": 0,
     "noqa": 46,
     "line": 81_600,
-    "file": 497,
+    "file": 500,
+    "noqa": 46,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

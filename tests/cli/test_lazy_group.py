@@ -11,6 +11,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from tests.support.command import walk_commands
+from tests.support.paths import ROOT
 from vstream.cli.app import PANELS, app
 from vstream.cli.lazy_group import LazyCommand, LazyGroup
 
@@ -67,6 +68,16 @@ def list_modules(*arguments: str) -> set[str]:
     code = _LIST_MODULES.format(arguments=list(arguments))
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(ran.stderr.splitlines()[-1].split())
+
+
+def test_every_module_with_a_command_is_in_the_table() -> None:
+    entered = {entry.module for entries in PANELS.values() for entry in entries.values()}
+    declared = {
+        f"vstream.cli.{path.stem}"
+        for path in (ROOT / "vstream" / "cli").glob("*.py")
+        if "\ndef command(" in path.read_text(encoding="utf-8")
+    }
+    assert declared <= entered, "enter it in PANELS"
 
 
 @pytest.mark.parametrize("name", [name for entries in PANELS.values() for name in entries])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 
 import pytest
 
 from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
 from vstream.lint.load_topology import load
+from vstream.topology import profiles
 from vstream.topology.document import TopologyDocument
 from vstream.topology.model import Routing
 from vstream.topology.profiles import PROFILES, profile_named
@@ -55,6 +58,16 @@ class TestEveryProfile:
         topologies = (ROOT / "tests" / "golden").glob("**/*.yaml")
         wanted = f"routing: {profile.routing.value}"
         assert profile.has_physical_names or any(wanted in path.read_text(encoding="utf-8") for path in topologies)
+
+
+def test_every_module_with_a_profile_is_entered() -> None:
+    entered = {type(profile) for profile in PROFILES.values()}
+    declared = set()
+    for module in pkgutil.iter_modules(profiles.__path__, f"{profiles.__name__}."):
+        members = vars(importlib.import_module(module.name)).values()
+        declared |= {member for member in members if isinstance(member, type) and issubclass(member, Profile)}
+    bases = {base for profile in declared for base in profile.__mro__[1:]}
+    assert declared - bases == entered, "enter it in PROFILES"
 
 
 def test_an_unknown_profile_is_none() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -149,7 +150,8 @@ class TidyClient(Client):
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None and self._transport is self._connecting_to:
             # Nobody tells a stream that its socket is closed once TLS has begun on it: closing would wait for ever.
-            writer.transport.abort()
+            with suppress(AttributeError):  # Python 3.11.2 raises it where TLS has been closed twice
+                writer.transport.abort()
             self._transport = None
         try:
             try:
