@@ -31,7 +31,6 @@ LIMITS = {
     "noqa": 46,
     "line": 81_600,
     "file": 500,
-    "noqa": 46,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

@@ -97,11 +97,10 @@ def _list_notes(bundle: Bundle) -> Iterator[str]:
     """What is right, and perhaps not what was meant."""
     if not bundle.streams:
         yield "It has no streams: `vstream apply` creates nothing."
-    endless = {
-        stream.virtual
-        for stream in bundle.streams
-        if stream.role is not Role.CATALOG and all(stream.config.fields.get(limit) in _NONE for limit in _LIMITS)
-    }
+    endless = set()
+    for stream in bundle.streams:
+        if stream.role is not Role.CATALOG and all(stream.config.fields.get(limit) in _NONE for limit in _LIMITS):
+            endless.add(stream.virtual)
     if endless:
         names = list_names(sorted(endless))
         yield f"Some streams of {names} have no limit: they grow until the disk is full (set `max_age` or `max_bytes`)."

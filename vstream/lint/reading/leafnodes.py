@@ -58,8 +58,8 @@ def system_of(server: ServerConf) -> str:
     remotes = server.gateway.remotes if server.gateway else ()
     gateways = sorted(str(remote.name.value) for remote in remotes if remote.name)
     if gateways:
-        own = [str(server.gateway.name.value)] if server.gateway and server.gateway.name else []
-        return " ".join(sorted({*gateways, *own}))
+        local = [str(server.gateway.name.value)] if server.gateway and server.gateway.name else []
+        return " ".join(sorted({*gateways, *local}))
     return str(server.cluster_name.value) if server.cluster_name else server.file
 
 
@@ -96,14 +96,14 @@ def _link(leaf: ServerConf, remote: LeafRemote, hub: ServerConf) -> LeafLink | N
     if bound is None:
         return None
     account, user = bound
-    denies_in, denies_out = (_denied(remote, *names) for names in (_IMPORTS, _EXPORTS))
+    denies_in, denies_out = (_list_denied(remote, *names) for names in (_IMPORTS, _EXPORTS))
     jetstream: tuple[_Denied, ...] = tuple((subject, None) for subject in JETSTREAM_SUBJECTS)
     publish, subscribe = (user.publish, user.subscribe) if user else (None, None)
     local = str(remote.account.value) if remote.account else GLOBAL_ACCOUNT
     return LeafLink(
         hub=leaf_side(hub, account),
         leaf=leaf_side(leaf, local),
-        to_hub=_filter(publish, (*denies_out, *jetstream), opposite=(*denies_in, *_listed(subscribe))),
+        to_hub=_filter(publish, (*denies_out, *jetstream), opposite=(*denies_in, *_deny_list_of(subscribe))),
         to_leaf=_filter(subscribe, (*denies_in, *jetstream)),
         span=remote.span,
     )
@@ -113,7 +113,7 @@ _IMPORTS: Final = ("deny_imports", "deny_import")
 _EXPORTS: Final = ("deny_exports", "deny_export")
 
 
-def _denied(remote: LeafRemote, *names: str) -> list[_Denied]:
+def _list_denied(remote: LeafRemote, *names: str) -> list[_Denied]:
     written = entry(remote.conf, *names)
     return [(str(value.value), value.span) for value in several(written.value)] if written else []
 
@@ -124,12 +124,12 @@ def _filter(
     allow = permission.allow if permission else None
     return SubjectFilter(
         allow=None if allow is None else tuple(str(value.value) for value in allow),
-        deny=(*denied, *_listed(permission)),
+        deny=(*denied, *_deny_list_of(permission)),
         opposite=opposite,
     )
 
 
-def _listed(permission: Permission | None) -> tuple[_Denied, ...]:
+def _deny_list_of(permission: Permission | None) -> tuple[_Denied, ...]:
     return tuple((str(value.value), value.span) for value in permission.deny) if permission else ()
 
 
