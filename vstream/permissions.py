@@ -49,6 +49,6 @@ def check_plaintext(hosts: Sequence[str], reader: str) -> None:
     """Raise VstreamError if a login would go to *hosts* in clear, and nobody has allowed it."""
     if hosts and not is_plaintext_allowed():
         raise VstreamError(
-            f"{reader}: credentials would cross the network in clear, to {', '.join(hosts)}; nothing was sent",
+            f"{reader}: credentials would cross the network unencrypted, to {', '.join(hosts)}; nothing was sent",
             hint=f"use `tls://` addresses; if this is meant: `vstream --allow-plaintext`, or export {PLAINTEXT}=1",
         )

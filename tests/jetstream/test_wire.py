@@ -202,11 +202,11 @@ async def test_credentials_cross_no_network_in_clear(endpoint: Endpoint, monkeyp
     ) as caught:
         await open_connection(endpoint, "west", timeout=2)
     assert "--allow-plaintext" in str(caught.value.hint)
-    with pytest.raises(VstreamError, match="in clear"):
+    with pytest.raises(VstreamError, match="unencrypted"):
         await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.5)
-    assert any("in clear" in problem.message for problem in endpoint_problems(endpoint, "west"))
+    assert any("unencrypted" in problem.message for problem in endpoint_problems(endpoint, "west"))
     monkeypatch.setenv(PLAINTEXT, "1")
-    assert not any("in clear" in problem.message for problem in endpoint_problems(endpoint, "west"))
+    assert not any("unencrypted" in problem.message for problem in endpoint_problems(endpoint, "west"))
 
 
 @pytest.mark.parametrize(

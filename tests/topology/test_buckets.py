@@ -105,7 +105,7 @@ def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -
         ("kv: {a: {consistency: homed, home: wset}}",
          ("6:36: error VS101: stream `KV_a` has its home in unknown region `wset`\n    hint: did you mean `west`?\n")),
         ("kv: {a: {consistency: homed}}",
-         "6:6: error VS130: stream `KV_a` is homed, and nothing says where\n    hint: add `home: west`\n"),
+         "6:6: error VS130: stream `KV_a` is homed, but has no `home`\n    hint: add `home: west`\n"),
         ("objects: {a: {consistency: stretch}}", ("6:28: error VS129: consistency `stretch` needs a stretch cluster\n"
          "    hint: add `stretch: {members: all}` to the topology, or choose `virtual` or `homed`\n")),
         ("kv: {a: {consistency: homed, home: west, replicas: 5}}",
