@@ -7,9 +7,11 @@ import json
 import signal
 import ssl
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import trustme
 from tests.support.ports import free_port
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
+from vstream.syntax import natsconf
 from vstream.topology.bundle import placeholder_for
 
 CERTIFICATES = next(parent for parent in Path(__file__).parents if parent.name == "tests") / "fixtures" / "certificates"
@@ -108,6 +111,9 @@ class SuperCluster:
         context = ssl.create_default_context(cafile=self.ca_file)
         with urllib.request.urlopen(f"https://{where}/{page}", context=context, timeout=60) as answer:
             return dict(json.loads(answer.read()))
+
+    def has_meta_leader(self) -> bool:
+        return bool(self.ask("west-1", "jsz").get("meta_cluster", {}).get("leader"))
 
     def wait(self, is_true: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -197,6 +203,53 @@ def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profi
         assert set(gateways["inbound_gateways"]) <= {other}
 
 
+@pytest.mark.parametrize("mode", ["nkeys", "certificates", "operator"])
+@pytest.mark.parametrize("profile", MODES)
+def test_what_is_between_servers_is_the_same_in_every_mode(profile: str, mode: str) -> None:
+    """So what refuses a rogue server with passwords does so in every mode."""
+    text = topology_text(profile) + ("account: ACME\n" if profile == "mapped" and mode != "operator" else "")
+    other = text.replace("security: {", f"security: {{mode: {mode}, ")
+    if mode == "certificates":
+        other = other.replace("ca_file: ", "client_ca_file: /etc/nats/users-ca.pem, ca_file: ", 1)
+    assert between_servers(other) == between_servers(text)
+    every = between_servers(text)
+    assert any(every.values())
+    for blocks in every.values():
+        assert all('"verify": true' in block for block in blocks)
+
+
+def between_servers(text: str) -> dict[str, list[str]]:
+    """By server, its blocks for routes, gateways and leaf nodes that have a port."""
+    bundle = render_bundle(load(text.encode(), "t.yaml").require())
+    blocks: dict[str, list[str]] = {}
+    for address in bundle.servers:
+        source = bundle.text(f"servers/{address.server.name}.conf")
+        root = natsconf.parse(source, "x", include=lambda path, _: (path, placeholder_for(path) or "")).root
+        configuration: dict[str, Any] = dict(natsconf.to_python(root))  # type: ignore[arg-type]
+        listening = (configuration.get(key, {}) for key in ("cluster", "gateway", "leafnodes"))
+        blocks[address.server.name] = [json.dumps(block, sort_keys=True) for block in listening if "listen" in block]
+    return blocks
+
+
+@pytest.mark.server
+def test_a_cluster_that_is_not_in_the_configuration_joins_only_where_that_is_allowed(tmp_path: Path) -> None:
+    """With a certificate of the authority, as of a new region."""
+    text = topology_text("mapped").replace("transport: {", "transport: {reject_unknown_cluster: true, ")
+    ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
+    more = text.replace("streams:", f"  north: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}\nstreams:")
+    with running(SuperCluster(tmp_path / "before", text)) as cluster:
+        cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
+        after = SuperCluster(tmp_path / "after", more)
+        directory, cluster.directory = cluster.directory, after.directory
+        cluster.run("north-1", after.directory / "servers" / "north-1.conf")
+        cluster.directory = directory
+        cluster.wait(
+            lambda: 'Rejecting connection from gateway "north"' in cluster.log("west-1"), "the west refuses it"
+        )
+        assert set(cluster.ask("west-1", "gatewayz")["outbound_gateways"]) == {"east"}
+        assert set(cluster.ask("west-1", "gatewayz")["inbound_gateways"]) <= {"east"}
+
+
 @pytest.mark.server
 def test_clients_and_monitoring_are_encrypted(tmp_path: Path) -> None:
     with running(SuperCluster(tmp_path, topology_text("mapped"))) as cluster:
@@ -216,6 +269,35 @@ def test_clients_and_monitoring_are_encrypted(tmp_path: Path) -> None:
             asyncio.run(ask(ssl.create_default_context()))
 
 
+@contextmanager
+def publishing(cluster: SuperCluster) -> Iterator[None]:
+    """Publish to a stream in the west, one message after the other: none is refused, and the stream holds them all."""
+    address = next(address for address in cluster.bundle.servers if address.server.name == "west-1")
+    is_over = threading.Event()
+
+    async def publish() -> None:
+        client = await nats.connect(
+            address.client_url, tls=ssl.create_default_context(cafile=cluster.ca_file), allow_reconnect=False
+        )
+        js = client.jetstream(timeout=PATIENCE)
+        await js.add_stream(name="published", subjects=["published"])
+        count = 0
+        while not is_over.is_set() or count == 0:
+            await js.publish("published", b"")
+            count += 1
+        info = await js.stream_info("published")
+        assert info.state.messages == count
+        await client.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(asyncio.run, publish())
+        try:
+            yield
+        finally:
+            is_over.set()
+        work.result()
+
+
 @pytest.mark.server
 def test_a_new_region_joins_without_a_change_to_the_others(tmp_path: Path) -> None:
     text = topology_text("mapped")
@@ -223,11 +305,13 @@ def test_a_new_region_joins_without_a_change_to_the_others(tmp_path: Path) -> No
     more = text.replace("streams:", f"  north: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}\nstreams:")
     with running(SuperCluster(tmp_path / "before", text)) as cluster:
         cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
+        cluster.wait(cluster.has_meta_leader, "streams can be created")
         after = SuperCluster(tmp_path / "after", more)
-        cluster.directory = after.directory  # the new region's files; those of the others are the same as before
-        cluster.run("north-1", after.directory / "servers" / "north-1.conf")
-        cluster.wait(lambda: "north" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "it joins the west")
-        cluster.wait(lambda: "north" in cluster.ask("east-1", "gatewayz")["outbound_gateways"], "it joins the east")
+        with publishing(cluster):
+            cluster.directory = after.directory  # the new region's files; those of the others are the same as before
+            cluster.run("north-1", after.directory / "servers" / "north-1.conf")
+            cluster.wait(lambda: "north" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "it joins the west")
+            cluster.wait(lambda: "north" in cluster.ask("east-1", "gatewayz")["outbound_gateways"], "it joins the east")
 
 
 @pytest.mark.server
@@ -249,8 +333,10 @@ def test_certificates_are_rotated_by_a_reload(tmp_path: Path) -> None:
         monitors = [address.monitor for address in cluster.bundle.servers]
         cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
         assert {shown(port) for port in monitors} == {first}
-        second = issue()
-        for process in cluster.processes.values():
-            process.send_signal(signal.SIGHUP)
-        cluster.wait(lambda: {shown(port) for port in monitors} == {second}, "the new certificate is shown")
+        cluster.wait(cluster.has_meta_leader, "streams can be created")
+        with publishing(cluster):
+            second = issue()
+            for process in cluster.processes.values():
+                process.send_signal(signal.SIGHUP)
+            cluster.wait(lambda: {shown(port) for port in monitors} == {second}, "the new certificate is shown")
         cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "they stay one")

@@ -102,6 +102,7 @@ def _transport(document: TransportDocument | None) -> Transport | None:
         key_file=document.key_file,
         ca_file=document.ca_file,
         client_ca_file=document.client_ca_file,
+        rejects_unknown_clusters=document.reject_unknown_cluster,
     )
 
 

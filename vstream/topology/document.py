@@ -221,6 +221,11 @@ class TransportDocument(_Closed):
     """The authority that signed the certificates of all servers. Whoever has a certificate of it can join as a server."""
     client_ca_file: Annotated[str, Field(min_length=1)] | None = None
     """With `mode: certificates`: the authority that signed the certificates of users, another than `ca_file`."""
+    reject_unknown_cluster: bool = False
+    """
+    Whether gateways refuse clusters that their servers do not have in their configuration, also with a certificate of
+    `ca_file`. Servers take other gateways by a restart alone: so then a new region restarts all others.
+    """
     none: Annotated[str, Field(min_length=1)] | None = None
     """Instead of files: why these servers need no TLS, for example `"the hosts are joined by WireGuard"`."""
 

@@ -105,6 +105,8 @@ class Transport:
     """The authority that servers trust each other by."""
     client_ca_file: str | None = None
     """The authority of users' certificates, where users log in with them."""
+    rejects_unknown_clusters: bool = False
+    """Whether gateways refuse clusters that are not in their configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
