@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 import typer.main
 
+from tests.cli.test_lint import DEAD, TOPOLOGY, TYPO
 from tests.support.command import Ran, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
@@ -22,20 +23,7 @@ from vstream.lint.config import read_config
 from vstream.lint.selection import AS_NAMED, known_codes
 
 SUBSET = json.loads((ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json").read_text())
-DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n}\n'
 OTHER_DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n  "$JS.ACK.new.>": "$JS.ACK.bar.>"\n}\n'
-TYPO = (
-    'mappings {\n  "foo.>": [\n    {destination: "bar.west.>", weight: 100%, cluster: "west"}\n'
-    '    {destination: "bar.central.>", weight: 100%, cluster: "central"}\n'
-    '    {destination: "bar.east.>", weight: 100%, cluster: "East"}\n  ]\n}\n'
-)
-TOPOLOGY = """\
-version: 1
-name: acme
-server_version: "2.12"
-regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
-"""
 
 
 @pytest.fixture

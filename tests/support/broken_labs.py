@@ -471,11 +471,7 @@ NEVER = "2099-01-01T00:00:00Z"
 CASES = (
     Case(title="all well", break_lab=nothing, is_in_suite=True),
     Case(title="all well, no `monitor`", break_lab=no_monitor, hides=True),
-    Case(
-        title="a server lost its mapping rules",
-        break_lab=lost_mappings,
-        false=_truths(SERVES, FLOWS, MATCHES),
-    ),
+    Case(title="a server lost its mapping rules", break_lab=lost_mappings, false=_truths(SERVES, FLOWS, MATCHES)),
     Case(
         title="a server lost its mapping rules, no `monitor`",
         break_lab=lost_mappings_unseen,
@@ -496,12 +492,7 @@ CASES = (
         false=_truths(SERVES, FLOWS),
         hides=True,
     ),
-    Case(
-        title="servers refuse the credentials",
-        break_lab=wrong_credentials,
-        false=_truths(SERVES, FLOWS),
-        hides=True,
-    ),
+    Case(title="servers refuse the credentials", break_lab=wrong_credentials, false=_truths(SERVES, FLOWS), hides=True),
     Case(
         title="a region is down",
         break_lab=with_fault("kill-region", "central"),
@@ -565,17 +556,8 @@ CASES = (
         break_lab=full_stream,
         false=_truths(SERVES, FLOWS, MATCHES),
     ),
-    Case(
-        title="the storage limit of a server is reached",
-        break_lab=reached_limit,
-        false=_truths(SERVES, FLOWS),
-    ),
-    Case(
-        title="the disk of a server is full",
-        break_lab=full_disk,
-        false=_truths(SERVES, FLOWS),
-        hides=True,
-    ),
+    Case(title="the storage limit of a server is reached", break_lab=reached_limit, false=_truths(SERVES, FLOWS)),
+    Case(title="the disk of a server is full", break_lab=full_disk, false=_truths(SERVES, FLOWS), hides=True),
     Case(
         title="a consumer of the topology was deleted",
         break_lab=with_request("CONSUMER.DELETE.foo-read-east.billing"),
@@ -604,16 +586,8 @@ CASES = (
     ),
     Case(title="a stream too many, made by vstream", break_lab=extra_stream, false=_truths(MATCHES)),
     Case(title="a stream too many, of somebody else", break_lab=foreign_stream),
-    Case(
-        title="a write stream was rolled back",
-        break_lab=rolled_back,
-        false=_truths(FLOWS, COMPLETE),
-    ),
-    Case(
-        title="messages expired before a region had them",
-        break_lab=expired,
-        false=_truths(COMPLETE),
-    ),
+    Case(title="a write stream was rolled back", break_lab=rolled_back, false=_truths(FLOWS, COMPLETE)),
+    Case(title="messages expired before a region had them", break_lab=expired, false=_truths(COMPLETE)),
     Case(
         title="a message was deleted from a read stream",
         break_lab=with_request("STREAM.MSG.DELETE.foo-read-east", {"seq": 2}),

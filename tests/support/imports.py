@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.plans import unused_consumer
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.canonical import canonical
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
@@ -69,14 +70,4 @@ def observed(fields: Any, cluster: str | None = None) -> ObservedStream:
 def consumer(stream: str, fields: Any) -> ObservedConsumer:
     """A durable with these *fields* on *stream*."""
     config = ConsumerConfig(stream=stream, durable=str(fields["durable_name"]), fields=dict(fields))
-    return ObservedConsumer(
-        config=config,
-        created="2026-11-22T00:00:00Z",
-        leader=None,
-        delivered=0,
-        ack_floor=0,
-        unacknowledged=0,
-        redelivered=0,
-        waiting=0,
-        pending=0,
-    )
+    return unused_consumer(config, created="2026-11-22T00:00:00Z")

@@ -21,6 +21,21 @@ from vstream.topology.model import Routing, Topology
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
+def unused_consumer(config: ConsumerConfig, *, created: str) -> ObservedConsumer:
+    """A durable that has delivered nothing yet."""
+    return ObservedConsumer(
+        config=config,
+        created=created,
+        leader=None,
+        delivered=0,
+        ack_floor=0,
+        unacknowledged=0,
+        redelivered=0,
+        waiting=0,
+        pending=0,
+    )
+
+
 def topology(streams: Mapping[str, Any] | None = None, **over: Any) -> Topology:
     """A checked topology of three small regions."""
     document = {
@@ -117,19 +132,11 @@ class FakeServers:
     def _consume(self, config: ConsumerConfig, created: str | None) -> None:
         self._clock += 1
         metadata = {**config.metadata, "_nats.ver": "2.15.1"}
-        self.consumers.setdefault(config.stream, {})[config.durable] = ObservedConsumer(
-            config=ConsumerConfig(
-                stream=config.stream, durable=config.durable, fields={**config.fields, "metadata": metadata}
-            ),
-            created=created or f"t{self._clock}",
-            leader=None,
-            delivered=0,
-            ack_floor=0,
-            unacknowledged=0,
-            redelivered=0,
-            waiting=0,
-            pending=0,
+        stored = ConsumerConfig(
+            stream=config.stream, durable=config.durable, fields={**config.fields, "metadata": metadata}
         )
+        observed = unused_consumer(stored, created=created or f"t{self._clock}")
+        self.consumers.setdefault(config.stream, {})[config.durable] = observed
 
     async def forget(self, name: str) -> None:
         self._answer(f"forget {name}")

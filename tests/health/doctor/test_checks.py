@@ -11,6 +11,7 @@ import pytest
 
 from tests.health.doctor.test_examine import BUNDLE, NOW, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
+from tests.support.plans import unused_consumer
 from vstream.health.doctor.check import DoctorCheck, Drift, Patient
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import CHECKS, Health, examine
@@ -19,7 +20,7 @@ from vstream.health.report import StatusVerdict
 from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import assess
 from vstream.lint import load_topology
-from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
+from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.replication import durables
 
 PAIR = ("foo-write-west", "foo-read-east")
@@ -142,18 +143,8 @@ def test_consumers_that_differ_are_found() -> None:
     bundle = load_topology.render_bundle(topology)
     silent = examine(topology, bundle, healthy())
     absent = examine(topology, bundle, replace(healthy(), consumers={(durable.stream, durable.name): None}))
-    paused = ObservedConsumer(
-        config=ConsumerConfig(stream=durable.stream, durable=durable.name, fields={}),
-        created="",
-        leader="west-1",
-        delivered=0,
-        ack_floor=0,
-        unacknowledged=0,
-        redelivered=0,
-        waiting=0,
-        pending=0,
-        is_paused=True,
-    )
+    unused = unused_consumer(ConsumerConfig(stream=durable.stream, durable=durable.name, fields={}), created="")
+    paused = replace(unused, leader="west-1", is_paused=True)
     resting = replace(healthy(), consumers={(durable.stream, durable.name): paused})
     assert [finding.code for finding in examine(topology, bundle, resting).findings] == ["VD510"]
     assert [problem.code for problem in assess(topology, resting, bundle).problems] == ["VD510"]
