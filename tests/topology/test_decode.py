@@ -60,7 +60,7 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("streams: {foo: {subjects: x, consumers: {c: {deliver_subject: y}}}}", ("5:46: error VS006: unknown key `deliver_subject`\n"
          "    hint: each region would push its own copy of every message to it; remove it\n")),
         ("security: operator", ("5:11: error VS005: `security` must be a map of keys and values\n"
-         "    hint: known there: `certificates`, `mode`, `transport`, `users`\n")),
+         "    hint: known there: `certificates`, `limits`, `mode`, `transport`, `users`\n")),
         ("defaults: {write: {max_ag: 1h}}", "5:20: error VS006: unknown key `max_ag`\n    hint: did you mean `max_age`?\n"),
         ("presets: {p: {read: {replica: 1}}}", "5:22: error VS006: unknown key `replica`\n    hint: did you mean `replicas`?\n"),
         ("connect: {west: {tls: {caa: x}}}", "5:24: error VS006: unknown key `caa`\n    hint: did you mean `ca`?\n"),
