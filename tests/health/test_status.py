@@ -8,10 +8,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy
+from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
 from vstream.cli.views.status import screen
 from vstream.health.loaded_mappings import mappings_bundle
+from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
 from vstream.health.report import Share, Status, StatusVerdict
 from vstream.health.snapshot import RegionSnapshot, ServerSnapshot, Snapshot
@@ -166,3 +167,16 @@ def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
             assert rule_entries(alone.mappings) == rule_entries(whole.mappings), file.name
             names = {(stream.config.name, stream.role) for stream in whole.streams}
             assert {(stream.config.name, stream.role) for stream in alone.streams} == names, file.name
+
+
+@pytest.mark.parametrize(("taken", "expected"), [(0, True), (-1, False), (1, False)])
+def test_a_reader_that_took_as_many_as_there_were_has_all(taken: int, expected: bool) -> None:
+    """Whatever limits have removed since: servers before 2.15 say nothing else."""
+    streams = healthy("2.14.6").streams
+    reader = streams["foo-read-east"]
+    sources = tuple(replace(source, seq=None) for source in reader.sources)
+    total = sum(streams[source.stream].last_seq for source in sources)
+    reader = replace(reader, sources=sources, messages=0, first_seq=total + 1, last_seq=total + taken)
+    assert has_taken_all(reader, streams) is expected
+    status = assess(TOPOLOGY, with_stream(healthy("2.14.6"), reader.name, reader), BUNDLE)
+    assert status.verdict is (StatusVerdict.OK if expected else StatusVerdict.UNKNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.health.report import PairState, PairStatus
@@ -40,6 +41,18 @@ def is_unmeasured(pair: PairStatus, snapshot: Snapshot) -> bool:
     return pair.state is PairState.UNKNOWN and source is not None and pair.origin in snapshot.streams
 
 
+def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot]) -> bool:
+    """
+    Whether *reader*, whose server does not say how far it is, has taken as many messages as its origins ever had.
+
+    Its last sequence counts what it has taken, whatever limits have removed since.
+    """
+    origins = {source.stream for source in reader.sources}
+    is_silent = all(source.seq is None for source in reader.sources)
+    is_seen = bool(origins) and origins <= streams.keys()
+    return is_silent and is_seen and reader.last_seq == sum(streams[origin].last_seq for origin in origins)
+
+
 def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
     """
     For each place whose streams do not answer: the seconds since others last heard it.
@@ -61,6 +74,8 @@ def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[
 def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None) -> PairStatus:
     origin, reader = snapshot.streams.get(pair.origin.name), snapshot.streams.get(pair.reader.name)
     source = _source_of(reader, pair.origin.name)
+    if source is not None and reader is not None and origin is not None and has_taken_all(reader, snapshot.streams):
+        source = replace(source, seq=origin.last_seq)
     lag = snapshot.lags.get((pair.origin.name, pair.reader.name))
     cursor, last = _positions(origin, source, lag)
     retention = _retention(pair, origin, lag, snapshot.at)

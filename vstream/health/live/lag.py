@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
+from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import NS, Lag, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
@@ -66,18 +67,6 @@ async def measure_lag(
     lags = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in unequal[:MOST]))
     measured = zip(unequal, lags, strict=False)
     return {(pair.origin.name, pair.reader.name): lag for (_, pair, _), lag in measured if lag is not None}
-
-
-def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot]) -> bool:
-    """
-    Whether *reader*, whose server does not say how far it is, has taken as many messages as its origins ever had.
-
-    Its last sequence counts what it has taken, whatever limits have removed since.
-    """
-    origins = {source.stream for source in reader.sources}
-    is_silent = all(source.seq is None for source in reader.sources)
-    is_seen = bool(origins) and origins <= streams.keys()
-    return is_silent and is_seen and reader.last_seq == sum(streams[origin].last_seq for origin in origins)
 
 
 class _Search:
@@ -135,6 +124,9 @@ class _Search:
         seen = (await walk).get(feed.origin.name)
         if seen is not None:
             return seen, True
+        reader = self._streams[feed.reader.name]
+        if reader.messages == reader.last_seq <= _BACK:
+            return 0, True  # it has all that it ever took, and nothing of this origin
         connection = self._to(feed.origin.place)
         last = await get_message(
             connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._remaining()
