@@ -368,7 +368,7 @@ async def rolled_back(broken: BrokenLab) -> AsyncIterator[None]:
 
         await until(missing)
         assert await asyncio.to_thread(tool.wait, 120) == 0
-    await broken.chaos("heal")
+    succeeded(await asyncio.to_thread(broken.vstream, "chaos", "heal", "--lab", LAB))
     succeeded(await asyncio.to_thread(broken.vstream, "resync", str(broken.file)))
     yield
 

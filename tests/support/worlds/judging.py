@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.support.worlds.world import Claim, World
@@ -16,7 +18,11 @@ CLASSES = {
 """Where in a stream a message is missing is for the audit to say: that it is, is what counts here."""
 _WITHOUT_ORIGIN = {"unexpected", "no-such-stream", "last-value"}
 _WORLD = re.compile(r"w\d{3}")
-_PASS, _FAIL = "pass", "fail"
+_FAIL = "fail"
+_ERRORS = ("missed", "invented")
+_COMMANDS = {
+    "status": "`status`", "doctor": "`doctor`", "audit": "`audit`", "repair": "`repair`", "repaired": "`audit` after it",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,19 +162,52 @@ def after_repair(world: World, refilled: Collection[str]) -> Counter[Claim]:
     return +claims
 
 
-def tabulate(verdicts: Iterable[Verdict]) -> str:
-    """A line for each kind of event and command: how many worlds, how they ended, what was missed and what invented."""
-    groups: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+def record(file: Path, version: str, seed: int, verdicts: Sequence[Verdict]) -> None:
+    """Add the verdicts of one lab to the counts in *file*. A seed that comes again begins the count of its version anew."""
+    counts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    entry = counts.get(version)
+    if entry is None or seed in entry["seeds"]:
+        entry = {"seeds": [], "worlds": 0, "kinds": {}}
+    entry["seeds"] = sorted([*entry["seeds"], seed])
+    entry["worlds"] += len({verdict.world.name for verdict in verdicts})
     for verdict in verdicts:
         for kind in verdict.world.kinds:
-            groups[kind, verdict.command].append(verdict)
-    lines = [f"{'kind':22} {'command':8} {'worlds':>6} {'missed':>6} {'invented':>8}  verdicts"]
-    for (kind, command), group in sorted(groups.items()):
-        ends = Counter(verdict.verdict for verdict in group)
-        ended = ", ".join(f"{text} {number}" for text, number in ends.most_common(4))
-        missed, invented = sum(bool(item.missed) for item in group), sum(bool(item.invented) for item in group)
-        lines.append(f"{kind:22} {command:8} {len(group):6} {missed:6} {invented:8}  {ended}")
-    return "\n".join(lines)
+            cell = entry["kinds"].setdefault(kind, {}).setdefault(verdict.command, {"missed": 0, "invented": 0})
+            cell["missed"] += bool(verdict.missed)
+            cell["invented"] += bool(verdict.invented)
+            cell[verdict.verdict] = cell.get(verdict.verdict, 0) + 1
+    text = json.dumps({**counts, version: entry}, indent=1, sort_keys=True)
+    file.write_text(f"{text}\n", encoding="utf-8")
+
+
+def render_versions(counts: Mapping[str, Any]) -> str:
+    """A row of a Markdown table for each version of nats-server."""
+    rows = []
+    for version, entry in sorted(counts.items()):
+        cells = [cell for commands in entry["kinds"].values() for cell in commands.values()]
+        missed, invented = (sum(cell[name] for cell in cells) for name in _ERRORS)
+        rows.append(f"| {version} | {entry['worlds']} | {missed} | {invented} |\n")
+    return "| nats-server | worlds | missed | invented |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def render_kinds(counts: Mapping[str, Any]) -> str:
+    """A row for each kind of event, with what each command said of how many worlds."""
+    cells: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for entry in counts.values():
+        for kind, commands in entry["kinds"].items():
+            for command, cell in commands.items():
+                cells[kind][command].update(cell)
+    rows = []
+    for kind, by_command in sorted(cells.items()):
+        missed, invented = (sum(cell[name] for cell in by_command.values()) for name in _ERRORS)
+        verdicts = [_list_verdicts(by_command[command]) for command in _COMMANDS]
+        rows.append(f"| {kind.replace('-', ' ')} | {' | '.join(verdicts)} | {missed} | {invented} |\n")
+    head = f"| | {' | '.join(_COMMANDS.values())} | missed | invented |\n|---|{'---|' * (len(_COMMANDS) + 2)}\n"
+    return head + "".join(rows)
+
+
+def _list_verdicts(cell: Counter[str]) -> str:
+    return ", ".join(f"{verdict} {number}" for verdict, number in cell.most_common() if verdict not in _ERRORS)
 
 
 def complain(verdicts: Iterable[Verdict]) -> list[str]:

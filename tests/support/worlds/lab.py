@@ -6,13 +6,14 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.support.command import vstream
 from tests.support.labs import processes_in
@@ -21,6 +22,9 @@ from tests.support.worlds.judging import Verdict
 from tests.support.worlds.settings import REGIONS, SETTINGS, Setting, Version, write_topology
 from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
+from vstream.audit.request import STAGES, AuditProgress, AuditRequest
+from vstream.audit.scratch import scratch_directory
+from vstream.cli.audit.sources import open_source
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lint.load_topology import load
@@ -59,6 +63,23 @@ def draw_plans(seed: int, number: int, version: Version) -> list[Plan]:
         second = (random.choice(more),) if is_joined else ()
         plans.append(Plan(setting=setting, kinds=(kind, *second), seed=random.getrandbits(32)))
     return plans
+
+
+def smoke_plans() -> list[Plan]:
+    """A few worlds for the suite: nothing is late in them, and nothing has to be waited for."""
+    settings = {setting.name: setting for setting in SETTINGS}
+    worlds = (
+        ("latest", "nothing"),
+        ("count", "delete-in-read"),
+        ("kv-history", "purge-subject"),
+        ("write-count", "delete-in-all-reads"),
+        ("plain", "delete-everywhere", "put-in-twice"),
+        ("ttl", "delete-in-write"),
+    )
+    return [
+        Plan(setting=settings[setting], kinds=tuple(BY_NAME[kind] for kind in kinds), seed=number)
+        for number, (setting, *kinds) in enumerate(worlds)
+    ]
 
 
 class WorldsLab:
@@ -128,6 +149,26 @@ class WorldsLab:
         report: dict[str, Any] = json.loads(ran.out)
         return report
 
+    def audit(self, spark: SparkSession) -> dict[str, Any]:
+        """What the command prints, without a Spark of its own."""
+        request = AuditRequest(
+            streams=(), since_ns=None, sample=None, tables=None, begin=STAGES[0], publish=None, publish_as="parquet"
+        )
+        with scratch_directory() as scratch, closing(open_source(str(self.file), request)) as source:
+            source.size(scratch)
+            source.begin()
+            return source.audit(spark, scratch, _Silence()).as_dict()
+
+
+class _Silence(AuditProgress):
+    """Nobody is told how far an audit is."""
+
+    def begin(self, stage: str) -> None: ...
+
+    def tasks(self, progress: Any) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
 
 @contextmanager
 def running_worlds(directory: Path, plans: list[Plan], version: str) -> Iterator[WorldsLab]:
@@ -153,11 +194,11 @@ def running_worlds(directory: Path, plans: list[Plan], version: str) -> Iterator
     assert left == []
 
 
-def run_worlds(directory: Path, plans: list[Plan], version: str, *, is_audited_again: bool) -> list[Verdict]:
+def run_worlds(directory: Path, plans: list[Plan], version: str, spark: SparkSession) -> list[Verdict]:
     """
     Make worlds, and hold what `audit`, `doctor`, `status` and `repair` say against the truth.
 
-    After a repair a plan of another has nothing to put back; what `audit` says then is asked with *is_audited_again*.
+    After a repair a plan of another has nothing to put back, and `audit` finds what cannot be repaired.
     """
     with running_worlds(directory, plans, version) as worlds:
         asyncio.run(worlds.live())
@@ -170,7 +211,7 @@ def run_worlds(directory: Path, plans: list[Plan], version: str, *, is_audited_a
         if worlds.version < (2, 15) or any(world.unfed for world in worlds.worlds):
             # What has not arrived by then is late, and no longer on its way.
             time.sleep(max(0.0, written + _LATE - time.monotonic()))
-        report = worlds.ask("audit")
+        report = worlds.audit(spark)
         verdicts += [judging.judge_audit(world, report) for world in worlds.worlds]
         assert set(REGIONS) == set(report["regions"])
         done = worlds.ask("repair", "--yes")
@@ -178,9 +219,7 @@ def run_worlds(directory: Path, plans: list[Plan], version: str, *, is_audited_a
         again = worlds.ask("repair")
         left = [(item["reader"], item["missing"]) for item in again["replays"] if item["missing"]]
         assert (left, [item for item in again["doubles"] if item["copies"]]) == ([], []), again
-        if not is_audited_again:
-            return verdicts
-        report = worlds.ask("audit")
+        report = worlds.audit(spark)
         for world in worlds.worlds:
             verdict = judging.judge_audit(world, report, judging.after_repair(world, refilled))
             verdicts.append(replace(verdict, command="repaired"))

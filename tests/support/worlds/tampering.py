@@ -14,6 +14,10 @@ from tests.support.worlds.settings import REGIONS, Setting, Version
 from tests.support.worlds.world import PATIENCE, Message, Stored, World, by_origin
 
 _CHUNK = 64 * 1024
+_NEWEST = 24
+"""Of a read stream that keeps 40 messages, those that no later ones remove: 15 come, at most."""
+_NEWEST_WRITTEN = 5
+"""Of a write stream that keeps 10: 5 come, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +34,12 @@ class Kind:
 
 async def list_deletable(world: World, region: str) -> list[Stored]:
     """Messages of a read stream of which it is certain that they have to be there until the audit."""
-    held = [stored for stored in await world.held(region) if _is_usable(world, stored)]
+    held = await world.held(region)
     if world.setting.name == "count":
-        groups = by_origin(held)
-        held = [stored for group in groups.values() for stored in group[max(1, len(group) // 2) :]]
+        # Those in front go for what is still to come. What is the oldest of its origin cannot be told from these.
+        groups = by_origin(held[-_NEWEST:])
+        held = sorted((stored for group in groups.values() for stored in group[1:]), key=lambda stored: stored.at)
+    held = [stored for stored in held if _is_usable(world, stored)]
     if world.setting.rolls_up:
         elsewhere = [{(s.origin, s.seq) for s in await world.held(reader)} for reader in REGIONS if reader != region]
         held = [stored for stored in held if all((stored.origin, stored.seq) in numbers for numbers in elsewhere)]
@@ -91,7 +97,11 @@ async def purge_read(world: World) -> None:
 
 
 async def delete_in_all_reads(world: World) -> None:
-    chosen = {(stored.origin, stored.seq) for stored in sample(world, await list_deletable(world, "west"), 3)}
+    deletable = await list_deletable(world, "west")
+    if not world.setting.writes_keep_all:
+        # What the write stream removes, too, nobody has any more, and nobody can miss.
+        deletable = [stored for stored in deletable if stored.seq > len(world.sent[stored.origin]) - _NEWEST_WRITTEN]
+    chosen = {(stored.origin, stored.seq) for stored in sample(world, deletable, 3)}
     for region in REGIONS:
         before = await world.held(region)
         gone = [stored for stored in before if (stored.origin, stored.seq) in chosen]
