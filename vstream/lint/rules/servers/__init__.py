@@ -16,6 +16,7 @@ from vstream.lint.rules.servers.identity import (
     unnamed_cluster,
 )
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
+from vstream.lint.rules.servers.links import without_effect, wrong_port
 from vstream.lint.rules.servers.meta_quorum import no_majority, region_holds_majority
 from vstream.lint.rules.servers.option_values import written_twice, wrong_value
 from vstream.lint.rules.servers.options import needs_newer_server, unknown_option
@@ -53,5 +54,7 @@ RULES: tuple[Rule[Workspace], ...] = (
     does_not_start,
     written_twice,
     reload_refused,
+    wrong_port,
+    without_effect,
 )
 """In the order of their codes."""

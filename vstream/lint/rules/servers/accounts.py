@@ -9,7 +9,7 @@ from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
-from vstream.subjects.algebra import is_subset
+from vstream.subjects.algebra import is_subset, is_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +36,12 @@ def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     The server does not start and refuses to reload. Its message names the first account of the file, not the place. An
     import needs an export of the other account that covers its subject, and that lists this account if it lists
-    accounts (all versions; server/opts.go, accounts.go).
+    accounts. A permission must be a subject, and the message does not say whose it is (all versions; server/opts.go,
+    accounts.go).
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        for violation in (*_imports(server), *_exports(server), *_users(server)):
+        for violation in (*_imports(server), *_exports(server), *_users(server), *_permissions(server)):
             if isinstance(violation.at, Span) and violation.at not in seen:
                 seen.add(violation.at)
                 yield violation
@@ -98,6 +99,21 @@ def _exports(server: ServerConf) -> Iterator[Violation]:
                     "the server does not start",
                     hint="remove it, or export a `service`",
                 )
+
+
+def _permissions(server: ServerConf) -> Iterator[Violation]:
+    for user in server.users:
+        for permission in (user.publish, user.subscribe):
+            written = (*(permission.allow or ()), *permission.deny) if permission else ()
+            for value in written:
+                # A subscription may name a queue behind the subject.
+                subject = str(value.value).split(" ")[0] if permission is user.subscribe else str(value.value)
+                if not is_valid(subject):
+                    yield Violation(
+                        at=value.span,
+                        message=f"`{value.value}` is not a subject that user `{user.name}` may have: the server does not start",
+                        hint="write tokens between single dots, and `>` only at the end",
+                    )
 
 
 def _users(server: ServerConf) -> Iterator[Violation]:

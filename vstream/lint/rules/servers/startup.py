@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vstream.diagnostics import Severity
-from vstream.lint.reading.nodes import entry, option
+from vstream.diagnostics import Related, Severity
+from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, is_clustered, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
 _MOST_PORT: Final = 65535
+_COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better", "s2_fast"]
+_OTHER_COMPRESSIONS: Final = frozenset(
+    {"auto", "best", "better", "disabled", "enabled", "false", "fast", "not supported", "not_supported", "true"}
+)
+_DISK: Final = ("max_store", "max_file", "max_disk", "store", "disk")
+_MEMORY: Final = ("max_memory", "max_mem", "mem", "memory")
 _DEFAULT_PENDING: Final = 64 << 20
 _DEFAULT_PAYLOAD: Final = 1 << 20
 _LAME_DUCK_S: Final = 120
@@ -238,6 +244,51 @@ def _tls(server: ServerConf) -> Iterator[Violation]:
             )
 
 
+def _compression(server: ServerConf) -> Iterator[Violation]:
+    blocks = [table(server.root, "cluster"), table(server.root, "leafnodes", "leaf")]
+    for conf in (*blocks, *(remote.conf for remote in server.leaf_remotes)):
+        mode = option(conf, "compression")
+        if mode is not None and mode.text and mode.text.lower() not in {*_COMPRESSIONS, *_OTHER_COMPRESSIONS}:
+            yield Violation(
+                at=mode.span,
+                message=f"`{mode.text}` is no mode of compression: the server does not start",
+                hint=closest(mode.text.lower(), _COMPRESSIONS, "modes"),
+            )
+
+
+def _default_domains(server: ServerConf) -> Iterator[Violation]:
+    names = {account.name for account in server.accounts}
+    domains = table(server.root, "default_js_domain")
+    for domain in domains.effective() if domains is not None and not has_any(server.root, *_BY_OPERATOR) else ():
+        if domain.key not in {*names, *_BUILT_IN}:
+            yield Violation(
+                at=domain.key_span,
+                message=f"there is no account `{domain.key}` for `default_js_domain`: the server does not start",
+                hint=closest(domain.key, sorted(names), "accounts"),
+            )
+
+
+def _account_storage(server: ServerConf) -> Iterator[Violation]:
+    """What accounts reserve, compared with what the server has: `insufficient storage resources available` (10047)."""
+    jetstream = server.jetstream
+    if jetstream is None or not jetstream.is_enabled:
+        return
+    for names, limit in ((_DISK, jetstream.max_file), (_MEMORY, jetstream.max_memory)):
+        reserved = []
+        for account in server.accounts:
+            size = option(table(account.conf, "jetstream"), *names)
+            if size is not None and isinstance(size.value, int) and size.value > 0:
+                reserved.append(size)
+        total = sum(int(str(size.value)) for size in reserved)
+        if limit is not None and isinstance(limit.value, int) and total > limit.value > 0:
+            yield Violation(
+                at=reserved[-1].span,
+                message=f"accounts reserve {total:,} bytes, and JetStream has {limit.value:,}: the server does not start",
+                hint="give the accounts less, or JetStream more",
+                related=(Related(span=limit.span, message="what JetStream has"),),
+            )
+
+
 _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _accounts,
     _gateway,
@@ -249,4 +300,7 @@ _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _domain,
     _names,
     _tls,
+    _compression,
+    _default_domains,
+    _account_storage,
 )

@@ -36,6 +36,7 @@ from vstream.lint.rules.streams.placement import (
     single_replica,
     too_many_replicas,
 )
+from vstream.lint.rules.streams.refused import refused_stream
 from vstream.lint.rules.streams.retention import (
     asynchronous,
     direct_get_off,
@@ -96,5 +97,6 @@ RULES: tuple[Rule[Workspace], ...] = (
     unknown_consumer_field,
     wrong_consumer_value,
     refused_consumer,
+    refused_stream,
 )
 """In the order of their codes."""

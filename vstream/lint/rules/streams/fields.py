@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
@@ -16,6 +17,7 @@ from vstream.lint.rules.streams.api_fields import (
     wrong_values,
 )
 from vstream.lint.rules.wording import format_version
+from vstream.subjects.algebra import overlaps
 from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -184,10 +186,21 @@ def _bad_start(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
         yield "deliver_policy", "`last_per_subject` needs a filter", 'add `"filter_subject": ">"`'
     if fields.get("filter_subject") and fields.get("filter_subjects"):
         yield "filter_subject", "both `filter_subject` and `filter_subjects` are set", "keep `filter_subjects`"
+    filters = fields.get("filter_subjects")
+    subjects = [subject for subject in filters if isinstance(subject, str)] if isinstance(filters, list) else []
+    pair = next(((left, right) for left, right in combinations(subjects, 2) if overlaps(left, right)), None)
+    if pair is not None:
+        message = f"the filters `{pair[0]}` and `{pair[1]}` overlap"
+        yield "filter_subjects", message, "keep the wider one, or filters that exclude each other"
 
 
 def _bad_delivery(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
     is_push = bool(fields.get("deliver_subject"))
+    policy = fields.get("priority_policy", "none")
+    if policy != "none" and not fields.get("priority_groups"):
+        yield "priority_policy", "a priority policy needs a group", 'add `"priority_groups": ["NAME"]`'
+    if policy == "none" and fields.get("priority_groups"):
+        yield "priority_groups", "groups need a priority policy", 'add `"priority_policy": "overflow"`, or remove them'
     for name in ("idle_heartbeat", "flow_control", "rate_limit_bps"):
         if fields.get(name) and not is_push:
             yield name, f"`{name}` is for push consumers, but `deliver_subject` is missing", "remove it"

@@ -1,0 +1,239 @@
+"""VS429 and VS430: connections between the servers of the files that lead elsewhere, and options that do nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint.reading.nodes import entry, option, several
+from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, is_clustered, whole
+from vstream.lint.rules.wording import closest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.workspace import ConfValue, Listener, ServerConf, Workspace
+
+    Place = tuple[ServerConf, Listener]
+
+_KINDS: Final = {
+    "client": "of clients",
+    "http": "of the monitoring",
+    "https": "of the monitoring",
+    "cluster": "of routes",
+    "gateway": "of gateways",
+    "leafnodes": "of leaf nodes",
+    "leaf": "of leaf nodes",
+    "websocket": "of websockets",
+    "ws": "of websockets",
+    "mqtt": "of MQTT",
+}
+_DEFAULT_CLIENT: Final = 4222
+_LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
+
+
+@rule("VS429", "wrong-port", Severity.ERROR)
+def wrong_port(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A route, gateway or leaf node leads to a port of another kind, or a gateway to another cluster.
+
+    ## Why is this bad?
+    Each kind of connection has a port of its own. A route to the port of clients is closed by the other side again and
+    again (`wrong port`), a gateway of another name is refused, and no message ever goes that way; `nats-server -t` looks
+    at one file and cannot know (server/route.go, gateway.go, leafnode.go; all versions). Only addresses that a server
+    of the files listens on are looked at.
+    """
+    servers = whole(workspace)
+    listening: dict[tuple[str, int], list[Place]] = {}
+    for server in servers:
+        for listener in server.listeners:
+            port = listener.port or (_DEFAULT_CLIENT if listener.block == "client" else None)
+            for host in _hosts(server, listener) if port else ():
+                listening.setdefault((host, port or 0), []).append((server, listener))
+    for server in servers:
+        nearby = {
+            address: [place for place in places if _belong(server, place[0])] for address, places in listening.items()
+        }
+        yield from _wrong_links(server, nearby)
+
+
+def _belong(server: ServerConf, other: ServerConf) -> bool:
+    """Whether the files are of one system: side by side, of one cluster, or gateways that name each other."""
+    if directory(server) == directory(other):
+        return True
+    name, other_name = cluster(server), cluster(other)
+    if name is None or other_name is None:
+        return False
+    return name.text == other_name.text or (_lists(server, other_name) and _lists(other, name))
+
+
+def _lists(server: ServerConf, name: ConfValue) -> bool:
+    remotes = server.gateway.remotes if server.gateway else ()
+    return any(remote.name is not None and remote.name.text == name.text for remote in remotes)
+
+
+def _hosts(server: ServerConf, listener: Listener) -> Iterator[str]:
+    if not listener.is_everywhere:
+        yield listener.host.lower()
+    if server.server_name and server.server_name.text:
+        yield server.server_name.text.lower()
+
+
+def _wrong_links(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
+    routes = entry(server.cluster, "routes")
+    for url in several(routes.value) if routes else ():
+        yield from _wrong_kind(url, listening, frozenset({"cluster"}), "a route")
+    for remote in server.leaf_remotes:
+        for url in remote.urls:
+            yield from _wrong_kind(url, listening, _LEAVES, "a leaf node")
+    for gateway in server.gateway.remotes if server.gateway else ():
+        for url in gateway.urls:
+            yield from _wrong_kind(url, listening, frozenset({"gateway"}), "a gateway")
+            yield from _wrong_cluster(url, gateway.name, listening)
+
+
+def _wrong_kind(
+    url: ConfValue, listening: dict[tuple[str, int], list[Place]], kinds: frozenset[str], name: str
+) -> Iterator[Violation]:
+    places = listening.get(_address(url), [])
+    if not places or any(listener.block in kinds for _, listener in places):
+        return
+    server, listener = places[0]
+    right = [listener.port for listener in server.listeners if listener.block in kinds and listener.port]
+    yield Violation(
+        at=url.span,
+        message=f"{name} leads to the port {_KINDS[listener.block]} of `{server.file}`: it never connects",
+        hint=f"write port {right[0]}" if right else f"give that server a port {_KINDS[min(kinds)]}",
+        related=(Related(span=listener.span, message="what listens there"),),
+    )
+
+
+def _wrong_cluster(
+    url: ConfValue, name: ConfValue | None, listening: dict[tuple[str, int], list[Place]]
+) -> Iterator[Violation]:
+    places = [place for place in listening.get(_address(url), []) if place[1].block == "gateway"]
+    gateways = [server.gateway.name for server, _ in places if server.gateway and server.gateway.name]
+    if name is None or not gateways or any(gateway.text == name.text for gateway in gateways):
+        return
+    yield Violation(
+        at=url.span,
+        message=f"the gateway to `{name.text}` leads to cluster `{gateways[0].text}`, which refuses the other name",
+        hint=f"write an address of `{name.text}`, or the name `{gateways[0].text}`",
+        related=(Related(span=gateways[0].span, message="the cluster that listens there"),),
+    )
+
+
+def _address(url: ConfValue) -> tuple[str, int]:
+    text = str(url.value)
+    parts = urlsplit(text if "://" in text else f"nats://{text}")
+    try:
+        return (parts.hostname or "").lower(), parts.port or 0
+    except ValueError:
+        return "", 0
+
+
+@rule("VS430", "without-effect", Severity.WARNING)
+def without_effect(workspace: Workspace) -> Iterator[Violation]:
+    """
+    An option does nothing, because of another one that is missing.
+
+    ## Why is this bad?
+    The server starts and does not do what the file says: it stores in plain text, stays alone, or gives an account no
+    JetStream (all versions; server/server.go, jetstream.go, route.go). Said only for options that cannot work.
+    """
+    for server in whole(workspace):
+        yield from _cipher_without_key(server)
+        yield from _routes_without_port(server)
+        yield from _unknown_pinned(server)
+        yield from _account_without_jetstream(server)
+        yield from _no_tag_of_kind(server)
+        yield from _users_without_inbox(server)
+
+
+def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:
+    conf = server.jetstream.conf if server.jetstream else None
+    prefix = option(conf, "unique_tag")
+    tags = entry(server.root, "server_tags")
+    written = [str(tag.value).lower() for tag in several(tags.value)] if tags else []
+    if prefix is None or not prefix.text or not is_clustered(server):
+        return
+    if not any(tag.startswith(prefix.text.lower()) for tag in written):
+        yield Violation(
+            at=prefix.span,
+            message=f"no tag of the server begins with `{prefix.text}`: replicas are never placed on it",
+            hint=f"add a tag such as `{prefix.text}1` to `server_tags`",
+        )
+
+
+def _users_without_inbox(server: ServerConf) -> Iterator[Violation]:
+    """Users that may ask JetStream and may not hear the answer: clients listen at `_INBOX.>`, or an inbox with a name like it."""
+    for user in server.users:
+        asked = [value for value in (user.publish.allow if user.publish else None) or () if _is_request(value)]
+        heard = user.subscribe.allow if user.subscribe else None
+        if asked and heard is not None and not any(_may_be_inbox(str(value.value)) for value in heard):
+            yield Violation(
+                at=asked[0].span,
+                message=f"user `{user.name}` may ask for `{asked[0].value}`, and may listen to no inbox for the answer",
+                hint="add `_INBOX.>` to what the user may subscribe to",
+            )
+
+
+def _is_request(value: ConfValue) -> bool:
+    return str(value.value).startswith("$JS.API.")
+
+
+def _may_be_inbox(subject: str) -> bool:
+    return subject[:1] in {"_", "*", ">"} or "inbox" in subject.lower()
+
+
+def _cipher_without_key(server: ServerConf) -> Iterator[Violation]:
+    conf = server.jetstream.conf if server.jetstream else None
+    cipher = option(conf, "cipher")
+    if conf is None or cipher is None or not cipher.text:
+        return
+    if not has_any(conf, "key", "ek", "encryption_key", "tpm"):
+        yield Violation(
+            at=cipher.span,
+            message="a `cipher` without a `key`: streams are stored in plain text",
+            hint="add `key: $JS_KEY`, and set the variable for the server",
+        )
+
+
+def _routes_without_port(server: ServerConf) -> Iterator[Violation]:
+    routes = entry(server.cluster, "routes")
+    has_port = any(listener.block == "cluster" for listener in server.listeners)
+    if routes is not None and several(routes.value) and not has_port:
+        yield Violation(
+            at=routes.key_span,
+            message="routes, and no port of the cluster: the server connects to none of them",
+            hint="add `port: 6222`",
+        )
+
+
+def _unknown_pinned(server: ServerConf) -> Iterator[Violation]:
+    pinned = entry(server.cluster, "accounts")
+    names = {account.name for account in server.accounts}
+    for account in several(pinned.value) if pinned and names else ():
+        if account.text and account.text not in {*names, "$SYS", "$G"}:
+            yield Violation(
+                at=account.span,
+                message=f"there is no account `{account.text}`, which this route would be for",
+                hint=closest(account.text, sorted(names), "accounts"),
+            )
+
+
+def _account_without_jetstream(server: ServerConf) -> Iterator[Violation]:
+    if has_jetstream(server) or is_clustered(server) or server.leaf_remotes:
+        return
+    for account in server.accounts:
+        jetstream = entry(account.conf, "jetstream")
+        if jetstream is not None:
+            yield Violation(
+                at=jetstream.key_span,
+                message=f"account `{account.name}` gets no JetStream, because the server has none",
+                hint="add `jetstream { store_dir: …, max_file: …, max_mem: … }` to the server, or start it with `-js`",
+                severity=Severity.NOTE,
+            )
+            return
