@@ -7,6 +7,7 @@ nobody denies: who has it has everything that was published before.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections import Counter
@@ -32,7 +33,7 @@ MARKER = "marker."
 CONFIGURATIONS = {
     "hub": """\
 server_name: hub
-listen: "127.0.0.1:{hub}"
+listen: "127.0.0.1:-1"
 leafnodes { listen: "127.0.0.1:{leafnodes}" }
 accounts {
   A {
@@ -60,7 +61,7 @@ cluster { name: hub }
 """,
     "edge": """\
 server_name: edge
-listen: "127.0.0.1:{edge}"
+listen: "127.0.0.1:-1"
 leafnodes { remotes: [
   {url: "nats://la:pw@127.0.0.1:{leafnodes}", account: L, deny_imports: ["quiet.>"], deny_exports: ["private.*", "in.x"]}
 ] }
@@ -80,7 +81,7 @@ cluster { name: edge }
 """,
     "bare": """\
 server_name: bare
-listen: "127.0.0.1:{bare}"
+listen: "127.0.0.1:-1"
 leafnodes { remotes: [{url: "nats://lb:pw@127.0.0.1:{leafnodes}"}] }
 mappings { "mid.b": "bare.b", "open.*": "in.{{wildcard(1)}}" }
 """,
@@ -114,23 +115,18 @@ PUBLISHES = [
 ]
 
 
-def with_ports(text: str, ports: dict[str, int]) -> str:
-    """*text* with the ports that are called by their names in it."""
-    for name, port in ports.items():
-        text = text.replace(f"127.0.0.1:{{{name}}}", f"127.0.0.1:{port}")
-    return text
-
-
 @pytest.fixture(scope="module", params=["2.10.26", "2.15.1"])
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The configurations of a hub and two leaf nodes, which run."""
     path = tmp_path_factory.mktemp("leaves")
-    ports = {name: free_port() for name in (*CONFIGURATIONS, "leafnodes")}
+    port = free_port()
     with ExitStack() as stack:
         for name, text in CONFIGURATIONS.items():
             file = path / f"{name}.conf"
-            file.write_text(with_ports(text, ports))
+            file.write_text(text.replace("{leafnodes}", str(port)))
+            (path / name).mkdir()
             argv = [str(binaries.locate(request.param)), "-c", str(file), "-l", str(path / f"{name}.log")]
+            argv += ["--ports_file_dir", str(path / name)]
             process = stack.enter_context(subprocess.Popen(argv))
             stack.callback(process.terminate)
         yield path
@@ -149,21 +145,20 @@ def clients(directory: Path) -> Iterator[dict[tuple[str, str], Client]]:
     with ExitStack() as stack:
         connected = {}
         for (server, account), user in CLIENTS.items():
-            listen = (directory / f"{server}.conf").read_text().split('listen: "', 1)[1].split('"', 1)[0]
-            connected[server, account] = connect(int(listen.rpartition(":")[2]), user, stack)
+            connected[server, account] = Client(client_port(directory / server), user, stack)
         for side in LINKED:
             publish_until_seen(connected, side)
         yield connected
 
 
-def connect(port: int, user: str, stack: ExitStack) -> Client:
+def client_port(directory: Path) -> int:
+    """The port that a server has chosen, once it has written it down."""
     deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            return Client(port, user, stack)
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    while not any(file.stat().st_size for file in directory.glob("*.ports")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (file,) = directory.glob("*.ports")
+    return int(json.loads(file.read_text())["nats"][0].rpartition(":")[2])
 
 
 def publish_until_seen(clients: dict[tuple[str, str], Client], side: tuple[str, str]) -> None:
