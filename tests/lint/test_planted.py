@@ -337,6 +337,51 @@ CASES = [
             ("VS306", '"o": ‹""›', '"p"', "add `destination"),
         )
     ),
+    # What -t or the API refuses, or takes and does nothing with: tried with 2.15.1
+    Case("VS244", stream('"sealed": ‹true›'), "false", "remove `sealed`", "orders.json"),
+    Case("VS244", stream('"allow_rollup_hdrs": ‹true›, "deny_purge": true'), "false", "remove one", "orders.json"),
+    Case("VS244", stream('"mirror_direct": ‹true›'), "false", "`allow_direct`", "orders.json"),
+    Case("VS244", stream('"allow_msg_counter": true, "allow_msg_ttl": ‹true›'), "false", "remove", "orders.json"),
+    Case(
+        "VS244",
+        stream('"sources": [{"name": "x", "external": {"api": ‹"$JS.hub.API.>"›, "deliver": ""}}]'),
+        '"$JS.hub.API"',
+        "write `$JS.hub.API`",
+        "orders.json",
+    ),
+    Case(
+        "VS244",
+        stream('"subject_transform": {"src": "o.*", "dest": ‹"p.{{wildcard(2)}}"›}'),
+        '"p.{{wildcard(1)}}"',
+        "by their numbers",
+        "orders.json",
+    ),
+    Case("VS244", '{"name": "o", "subjects": [‹"o .>"›]}', '"o.>"', "between single dots", "o.json"),
+    Case("VS243", consumer('"filter_subjects": ‹["o.>", "o.a"]›'), '["o.>"]', "keep the wider one", "c.json"),
+    Case("VS243", consumer('"priority_policy": ‹"overflow"›'), '"none"', "priority_groups", "c.json"),
+    Case(
+        "VS425",
+        'authorization { users: [{user: a, password: $P, permissions: {publish: [‹"a..b"›]}}] }',
+        '"a.b"',
+        "single dots",
+    ),
+    Case("VS426", SERVER + "cluster { name: c, port: 6222, compression: ‹gzip› }\n", "s2_fast", "modes: "),
+    Case(
+        "VS426",
+        SERVER + "default_js_domain { ‹ORDER›: hub }\naccounts { ORDERS {} }\n",
+        "ORDERS",
+        "did you mean `ORDERS`?",
+    ),
+    Case("VS430", SERVER + "jetstream { store_dir: /d, cipher: ‹aes› }\n", "aes, key: abc", "add `key"),
+    Case(
+        "VS430", SERVER + "cluster { name: c, ‹routes›: ['nats://h:6222'] }\n", "port: 6222, routes", "add `port: 6222`"
+    ),
+    Case(
+        "VS430",
+        SERVER + "cluster { name: c, port: 6222, accounts: [‹ORDER›] }\naccounts { ORDERS {} }\n",
+        "ORDERS",
+        "`ORDERS`",
+    ),
     Case("VS010", "server_name: a ‹b›\nlisten: 127.0.0.1:4222\n", "", "put each entry on a line of its own"),
 ]
 
