@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
+from vstream.audit.classify import FAULTS
 from vstream.audit.client_journal import journal_table
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.extract import ExtractedTables
@@ -208,43 +210,59 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     tables, whole = tmp_path / "tables", tmp_path / "whole"
     shutil.copytree(tables, whole)
 
-    def refused(stage: AuditStage = AuditStage.JUDGE) -> tuple[str, str | None]:
+    def store() -> TableStore:
+        return TableStore(spark, reads=uri)
+
+    def begin_at(stage: AuditStage) -> Report:
+        return AuditPipeline(store=store(), context=context, begin=stage)(found.messages, found.streams)
+
+    # Each of them by who reads it: a whole audit takes seconds.
+    readers: dict[str, Callable[[], object]] = {
+        "faults": lambda: begin_at(AuditStage.JUDGE),
+        "copies": lambda: begin_at(AuditStage.JUDGE),
+        "journal": lambda: read_journal(store()),
+        "messages": lambda: read_tables(spark, uri),
+        "context": lambda: read_context(store(), "test"),
+    }
+
+    def refused(read: Callable[[], object]) -> tuple[str, str | None]:
         with pytest.raises(VstreamError) as caught, explain_spark_errors():
-            again(spark, uri, stage)
+            read()
         assert "\n" not in caught.value.message
         shutil.rmtree(tables)
         shutil.copytree(whole, tables)
         return caught.value.message, caught.value.hint
 
     extract = "extract the tables again"
-    ways = {"faults": "`--from reconcile` makes it again", "copies": "`--from normalise` makes it again"}
+    hints = {"faults": "`--from reconcile` makes it again", "copies": "`--from normalise` makes it again"}
     # A file that is gone is no message that is, and a table that is gone is made by its stage.
-    for name, way in {**ways, "journal": extract, "messages": extract, "context": extract}.items():
+    for name, read in readers.items():
         next((tables / name).glob("part-*.parquet")).unlink()
-        message, hint = refused()
-        assert (f"`{uri}/{name}`" in message, hint) == (True, way)
-    for name, way in (("faults", ways["faults"]), ("messages", extract)):
+        message, hint = refused(read)
+        assert (f"`{uri}/{name}`" in message, hint) == (True, hints.get(name, extract))
+    for name, read, hint in (
+        ("faults", lambda: store().read("faults", FAULTS).collect(), hints["faults"]),
+        ("messages", readers["messages"], extract),
+    ):
         spoil(tables / name, b"nothing of the kind")
-        assert refused()[1] == f"a file of the table `{name}` is damaged: {way}"
+        assert refused(read)[1] == f"a file of the table `{name}` is damaged: {hint}"
     for text in (None, "no JSON", '{"subject": "test", "models": {"foo": "none of ours"}}'):
         written = pa.BufferOutputStream()
         parquet.write_table(pa.table({"context": pa.array([text], pa.string())}), written)
         spoil(tables / "context", written.getvalue().to_pybytes())
-        assert refused(AuditStage.NORMALISE) == (
+        assert refused(readers["context"]) == (
             "the table `context` does not say what was audited: it is damaged, or of another version",
             extract,
         )
     spoil(tables / "files", b"no JSON")
-    assert refused()[1] == extract
+    assert refused(readers["context"])[1] == extract
     # Of an audit that was ended, what it had not come to the end of is not read: it was made of other messages.
     write_tables(found, uri)
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
         with pytest.raises(VstreamError, match="/copies` is not among") as caught:
-            AuditPipeline(store=TableStore(spark, reads=uri), context=context, begin=stage)(
-                found.messages, found.streams
-            )
-        assert caught.value.hint == ways["copies"]
-    assert refused(AuditStage.NORMALISE)[1] == extract
+            begin_at(stage)
+        assert caught.value.hint == hints["copies"]
+    assert refused(readers["context"])[1] == extract
 
 
 def spoil(table: Path, data: bytes) -> None:

@@ -207,7 +207,7 @@ def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(small: Path)
     assert ran.code == 1, ran.out + ran.err
     assert "no server answered for it" in ran.out
     assert "to create" not in ran.out or "0 to create" in ran.out
-    probed = vstream("probe", small, "--deadline", "3")
+    probed = vstream("probe", small, "--deadline", "6")
     assert probed.code == 1
     assert "east" in probed.out
 

@@ -160,7 +160,7 @@ async def test_api_mappings_that_one_server_misses(world: World) -> None:
     assert set(bad(report)) == {("stream_info", None, "central"), *(("canary", one, "central") for one in REGIONS)}
 
     await world.load_mappings("central", without(f"{API}.DIRECT.GET.foo"))
-    report = await world.probe(deadline=3.0)
+    report = await world.probe(deadline=6.0)
     get = bad(report)["direct_get", None, "central"]
     assert "the mapping of `$JS.API.DIRECT.GET.foo` is missing on server central-1" in get.detail
     assert set(bad(report)) == {("direct_get", None, "central"), *(("canary", one, "central") for one in REGIONS)}
@@ -225,7 +225,7 @@ async def test_a_read_stream_that_is_gone(world: World) -> None:
 async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"allow_direct": False}})
     await world.sourcing()
-    report = await world.probe(deadline=3.0, all_forms=True)
+    report = await world.probe(deadline=6.0, all_forms=True)
     assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", one, "east") for one in REGIONS)}
     skipped = {check.detail for check in of(report, Hop.FORM) if check.region == "east"}
     assert skipped == {"no stream answers Direct Get: see the direct_get check of this region"}
@@ -242,7 +242,7 @@ async def test_a_source_that_one_read_stream_misses(world: World) -> None:
     sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
     await world.create_all(changes={"foo-read-east": {"sources": sources}})
     await world.sourcing()
-    report = await world.probe(deadline=4.0)
+    report = await world.probe(deadline=6.0)
     assert set(bad(report)) == {("canary", "west", "east")}
     check = bad(report)["canary", "west", "east"]
     assert check.detail == (
