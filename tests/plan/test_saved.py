@@ -55,7 +55,7 @@ def test_a_plan_is_saved_as_the_same_text_each_time() -> None:
     assert dumped() == dumped()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "version: 1", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "version: 1", '{"format": 1}', "[" * 100_000])
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="is not a plan file"):
         saved.load(text, "plan.json")

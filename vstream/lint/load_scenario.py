@@ -160,7 +160,7 @@ def _templates(
         Finding(
             code="VS004",
             severity=Severity.ERROR,
-            message=f"directory `{directory}` does not exist",
+            message=f"directory `{directory}` does not exist, or is outside of the repository of the scenario",
             where=document.source.value(("lab", "templates")),
             hint="the path is relative to the scenario's file",
         ),

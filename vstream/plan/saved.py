@@ -171,7 +171,7 @@ def load(text: str, file: str) -> SavedPlan:
         data = json.loads(text)
         body = {key: data[key] for key in ("lab", "adopt", "lost", "topology_file", "topology_text", "plan")}
         version, digest = data["format"], data["digest"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise PlanError(f"{file} is not a plan file", hint="`vstream plan --out plan.json` writes one") from None
     if version != FORMAT:
         raise PlanError(f"{file} has format {version}, this vstream reads {FORMAT}", hint="run `vstream plan` again")

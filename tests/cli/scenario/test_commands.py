@@ -53,6 +53,22 @@ def test_templates_that_are_not_there_are_not_the_built_in_ones(directory: Path,
     assert vstream("scenario", "validate", "other.yaml").code == 0
 
 
+@pytest.mark.parametrize("command", [["scenario", "validate"], ["scenario", "run"]])
+@pytest.mark.parametrize("line", ["topology: {outside}/secret.yaml", "lab: {{templates: {outside}}}"])
+def test_what_is_outside_of_the_repository_is_neither_shown_nor_used(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory, command: list[str], line: str
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "secret.yaml").write_text("root:x:0:0\n")
+    text = "scenario: 1\nname: s\nsteps: [wait: 1s]\n" + line.format(outside=outside) + "\n"
+    file = directory / "outside.yaml"
+    file.write_text(text if "topology" in text else f"{text}topology: acme.yaml\n")
+    ran = vstream(*command, file)
+    assert ran.code == 1, ran.out + ran.err
+    assert "outside of the repository" in " ".join((ran.out + ran.err).split())
+    assert "root:x" not in ran.out + ran.err
+
+
 def test_a_seed_that_no_scenario_could_state_is_refused(directory: Path) -> None:
     assert vstream("scenario", "run", "good.yaml", "--seed", "-4").code == 2
 

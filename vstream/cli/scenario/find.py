@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,4 +50,9 @@ def load(name: str) -> LoadedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
     path = find_scenario(name)
     file = files.STDIN if name == "-" else str(path)
-    return load_content(options.read_bytes(path, limit=MAX_BYTES + 1), file, files.read_included, os.path.isdir)
+    roots = files.Roots([str(path)])
+
+    def is_directory(name: str) -> bool:
+        return Path(name).is_dir() and roots.hold(name)
+
+    return load_content(options.read_bytes(path, limit=MAX_BYTES + 1), file, roots.read, is_directory)
