@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, rendered
+from tests.support.plans import FakeServers, make_plan, no_answer, rendered
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import apply as module
@@ -40,7 +40,7 @@ def planned(servers: FakeServers, wanted: Bundle, version: tuple[int, int] = (2,
 
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = planned(servers, wanted)
-    return await apply(plan, servers, servers.loader(wanted), servers, patience=patience)
+    return await apply(plan, servers, servers.loader(wanted), servers, readers=servers, patience=patience)
 
 
 async def servers_with(names: list[str], messages: int = 100) -> FakeServers:
@@ -102,6 +102,86 @@ async def test_a_region_comes_as_a_copy_that_then_sources() -> None:
     update = next(one for one in planned(servers, changed).changes if one.config.name == "foo-read-east")
     assert isinstance(update.config, StreamConfig)
     assert starts(update.config) == expected
+
+
+def scaled(replicas: int, **stream: Any) -> Bundle:
+    """One virtual stream whose write streams have *replicas*."""
+    return rendered(
+        {"foo": {"subjects": ["foo.>"], "write": {"replicas": replicas}, "read": {"replicas": 1}, **stream}},
+        regions={region: {"servers": 3} for region in ALL},
+        stretch={"members": "all"},
+    )
+
+
+async def servers_of(bundle: Bundle) -> FakeServers:
+    servers = FakeServers()
+    for server in bundle.servers:
+        servers.rules[server.server.name] = {}
+    assert (await run(servers, bundle)).is_complete
+    servers.calls.clear()
+    return servers
+
+
+async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> None:
+    servers = await servers_of(scaled(1))
+    plan = planned(servers, scaled(3))
+    (writes, refreshed) = stages(plan)
+    assert len(writes.changes) == 3
+    assert (refreshed.title, refreshed.counts) == ("readers are refreshed", "3 to refresh")
+    assert "`foo-write-west` is where it is placed, with all of its replicas" in refreshed.waits
+    assert as_dict(refreshed)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
+    result = await run(servers, scaled(3))
+    assert (result.is_complete, len(result.refreshed)) == (True, 3)
+    assert servers.calls == [
+        *(f"update foo-write-{region}" for region in sorted(ALL)),
+        *(f"gate settled foo-write-{region}" for region in sorted(ALL)),
+        "refresh foo-read-central foo-read-east foo-read-west",
+    ]
+
+
+async def test_what_settles_later_is_refreshed_later() -> None:
+    servers = await servers_of(scaled(1))
+    servers.gate_timeouts["settled foo-write-west"] = ["on its way", "on its way"]
+    assert (await run(servers, scaled(3))).is_complete
+    refreshes = [call for call in servers.calls if call.startswith("refresh")]
+    assert refreshes == ["refresh foo-read-central foo-read-east foo-read-west"] * 2
+
+
+async def test_readers_of_what_has_kept_its_leader_are_left_alone() -> None:
+    servers = await servers_of(scaled(1))
+    servers.moves = False
+    result = await run(servers, scaled(3))
+    assert (result.is_complete, result.refreshed) == (True, ())
+    assert not any(call.startswith("refresh") for call in servers.calls)
+
+
+async def test_a_refresh_that_fails_ends_nothing() -> None:
+    servers = await servers_of(scaled(1))
+    servers.failures["refresh foo-read-central foo-read-east foo-read-west"] = [no_answer()]
+    result = await run(servers, scaled(3))
+    assert (result.is_complete, result.refreshed, result.unrefreshed) == (True, (), ("no answer within 10 s",))
+    assert "not refreshed: no answer within 10 s" in "\n".join(
+        line.plain for line in outcome.text(result, "mappings.cfg")
+    )
+
+
+async def test_a_move_that_takes_longer_ends_nothing() -> None:
+    servers = await servers_of(scaled(1))
+    servers.gate_timeouts["settled foo-write-west"] = ["on its way"] * 99
+    result = await run(servers, scaled(3), patience=0.0)
+    assert (result.is_complete, result.unrefreshed) == (True, ("on its way",))
+
+
+async def test_who_mirrors_an_ordering_stream_is_refreshed_too() -> None:
+    ordered = {"consistency": "ordered"}
+    servers = await servers_of(scaled(1, **ordered))
+    assert set(planned(servers, scaled(3, **ordered)).refreshed) > {"foo-read-west", "foo-read-east"}
+
+
+async def test_nothing_is_refreshed_where_nothing_moves() -> None:
+    servers = await servers_of(scaled(1))
+    assert planned(servers, scaled(1, description="new")).refreshed == ()
+    assert planned(servers, scaled(1, read={"replicas": 3})).refreshed == ()
 
 
 class KilledError(Exception):

@@ -86,6 +86,8 @@ class FakeServers:
         self.failures: dict[str, list[Exception]] = {}
         self.gate_timeouts: dict[str, list[str]] = {}
         self.positions: dict[str, dict[str, int]] = {}
+        self.moves = True
+        """Whether a stream has another leader after an update."""
         self._clock = 0
 
     def _answer(self, call: str) -> None:
@@ -158,6 +160,14 @@ class FakeServers:
         self.calls.append(f"gate {gate.kind.value} {gate.stream}")
         said = self.gate_timeouts.get(f"{gate.kind.value} {gate.stream}")
         return said.pop(0) if said else None
+
+    async def leader(self, stream: str) -> str | None:
+        """Whichever there was, until the stream is updated."""
+        return f"leader {self.calls.count(f'update {stream}') if self.moves else 0}"
+
+    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
+        self._answer(f"refresh {' '.join(readers)}")
+        return ()
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         return positions(self.streams_by_name[reader].config.metadata)

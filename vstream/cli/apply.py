@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
+from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
 from vstream.cli.servers import find_servers, find_signer
@@ -19,6 +21,7 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
+from vstream.health.live.resync import resync
 from vstream.lab import mappings
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lint.load_topology import load
@@ -30,8 +33,11 @@ from vstream.plan.plan import Delete, Plan
 from vstream.plan.port import MappingAdmin
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Security
+from vstream.topology.model import Security, Topology
 from vstream.topology.profiles import profile_of
+
+_REFRESH = 30.0
+"""Seconds that readers get to take again from what has moved."""
 
 
 def command(
@@ -187,6 +193,7 @@ async def _carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) 
             planned.plan,
             _mapping_admin(planned, shipping),
             servers=LabServerAdmin(where.lab) if where.lab is not None else None,
+            readers=_Readers(request.topology, where.lab),
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
             patience=gate_timeout,
@@ -199,6 +206,24 @@ async def _carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) 
     return applied, await make_plan(
         replace(request, endpoints=where.endpoints, leaving=where.leaving, adopt=frozenset())
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """ReaderAdmin: what `vstream resync` does, for some streams."""
+
+    topology: Topology
+    lab: str | None
+
+    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
+        """See ReaderAdmin."""
+        site = find_target_servers(self.topology, self.lab)
+        result = await resync(self.topology, site, timeout=_REFRESH, only=readers)
+        return tuple(
+            f"`{stream.stream}`: {stream.note}"
+            for stream in result.streams
+            if stream.active is None or not stream.is_stepped_down
+        )
 
 
 def _mapping_admin(planned: Planned, shipping: Shipping) -> MappingAdmin | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vstream.plan.plan import Change, Gate, Plan
-    from vstream.plan.port import GateChecker, MappingAdmin, ServerAdmin, StreamAdmin
+    from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
     from vstream.topology.stream_config import StreamConfig
 
 IN_FLIGHT = 32
@@ -69,6 +69,10 @@ class ApplyResult:
     """Gates that did not hold in time: what comes after them was skipped."""
     retired: tuple[str, ...] = ()
     """Servers that were stopped and have left the meta group."""
+    refreshed: tuple[str, ...] = ()
+    """Streams that were made to take at once from what moved or was scaled."""
+    unrefreshed: tuple[str, ...] = ()
+    """A sentence for each that may take some time until it does so by itself."""
     failure: VstreamError | None = None
 
     @property
@@ -91,6 +95,7 @@ async def apply(
     gauges: GateChecker,
     *,
     servers: ServerAdmin | None = None,
+    readers: ReaderAdmin | None = None,
     on_done: Callable[[Change], None] = lambda _change: None,
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
     patience: float = GATE_PATIENCE,
@@ -102,10 +107,12 @@ async def apply(
     ends it. *mappings* is None where vstream cannot make servers load them: then
     everything that must wait for them is skipped, which is all of it where accounts come
     first. So is what is removed where a server's loaded rules are unknown: it may still
-    send publishes there, and so are servers that leave where *servers* is None. Never
-    raises for what servers answer.
+    send publishes there, and so are servers that leave where *servers* is None. Where
+    *readers* is None, those of what moved take again by themselves. Never raises for what
+    servers answer.
     """
-    run = _Run(streams, gauges, on_done, on_wait, patience)
+    run = _Run(streams, gauges, readers, on_done, on_wait, patience)
+    await run.note_leaders(plan)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
     for phase in Phase:
@@ -138,6 +145,8 @@ async def apply(
         unread_servers=waits_for,
         gate_timeouts=run.gate_timeouts,
         retired=retired,
+        refreshed=tuple(run.refreshed),
+        unrefreshed=tuple(run.unrefreshed),
         failure=run.failure,
     )
 
@@ -147,12 +156,14 @@ class _Run:
         self,
         streams: StreamAdmin,
         gauges: GateChecker,
+        readers: ReaderAdmin | None,
         on_done: Callable[[Change], None],
         on_wait: Callable[[Gate, str], None],
         patience: float,
     ) -> None:
         self._streams = streams
         self._gauges = gauges
+        self._readers = readers
         self._on_done = on_done
         self._on_wait = on_wait
         self._patience = patience
@@ -161,6 +172,9 @@ class _Run:
         self.refused: list[Change] = []
         self.skipped: list[Change] = []
         self.gate_timeouts: tuple[GateTimeout, ...] = ()
+        self.refreshed: list[str] = []
+        self._leaders: dict[str, str | None] = {}
+        self.unrefreshed: list[str] = []
         self.failure: VstreamError | None = None
 
     @property
@@ -168,8 +182,20 @@ class _Run:
         """Whether nothing has gone wrong so far."""
         return self.failure is None and not self.gate_timeouts
 
+    async def note_leaders(self, plan: Plan) -> None:
+        """Write down who leads what is going to move."""
+        if self._readers is None:
+            return
+        streams = [gate.stream for gate in plan.gates if gate.before is Phase.REFRESHED_READERS]
+        leaders = await asyncio.gather(*(self._gauges.leader(stream) for stream in streams))
+        self._leaders = dict(zip(streams, leaders, strict=True))
+
     async def hold(self, plan: Plan, phase: Phase) -> None:
-        """Return once everything holds that *phase* of *plan* must wait for, or time is up."""
+        """Return once everything holds that *phase* of *plan* must wait for, or time is up; readers are refreshed meanwhile."""
+        if self._readers is not None and phase is Phase.REFRESHED_READERS:
+            await self._refresh(plan, self._readers)
+        if phase is Phase.REFRESHED_READERS:
+            return
         deadline = time.monotonic() + self._patience
         gates = [gate for gate in plan.gates if gate.before is phase]
         try:
@@ -186,6 +212,49 @@ class _Run:
                 return GateTimeout(gate=gate, missing=missing)
             await asyncio.sleep(GATE_POLL)
         return None
+
+    async def _refresh(self, plan: Plan, readers: ReaderAdmin) -> None:
+        """
+        Have the readers of what moved take from it at once, as soon as it is there.
+
+        What fails ends nothing: they do it by themselves, later.
+        """
+        waiting = {gate: "" for gate in plan.gates if gate.before is Phase.REFRESHED_READERS}
+        deadline = time.monotonic() + self._patience
+        try:
+            while waiting:
+                await self._poll(waiting)
+                settled = [gate for gate, missing in waiting.items() if not missing]
+                if settled:
+                    await self._refresh_readers(settled, readers)
+                elif time.monotonic() > deadline:
+                    self.unrefreshed.extend(waiting.values())
+                    return
+                else:
+                    await asyncio.sleep(GATE_POLL)
+                for gate in settled:
+                    del waiting[gate]
+        except VstreamError as failure:
+            self.unrefreshed.append(failure.message)
+
+    async def _refresh_readers(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
+        """Those of what has another leader now: the others have lost nothing, and would only be interrupted."""
+        names: dict[str, None] = {}
+        for gate in settled:
+            leader = await self._gauges.leader(gate.stream)
+            if leader is None or leader != self._leaders.get(gate.stream):
+                names.update(dict.fromkeys(gate.counterparts))
+        if names:
+            self.unrefreshed.extend(await readers.refresh(tuple(names)))
+            self.refreshed.extend(name for name in names if name not in self.refreshed)
+
+    async def _poll(self, waiting: dict[Gate, str]) -> None:
+        """Write down what each gate of *waiting* lacks, nothing if it holds."""
+        missing = await asyncio.gather(*(self._gauges.missing(gate) for gate in waiting))
+        waiting.update({gate: reason or "" for gate, reason in zip(waiting, missing, strict=True)})
+        for gate, reason in waiting.items():
+            if reason:
+                self._on_wait(gate, reason)
 
     async def load(self, mappings: MappingAdmin) -> bool:
         try:

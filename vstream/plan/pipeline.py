@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from vstream.plan.apply import ApplyResult
     from vstream.plan.plan import Change, Gate, Plan
-    from vstream.plan.port import MappingAdmin, ServerAdmin
+    from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Endpoint, Topology
 
@@ -111,6 +111,7 @@ async def apply_plan(
     mappings: MappingAdmin | None,
     *,
     servers: ServerAdmin | None = None,
+    readers: ReaderAdmin | None = None,
     on_done: Callable[[Change], None] = lambda _change: None,
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
     patience: float = GATE_PATIENCE,
@@ -124,6 +125,7 @@ async def apply_plan(
             mappings,
             LiveGateChecker(connection),
             servers=servers,
+            readers=readers,
             on_done=on_done,
             on_wait=on_wait,
             patience=patience,

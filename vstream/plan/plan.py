@@ -40,31 +40,33 @@ class Phase(IntEnum):
     WRITE_STREAMS = 1
     """Origins too: whatever clients publish into."""
     ORDER_STREAMS = 2
-    READ_STREAMS = 3
-    STOPPED_COPIES = 4
+    REFRESHED_READERS = 3
+    """Those of a stream that moved or was scaled take from it again at once; by themselves they do after 10 s and more."""
+    READ_STREAMS = 4
+    STOPPED_COPIES = 5
     """A read stream that was made as a copy of another takes no more from it; a source that changes goes."""
-    SOURCED_COPIES = 5
+    SOURCED_COPIES = 6
     """It sources from where that ended."""
-    CONSUMERS = 6
+    CONSUMERS = 7
     """Before the mappings: whoever is sent to a stream finds its consumers there."""
-    MAPPINGS = 7
-    NAMED_STREAMS = 8
+    MAPPINGS = 8
+    NAMED_STREAMS = 9
     """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
-    NAMED_CONSUMERS = 9
+    NAMED_CONSUMERS = 10
     """Consumers of those."""
-    DELETED_CONSUMERS = 10
-    CLOSED_WRITE_STREAMS = 11
+    DELETED_CONSUMERS = 11
+    CLOSED_WRITE_STREAMS = 12
     """Those that go take no more, where no mapping leads clients away from them."""
-    FORMER_STREAMS = 12
+    FORMER_STREAMS = 13
     """What a layout that the topology has moved away from has taken is in its read streams, which are read to the end next."""
-    DROPPED_SOURCES = 13
+    DROPPED_SOURCES = 14
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 14
-    DELETED_ORDER_STREAMS = 15
-    DELETED_WRITE_STREAMS = 16
-    FORMER_ACCOUNTS = 17
+    DELETED_READ_STREAMS = 15
+    DELETED_ORDER_STREAMS = 16
+    DELETED_WRITE_STREAMS = 17
+    FORMER_ACCOUNTS = 18
     """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 18
+    RETIRED_SERVERS = 19
 
 
 class Handover(Enum):
@@ -81,6 +83,8 @@ class Handover(Enum):
 class GateKind(Enum):
     """What a gate asks."""
 
+    SETTLED = "settled"
+    """*stream* is where it is placed, with all of its replicas. *counterparts* take from it, and are refreshed then if it has another leader."""
     COPIED = "copied"
     """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
     AT_REST = "at rest"
@@ -112,6 +116,8 @@ class Gate:
         """What must hold, as a clause that follows `until`."""
         names = ", ".join(f"`{name}`" for name in self.counterparts)
         match self.kind:
+            case GateKind.SETTLED:
+                return f"`{self.stream}` is where it is placed, with all of its replicas"
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"
             case GateKind.AT_REST:
@@ -125,6 +131,7 @@ class Gate:
 
 
 _BEFORE = {
+    GateKind.SETTLED: Phase.REFRESHED_READERS,
     GateKind.COPIED: Phase.STOPPED_COPIES,
     GateKind.AT_REST: Phase.SOURCED_COPIES,
     GateKind.FED: Phase.MAPPINGS,
@@ -316,6 +323,12 @@ class Plan:
     """How many streams of this topology exist."""
     rule_count: int = dataclass_field(default=0, compare=False)
     """How many mapping rules and account entries every server is to have loaded."""
+
+    @property
+    def refreshed(self) -> tuple[str, ...]:
+        """The streams that are made to take at once from what moved or was scaled."""
+        gates = [gate for gate in self.gates if gate.kind is GateKind.SETTLED]
+        return tuple(dict.fromkeys(reader for gate in gates for reader in gate.counterparts))
 
     @property
     def unknown_servers(self) -> tuple[str, ...]:

@@ -64,11 +64,25 @@ class ServerAdmin(Protocol):
         """
 
 
+class ReaderAdmin(Protocol):
+    """Makes streams take from others again."""
+
+    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
+        """
+        Make *readers* ask at once for what they take, and return once all of them have been heard of, or time is up.
+
+        Returns a sentence for each that is not known to take again: it does by itself, within two minutes. Raises VstreamError.
+        """
+
+
 class GateChecker(Protocol):
     """Measures streams. Each method raises VstreamError for what can never be measured."""
 
     async def missing(self, gate: Gate) -> str | None:
         """What *gate* still lacks; None if it holds. What does not answer is lacking."""
+
+    async def leader(self, stream: str) -> str | None:
+        """The server that leads *stream*; None if nobody says so."""
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """The sequences that sources of *reader* go on with: as was written down when it stopped, and what came after."""

@@ -17,6 +17,7 @@ from vstream.plan.plan import (
     Phase,
     Update,
     UpdateConsumer,
+    phase_of,
 )
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
@@ -32,6 +33,7 @@ _TITLES = {
     Phase.ACCOUNTS: "accounts",
     Phase.WRITE_STREAMS: "write streams",
     Phase.ORDER_STREAMS: "order streams",
+    Phase.REFRESHED_READERS: "readers are refreshed",
     Phase.READ_STREAMS: "read streams",
     Phase.STOPPED_COPIES: "readers stop",
     Phase.SOURCED_COPIES: "readers source on",
@@ -51,9 +53,15 @@ _TITLES = {
 }
 
 
+_SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
+_PLACES = frozenset({"num_replicas", "placement"})
+"""Fields with which a stream changes servers, so that who takes from it loses sight of it."""
+
+
 def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
     """What *changes* must wait for, in the order of the phases."""
     gates = [
+        *_settled_gates(changes, context),
         *_copy_gates(changes, context),
         *_drain_gates(changes),
         *_unchanged_gates(changes, context),
@@ -64,6 +72,32 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     # A stream that does not exist any more needs no draining.
     existing = {*context.streams, *context.observed.missing}
     return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
+
+
+def _settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """What moves or is scaled gets there before the streams that take from it are refreshed."""
+    for change in changes:
+        if not isinstance(change, Update) or change.role not in _SOURCED or phase_of(change) > Phase.REFRESHED_READERS:
+            continue
+        if _PLACES.isdisjoint(field.field for field in change.fields):
+            continue
+        if readers := _readers_of(change.config.name, context):
+            yield Gate(kind=GateKind.SETTLED, stream=change.config.name, counterparts=readers)
+
+
+def _readers_of(stream: str, context: DiffContext) -> tuple[str, ...]:
+    """The streams that take from *stream*, and those that take from these: they notice a new leader of what they mirror."""
+    readers: dict[str, None] = {}
+    origins = [stream]
+    while origins:
+        origin = origins.pop()
+        for candidate in context.desired_streams:
+            config = candidate.config
+            is_taking = origin in config.source_names or origin == config.mirror_name
+            if is_taking and config.name in context.streams and config.name not in readers:
+                readers[config.name] = None
+                origins.append(config.name)
+    return tuple(sorted(readers))
 
 
 def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
@@ -155,6 +189,8 @@ class PlanStage:
     rules: tuple[RuleChange, ...] = ()
     servers: tuple[str, ...] = ()
     """Those that stop, and leave the meta group."""
+    readers: tuple[str, ...] = ()
+    """Those that are refreshed."""
     waits_for_mappings: bool = False
     """Whether every server must have loaded the mappings first."""
 
@@ -183,6 +219,8 @@ class PlanStage:
                 parts.append(f"{number:,} to {verb}")
         if self.rules:
             parts.append(f"{len({rule.source for rule in self.rules}):,} to load")
+        if self.readers:
+            parts.append(f"{len(self.readers):,} to refresh")
         if self.servers:
             parts.append(f"{', '.join(self.servers)}: stop, and leave the meta group")
         return ", ".join(parts)
@@ -197,6 +235,7 @@ def stages(plan: Plan) -> Iterator[PlanStage]:
             gates=tuple(gate for gate in plan.gates if gate.before is phase),
             changes=plan.in_phase(phase),
             rules=plan.rules if phase is plan.loaded_in else (),
+            readers=plan.refreshed if phase is Phase.REFRESHED_READERS else (),
             servers=plan.leaving if phase is Phase.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
             waits_for_mappings=phase > Phase.MAPPINGS >= plan.loaded_in and not waits,
@@ -217,5 +256,6 @@ def as_dict(stage: PlanStage) -> dict[str, Any]:
         ],
         "changes": [change.config.name for change in stage.changes],
         "servers": stage.servers,
+        "readers": stage.readers,
         "mappings": sorted({rule.source for rule in stage.rules}),
     }

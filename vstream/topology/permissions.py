@@ -24,7 +24,8 @@ MANAGED: Final = {
     "apply": (
         *_PLAN,
         *_CHANGE,
-        *("STREAM.INFO.*", "STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
+        *_RESYNC,
+        *("STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
         *("CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
     ),
     "drift": (*_PLAN, *_STATUS),

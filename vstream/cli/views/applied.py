@@ -21,15 +21,7 @@ _SHOWN = 5
 
 def text(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
-    streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
-    done = f"Applied: {_count(len(streams), 'stream')}"
-    if len(streams) < len(result.done):
-        done += f", {_count(len(result.done) - len(streams), 'consumer')}"
-    if result.mappings_loaded:
-        done += ", accounts pushed to every server" if file == OPERATOR_PATH else f", {file} loaded on every server"
-    if result.retired:
-        done += f", {', '.join(result.retired)} stopped and removed from the meta group"
-    yield Text(done + ".", style="bold green" if result.is_complete else "bold")
+    yield Text(f"Applied: {', '.join(_done(result, file))}.", style="bold green" if result.is_complete else "bold")
     groups = (
         ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
         ("refused", result.refused, "bold red"),
@@ -40,6 +32,7 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
             names = ", ".join(change.config.name for change in changes[:_SHOWN])
             more = f", … ({len(changes):,})" if len(changes) > _SHOWN else ""
             yield Text.assemble((f"{label}: ", style), names, more)
+    yield from _not_refreshed(result)
     if result.mappings_pending:
         yield from _yours(file)
     for shut in result.gate_timeouts:
@@ -51,6 +44,26 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
         yield Text(
             "Nothing was removed: could not read whether the mappings of {', '.join(result.unread_servers)} still use it."
         )
+
+
+def _done(result: ApplyResult, file: str) -> Iterator[str]:
+    streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
+    yield _count(len(streams), "stream")
+    if len(streams) < len(result.done):
+        yield _count(len(result.done) - len(streams), "consumer")
+    if result.refreshed:
+        yield f"{_count(len(result.refreshed), 'reader')} refreshed"
+    if result.mappings_loaded:
+        yield "accounts pushed to every server" if file == OPERATOR_PATH else f"{file} loaded on every server"
+    if result.retired:
+        yield f"{', '.join(result.retired)} stopped and removed from the meta group"
+
+
+def _not_refreshed(result: ApplyResult) -> Iterator[Text]:
+    for sentence in result.unrefreshed:
+        yield Text.assemble(("not refreshed: ", "yellow"), sentence)
+    if result.unrefreshed:
+        yield Text("Readers take again by themselves, within two minutes; `vstream resync` measures it.")
 
 
 def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:

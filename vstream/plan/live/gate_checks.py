@@ -73,8 +73,18 @@ class LiveGateChecker:
             self._steady.pop(gate, None)
             return error.message
 
+    async def leader(self, stream: str) -> str | None:
+        """See GateChecker."""
+        try:
+            info = await self._admin.info(stream, timeout=_TIMEOUT)
+        except (NotReachableError, ServerError, NoRespondersError):
+            return None
+        return (info.get("cluster") or {}).get("leader")
+
     async def _missing(self, gate: Gate) -> str | None:
         match gate.kind:
+            case GateKind.SETTLED:
+                return await self._check_settled(gate)
             case GateKind.COPIED:
                 return await self._check_copy(gate)
             case GateKind.AT_REST:
@@ -135,6 +145,22 @@ class LiveGateChecker:
         if unknown := [origin for origin, position in positions.items() if position is None]:
             raise VstreamError(_unknown_position(stream.name, unknown[0]), hint=_BEACON)
         return {origin: position + 1 for origin, position in positions.items() if position is not None}
+
+    async def _check_settled(self, gate: Gate) -> str | None:
+        info = await self._admin.info(gate.stream, timeout=_TIMEOUT)
+        cluster = info.get("cluster") or {}
+        replicas = cluster.get("replicas") or ()
+        number, target = len(replicas) + 1, int(info["config"].get("num_replicas") or 1)
+        placement = info["config"].get("placement") or {}
+        if not cluster.get("leader"):
+            return f"`{gate.stream}` has no leader"
+        if placement.get("cluster", cluster.get("name")) != cluster.get("name"):
+            return f"`{gate.stream}` is still in cluster `{cluster.get('name')}`"
+        if number != target:
+            return f"`{gate.stream}` has {number} replicas on its way to {target}"
+        if not all(replica.get("current") for replica in replicas):
+            return f"not all replicas of `{gate.stream}` are current"
+        return None
 
     async def _check_copy(self, gate: Gate) -> str | None:
         donor = await self._stream(gate.counterparts[0])
