@@ -1,12 +1,14 @@
 """
 Renders the official NATS chart with our values, and holds our custom resources against NACK's definitions.
 
-What the chart makes of the values is started by `nats-server -t` and compared with what vstream renders for files.
+What the chart makes of the values is started by `nats-server -t`, compared with what vstream renders for files and with
+our model of the chart, and run: its pods are processes of this machine that are planned, applied and probed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +21,10 @@ import jsonschema
 import trustme
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_configuration, running_pods
+from tests.support.command import vstream
 from vstream import resources
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
@@ -58,8 +64,7 @@ def main() -> int:
     with helm_python.Chart.load(str(arguments.chart)) as chart:
         print(f"chart {chart.name} {chart.version}")
         for file in TOPOLOGIES:
-            topology = load(file.read_bytes(), file.name).require()
-            problems += check_chart(chart, topology, render_bundle(topology))
+            problems += check_chart(chart, file)
     schemas = read_schemas(arguments.crds)
     topology = load(TOPOLOGIES[0].read_bytes(), TOPOLOGIES[0].name).require()
     problems += check_resources(topology, render_bundle(topology), schemas)
@@ -68,9 +73,11 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def check_chart(chart: Any, topology: Topology, bundle: Bundle) -> list[str]:
-    """What is wrong with the configuration that the chart makes for each region."""
-    problems = []
+def check_chart(chart: Any, file: Path) -> list[str]:
+    """What is wrong with the configuration that the chart makes for each region of the topology *file*, and with its pods."""
+    topology = load(file.read_bytes(), file.name).require()
+    bundle = render_bundle(topology)
+    problems, configurations = [], {}
     artifacts = {a.path: a.text for a in render_target("helm", topology, bundle, [resources.templates()])}
     for region in topology.regions:
         values = yaml.safe_load(artifacts[f"{region.name}/values.yaml"])
@@ -80,11 +87,40 @@ def check_chart(chart: Any, topology: Topology, bundle: Bundle) -> list[str]:
             for document in yaml.safe_load_all(text)
             if document
         ]
-        wrong = (*compare(bundle, region, documents), *check_pods(documents, loaded_path(topology)))
+        configurations[region.name] = read_configuration(find_file(documents, "nats.conf"))
+        is_modelled = configurations[region.name] == make_configuration(values)
+        wrong = (
+            *compare(bundle, region, documents),
+            *check_pods(documents, loaded_path(topology)),
+            *([] if is_modelled else ["tests/support/chart_pods.py makes another nats.conf of these values"]),
+        )
         place = f"{topology.routing.value}, region {region.name}"
         problems += [f"{place}: {problem}" for problem in wrong]
         print(f"{'✗' if wrong else '✓'} {place}: {len(documents)} resources")
-    return problems
+    return [*problems, *run_pods(file, topology, configurations, bundle.text(loaded_path(topology)))]
+
+
+def find_file(documents: list[dict[str, Any]], name: str) -> str:
+    """The text of the file *name* in a ConfigMap of *documents*."""
+    return next(str(d["data"][name]) for d in documents if d["kind"] == "ConfigMap" and name in d["data"])
+
+
+def run_pods(source: Path, topology: Topology, configurations: dict[str, dict[str, Any]], text: str) -> list[str]:
+    """What goes wrong where the pods run on this machine with *text* loaded, and are planned, applied and probed."""
+    place = f"{topology.routing.value}, {len(topology.seats)} pods"
+    with tempfile.TemporaryDirectory() as name:
+        pods = Pods(Path(name) / "pods", topology, configurations)
+        file = Path(name) / "acme.yaml"
+        file.write_text(json.dumps({**yaml.safe_load(source.read_text()), "connect": pods.connect()}))
+        for user in ("VSTREAM", "SYSTEM", "PROBE", "APP"):
+            os.environ[f"VSTREAM_PASSWORD_{user}"] = PASSWORD
+        with running_pods(pods, text):
+            for command in (["apply", file, "--yes"], ["plan", file, "--detailed-exitcode"], ["probe", file]):
+                ran = vstream(*command)
+                print(f"{'✗' if ran.code else '✓'} {place}: {command[0]}")
+                if ran.code:
+                    return [f"{place}: vstream {command[0]} ends with {ran.code}: {ran.out}{ran.err}"]
+    return []
 
 
 def compare(bundle: Bundle, region: Region, documents: list[dict[str, Any]]) -> list[str]:
