@@ -395,6 +395,7 @@ class CheckOutput(TypedDict):
     detail: str | None
     hint: str | None
     answered_by: str | None
+    server: str | None
     elapsed_ms: float | None
 
 

@@ -205,3 +205,23 @@ async def test_a_token_that_publishes_pass_through_twice_while_it_is_loaded_is_s
     assert (await planned(of, below)).notes == ()
     # Configuration files are loaded at one moment.
     assert (await planned(accounts(FOO, TWO), accounts(HOMED, TWO))).notes == ()
+
+
+async def test_core_subscribers_of_an_account_that_is_new_are_told_to_connect_again() -> None:
+    streams = {"foo": {"subjects": ["foo.>"], "core_subscribers": True}}
+    for servers, number in ((2, 1), (1, 0)):
+        two = {region: {"servers": servers} for region in TWO}
+        three = {region: {"servers": servers} for region in THREE}
+        before, after = rendered_in(streams, two), rendered_in(streams, three)
+        notes = [note.text for note in (await planned(before, after)).notes if "nats-server 8560" in note.text]
+        assert len(notes) == number
+        assert all("imports from W_south, which is new" in note for note in notes)
+    assert (
+        await planned(
+            rendered_in(FOO, {r: {"servers": 2} for r in TWO}), rendered_in(FOO, {r: {"servers": 2} for r in THREE})
+        )
+    ).notes == ()
+
+
+def rendered_in(streams: dict[str, Any], regions: dict[str, Any]) -> Bundle:
+    return rendered(streams, regions=regions, routing="accounts", server_version="2.12")

@@ -9,7 +9,7 @@ import pytest
 
 from vstream.cli.views import probe as view
 from vstream.cli.views.probe import to_junit
-from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport
+from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, join_reports, name_servers
 
 
 def check(status: CheckStatus, hop: Hop = Hop.MAPPING, stream: str = "foo", **fields: object) -> Check:
@@ -97,6 +97,7 @@ def test_the_plain_form_is_json() -> None:
                 "detail": "seen",
                 "hint": None,
                 "answered_by": None,
+                "server": None,
                 "elapsed_ms": 1.235,
             },
             {
@@ -110,6 +111,7 @@ def test_the_plain_form_is_json() -> None:
                 "detail": "seen",
                 "hint": None,
                 "answered_by": None,
+                "server": None,
                 "elapsed_ms": None,
             },
         ],
@@ -163,3 +165,14 @@ def test_junit_of_nothing_is_an_error() -> None:
     root = ET.fromstring(to_junit(report()))
     assert root.get("errors") == "1"
     assert next(root.iter("error")).get("message") == "nothing was probed"
+
+
+def test_the_server_that_was_asked_is_named() -> None:
+    asked = {"west": "west-2", "east": "east-1"}
+    by_west = report(check(CheckStatus.FAILED, detail="no stream listens"), arrival("east", "west", 2.0))
+    joined = join_reports(
+        [name_servers(by_west, asked), name_servers(report(check(CheckStatus.OK)), {"west": "west-1"})]
+    )
+    assert [one.server for one in joined.checks] == ["west-2", "east-1", "west-1"]
+    assert "west by west-2 mapping: no stream listens" in "".join(line.plain for line in view.problems(joined))
+    assert 'name="mapping in west by west-1"' in to_junit(joined)

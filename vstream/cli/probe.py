@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,16 +11,18 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
-from vstream.cli.servers import Servers, endpoints_as_user, find_servers
+from vstream.cli.servers import endpoints_as_user, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import probe as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
+from vstream.errors import NotReachableError
+from vstream.jetstream.connection import Connection, resolve_context
 from vstream.plan.live.observe import connect_all
 from vstream.probe.checks import run_probe
-from vstream.probe.report import ProbeReport, Progress
+from vstream.probe.report import ProbeReport, Progress, join_reports, name_servers
 from vstream.topology.accounts import PROBE_USER
-from vstream.topology.model import Topology
+from vstream.topology.model import Endpoint, Topology
 
 
 def command(
@@ -31,6 +34,9 @@ def command(
     forms: Annotated[
         bool, typer.Option("--forms", help="Also try every form of Direct Get and pull requests by the virtual name.")
     ] = False,
+    each_server: Annotated[
+        bool, typer.Option("--each-server", help="Probe through every server in turn, not one of each region.")
+    ] = False,
     lab: options.LabName = None,
 ) -> None:
     """
@@ -38,9 +44,10 @@ def command(
 
     Publishes only on the `canary` subjects of the topology, and deletes what it published.
     `--forms` creates a consumer of its own in each region, and deletes it.
+    `--each-server` finds what one server alone does not do, after a reload that it missed for example.
     Exits with 1 unless every check passes.
 
-    Examples: `vstream probe`, `vstream probe --forms`, `vstream probe -s foo --format junit > probe.xml`
+    Examples: `vstream probe`, `vstream probe --forms`, `vstream probe --each-server`, `vstream probe -s foo --format junit > probe.xml`
     """
     if output not in set(view.ProbeFormat):
         raise typer.BadParameter(f"unknown format `{output}`: expected text, json or junit", param_hint="--format")
@@ -51,7 +58,13 @@ def command(
     if not any(not region or set(region) & set(virtual.regions) for virtual in chosen):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
     servers = find_servers(loaded, lab)
-    report = run(_probe(loaded, servers, stream, region, deadline, all_forms=forms))
+    endpoints = endpoints_as_user(loaded, servers, PROBE_USER)
+    rounds = _split_by_server(endpoints) if each_server else [endpoints]
+    reports = []
+    for turn in rounds:
+        probed, asked = run(_probe(loaded, turn, stream, region, deadline, all_forms=forms))
+        reports.append(name_servers(probed, asked) if each_server else probed)
+    report = join_reports(reports)
     if output == "json":
         print_json("probe", report.as_dict())
     elif output == "junit":
@@ -64,24 +77,35 @@ def command(
         raise typer.Exit(NO)
 
 
+def _split_by_server(endpoints: Mapping[str, Endpoint]) -> list[dict[str, Endpoint]]:
+    """*endpoints* with one address for each region, as often as it takes to have had every address."""
+    resolved = {region: resolve_context(at) if at.context else at for region, at in endpoints.items()}
+    rounds = max((len(endpoint.urls) for endpoint in resolved.values()), default=1)
+    return [
+        {region: replace(at, urls=at.urls[turn % len(at.urls) :][:1]) for region, at in resolved.items() if at.urls}
+        for turn in range(rounds)
+    ]
+
+
 async def _probe(
     topology: Topology,
-    servers: Servers,
+    endpoints: Mapping[str, Endpoint],
     streams: Sequence[str] | None,
     regions: Sequence[str] | None,
     deadline: float,
     *,
     all_forms: bool,
-) -> ProbeReport:
-
+) -> tuple[ProbeReport, Mapping[str, str]]:
+    """The report, and by region the server that was asked: its name, or its address where it does not answer."""
     with progress_bar() as progress:
         task = progress.add_task("probing", total=None)
 
         def show(step: Progress) -> None:
             progress.update(task, completed=step.done, total=step.total)
 
-        async with connect_all(topology, endpoints_as_user(topology, servers, PROBE_USER)) as connections:
-            return await run_probe(
+        async with connect_all(topology, endpoints) as connections:
+            asked = {region: _name_server(connections.get(region), at) for region, at in endpoints.items()}
+            report = await run_probe(
                 topology,
                 connections,
                 streams=streams,
@@ -90,6 +114,11 @@ async def _probe(
                 on_progress=show,
                 all_forms=all_forms,
             )
+    return report, asked
+
+
+def _name_server(connection: Connection | NotReachableError | None, endpoint: Endpoint) -> str:
+    return connection.server_name if isinstance(connection, Connection) else ", ".join(endpoint.urls)
 
 
 def _check_names(option: str, names: list[str] | None, known: list[str]) -> None:

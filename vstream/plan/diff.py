@@ -347,6 +347,7 @@ _TRANSITIONS: tuple[Transition, ...] = (
     consumers.diff_consumers,
     _note_renames,
     change_routing.note_duplicate_imports,
+    change_routing.note_deaf_subscribers,
     change_routing.note_profile_change,
     change_routing.block_mixed_account_changes,
     change_routing.block_half_moved_streams,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from vstream.syntax.json_types import Json
 
@@ -71,6 +71,8 @@ class Check:
     """What to look at; only where the status is not ok."""
     answered_by: str | None = None
     """The physical stream that answered, where the answer names one; for a cleanup, the one that was cleaned."""
+    server: str | None = None
+    """The server that it was asked through, where each server is probed; for a canary, the one that it was published through."""
     elapsed_ms: float | None = None
     """The request's round trip; for a canary, from the publish's ack to the arrival seen. In milliseconds."""
 
@@ -87,6 +89,7 @@ class Check:
             "detail": self.detail,
             "hint": self.hint,
             "answered_by": self.answered_by,
+            "server": self.server,
             "elapsed_ms": None if self.elapsed_ms is None else round(self.elapsed_ms, 3),
         }
 
@@ -159,6 +162,17 @@ class ProbeReport:
             "matrix": {origin: _round_times(row) for origin, row in self.matrix().items()},
             "checks": [check.as_dict() for check in self.checks],
         }
+
+
+def name_servers(report: ProbeReport, servers: Mapping[str, str]) -> ProbeReport:
+    """*report*, each check with the server that it was asked through: *servers* are by region."""
+    checks = tuple(replace(check, server=servers.get(check.origin or check.region or "")) for check in report.checks)
+    return replace(report, checks=checks)
+
+
+def join_reports(reports: Sequence[ProbeReport]) -> ProbeReport:
+    """All checks of *reports*, of which there is at least one, about the same topology and regions."""
+    return replace(reports[0], checks=tuple(check for report in reports for check in report.checks))
 
 
 def _round_times(row: Mapping[str, float | None]) -> dict[str, Json]:

@@ -191,7 +191,8 @@ def problems(report: ProbeReport) -> Iterator[Text]:
                 else check.origin or check.region or ""
             )
             hop = " ".join(filter(None, (check.hop.value.replace("_", " "), f"({check.form})" if check.form else "")))
-            yield Text.assemble((f"{mark} ", style), (check.stream, "bold"), f" {route} {hop}: {check.detail}")
+            by = f" by {check.server}" if check.server else ""
+            yield Text.assemble((f"{mark} ", style), (check.stream, "bold"), f" {route}{by} {hop}: {check.detail}")
             if check.hint:
                 yield Text.assemble(("  hint: ", "bold cyan"), check.hint)
     skipped: dict[tuple[str, str | None], int] = {}
@@ -241,6 +242,8 @@ def _test_name(check: Check) -> str:
         parts.append(f"from {check.origin}")
     if check.region is not None:
         parts.append(f"in {check.region}")
+    if check.server is not None:
+        parts.append(f"by {check.server}")
     if check.hop is Hop.CLEANUP and check.answered_by is not None:
         parts.append(f"of {check.answered_by}")
     return " ".join(parts)

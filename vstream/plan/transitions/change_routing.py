@@ -8,11 +8,12 @@ before their streams are made, and old ones must stay until their streams are go
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.plan.plan import ACCOUNT, USERS, Blocked, Note, Update, lists_more, names_clients_subjects
 from vstream.topology.model import Role, Routing
-from vstream.topology.naming import API, REGION_PREFIX
+from vstream.topology.naming import API, REGION_PREFIX, REPUBLISH_PREFIX
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import (
     ACCOUNT_SEPARATOR,
@@ -216,6 +217,31 @@ def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) ->
             )
 
 
+def note_deaf_subscribers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """
+    Note who hears nothing of an account that servers of a cluster load one after the other.
+
+    One that does not have an account yet drops what the others of its cluster tell it about subscriptions to it, and they never
+    say it again (nats-server 8560).
+    """
+    yield from outcomes
+    new = {rule.source.partition(" ")[2] for rule in context.rules if rule.kind == ACCOUNT and rule.before is None}
+    sizes = Counter(address.region for address in context.bundle.servers)
+    if not context.owned or max(sizes.values(), default=0) < _CLUSTERED:
+        return
+    for account in context.bundle.accounts:
+        heard = {
+            imported.account for imported in account.imports if imported.subject.startswith(f"{REPUBLISH_PREFIX}.")
+        }
+        if account.name not in new and not new.isdisjoint(heard):
+            yield Note(
+                name=account.name,
+                text=f"imports from {', '.join(sorted(new & heard))}, which is new: core subscribers that are connected while servers "
+                "reload one by one may hear nothing of it until they connect again (nats-server 8560)",
+            )
+
+
+_CLUSTERED = 2
 _API_RULE = f"{API}.>"
 """What leads clients to the streams of `accounts`, and of no other layout."""
 _BESIDE = (
