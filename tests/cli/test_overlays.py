@@ -104,6 +104,18 @@ def test_a_saved_plan_takes_no_overlay(files: Path) -> None:
     assert (ran.code, "drop --lab" in ran.err) == (2, True), ran.err
 
 
+def test_a_variable_names_the_topology_and_the_lab_of_every_command_on_servers() -> None:
+    """But for `import`, which reads no topology: it writes one, of whatever it is told."""
+    topologies, labs = set(), set()
+    for path, command in walk_commands():
+        variables = {parameter.envvar for parameter in command.params}
+        if any("--lab" in parameter.opts for parameter in command.params):
+            labs |= {path} if "VSTREAM_LAB" not in variables else set()
+            topologies |= {path} if TOPOLOGY_VARIABLE not in variables else set()
+    assert labs == {"import"}
+    assert topologies == {"import", "lab logs", "lab link", "chaos resume", "chaos status", "chaos heal"}
+
+
 def test_every_command_that_reads_a_topology_takes_overlays() -> None:
     takers = 0
     for _, command in walk_commands():

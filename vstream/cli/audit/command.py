@@ -50,7 +50,11 @@ _ROUND_SECONDS = 10.0
 _EXIT_CODES = {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: FAILED}
 
 Target = Annotated[
-    str, typer.Argument(help="A topology file, a scenario's capture, or tables that an audit kept (any Spark URI).")
+    str,
+    typer.Argument(
+        help="A topology file, a scenario's capture, or tables that an audit kept (any Spark URI).",
+        envvar="VSTREAM_TOPOLOGY",
+    ),
 ]
 StreamNames = Annotated[
     list[str] | None,
