@@ -17,7 +17,8 @@ from vstream.cli.views import probe as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.errors import NotReachableError
-from vstream.jetstream.connection import Connection, resolve_context
+from vstream.jetstream.connection import Connection
+from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.observe import connect_all
 from vstream.probe.checks import run_probe
 from vstream.probe.report import ProbeReport, Progress, join_reports, name_servers
