@@ -10,10 +10,12 @@ import json
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,21 @@ class Pods:
                     [binary, "-c", own / "nats-config" / "nats.conf"], cwd=own, stdout=log, stderr=log
                 )
 
+    def wait_until_ready(self) -> None:
+        """As the chart's startup probe does: every pod has joined JetStream."""
+        deadline = time.monotonic() + _PATIENCE
+        context = ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")
+        for server, process in self.processes.items():
+            while True:
+                with suppress(OSError):
+                    url = f"https://127.0.0.1:{self.ports[server]['monitor']}/healthz"
+                    with urllib.request.urlopen(url, context=context, timeout=_PATIENCE):
+                        break
+                log = (self.directory / server / "log").read_text()
+                assert process.poll() is None, f"{server} has ended: {log}"
+                assert time.monotonic() < deadline, f"{server} is not ready: {log}"
+                time.sleep(0.05)
+
     def reload(self, server: str) -> None:
         """As the chart's sidecar does. Returns once it has taken what is there."""
         before = self._loaded(server)
@@ -212,6 +229,7 @@ def running_pods(pods: Pods, text: str, version: str | None = None) -> Iterator[
     pods.ship(text)
     try:
         pods.start(version)
+        pods.wait_until_ready()
         yield pods
     finally:
         pods.stop()
