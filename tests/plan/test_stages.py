@@ -175,13 +175,13 @@ async def test_a_move_that_takes_longer_ends_nothing() -> None:
 async def test_who_mirrors_an_ordering_stream_is_refreshed_too() -> None:
     ordered = {"consistency": "ordered"}
     servers = await servers_of(scaled(1, **ordered))
-    assert set(planned(servers, scaled(3, **ordered)).refreshed) > {"foo-read-west", "foo-read-east"}
+    assert set(planned(servers, scaled(3, **ordered)).readers_to_refresh) > {"foo-read-west", "foo-read-east"}
 
 
 async def test_nothing_is_refreshed_where_nothing_moves() -> None:
     servers = await servers_of(scaled(1))
-    assert planned(servers, scaled(1, description="new")).refreshed == ()
-    assert planned(servers, scaled(1, read={"replicas": 3})).refreshed == ()
+    assert planned(servers, scaled(1, description="new")).readers_to_refresh == ()
+    assert planned(servers, scaled(1, read={"replicas": 3})).readers_to_refresh == ()
 
 
 class KilledError(Exception):

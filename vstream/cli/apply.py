@@ -219,11 +219,8 @@ class _Readers:
         """See ReaderAdmin."""
         site = find_target_servers(self.topology, self.lab)
         result = await resync(self.topology, site, timeout=_REFRESH, only=readers)
-        return tuple(
-            f"`{stream.stream}`: {stream.note}"
-            for stream in result.streams
-            if stream.active is None or not stream.is_stepped_down
-        )
+        silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
+        return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)
 
 
 def _mapping_admin(planned: Planned, shipping: Shipping) -> MappingAdmin | None:

@@ -80,12 +80,13 @@ def command(
 
 def _split_by_server(endpoints: Mapping[str, Endpoint]) -> list[dict[str, Endpoint]]:
     """*endpoints* with one address for each region, as often as it takes to have had every address."""
-    resolved = {region: resolve_context(at) if at.context else at for region, at in endpoints.items()}
-    rounds = max((len(endpoint.urls) for endpoint in resolved.values()), default=1)
-    return [
-        {region: replace(at, urls=at.urls[turn % len(at.urls) :][:1]) for region, at in resolved.items() if at.urls}
-        for turn in range(rounds)
-    ]
+    reachable = {region: resolve_context(at) if at.context else at for region, at in endpoints.items()}
+    reachable = {region: at for region, at in reachable.items() if at.urls}
+    number = max((len(endpoint.urls) for endpoint in reachable.values()), default=1)
+    rounds = []
+    for turn in range(number):
+        rounds.append({region: replace(at, urls=(at.urls[turn % len(at.urls)],)) for region, at in reachable.items()})
+    return rounds
 
 
 async def _probe(

@@ -325,7 +325,7 @@ class Plan:
     """How many mapping rules and account entries every server is to have loaded."""
 
     @property
-    def refreshed(self) -> tuple[str, ...]:
+    def readers_to_refresh(self) -> tuple[str, ...]:
         """The streams that are made to take at once from what moved or was scaled."""
         gates = [gate for gate in self.gates if gate.kind is GateKind.SETTLED]
         return tuple(dict.fromkeys(reader for gate in gates for reader in gate.counterparts))

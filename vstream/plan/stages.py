@@ -235,7 +235,7 @@ def stages(plan: Plan) -> Iterator[PlanStage]:
             gates=tuple(gate for gate in plan.gates if gate.before is phase),
             changes=plan.in_phase(phase),
             rules=plan.rules if phase is plan.loaded_in else (),
-            readers=plan.refreshed if phase is Phase.REFRESHED_READERS else (),
+            readers=plan.readers_to_refresh if phase is Phase.REFRESHED_READERS else (),
             servers=plan.leaving if phase is Phase.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
             waits_for_mappings=phase > Phase.MAPPINGS >= plan.loaded_in and not waits,

@@ -21,7 +21,7 @@ _SHOWN = 5
 
 def text(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
-    yield Text(f"Applied: {', '.join(_done(result, file))}.", style="bold green" if result.is_complete else "bold")
+    yield Text(f"Applied: {', '.join(_list_done(result, file))}.", style="bold green" if result.is_complete else "bold")
     groups = (
         ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
         ("refused", result.refused, "bold red"),
@@ -46,7 +46,7 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
         )
 
 
-def _done(result: ApplyResult, file: str) -> Iterator[str]:
+def _list_done(result: ApplyResult, file: str) -> Iterator[str]:
     streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
     yield _count(len(streams), "stream")
     if len(streams) < len(result.done):
