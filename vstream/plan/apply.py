@@ -37,6 +37,8 @@ MOVE_PATIENCE = 60.0
 GATE_PATIENCE = 300.0
 """Seconds that a gate may take: a source that was lost is asked for again after two minutes at the latest."""
 GATE_POLL = 0.25
+MOVE_BEGINS = 15.0
+"""Seconds within which a stream whose placement changed gets another leader. Until it begins to move, it looks settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,15 +222,19 @@ class _Run:
         What fails ends nothing: they do it by themselves, later.
         """
         waiting = {gate: "" for gate in plan.gates if gate.before is Phase.REFRESHED_READERS}
-        deadline = time.monotonic() + self._patience
+        moving = {change.config.name for change in plan.changes if _changes_placement(change)}
+        began = time.monotonic()
+        deadline = began + self._patience
         try:
             while waiting:
                 await self._poll(waiting)
                 settled = [gate for gate, missing in waiting.items() if not missing]
+                if time.monotonic() < began + MOVE_BEGINS:
+                    settled = [gate for gate in settled if gate.stream not in moving or await self._has_moved(gate)]
                 if settled:
                     await self._refresh_readers(settled, readers)
                 elif time.monotonic() > deadline:
-                    self.unrefreshed.extend(waiting.values())
+                    self.unrefreshed.extend(filter(None, waiting.values()))
                     return
                 else:
                     await asyncio.sleep(GATE_POLL)
@@ -237,12 +243,15 @@ class _Run:
         except VstreamError as failure:
             self.unrefreshed.append(failure.message)
 
+    async def _has_moved(self, gate: Gate) -> bool:
+        leader = await self._gauges.leader(gate.stream)
+        return leader is None or leader != self._leaders.get(gate.stream)
+
     async def _refresh_readers(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
         """Those of what has another leader now: the others have lost nothing, and would only be interrupted."""
         names: dict[str, None] = {}
         for gate in settled:
-            leader = await self._gauges.leader(gate.stream)
-            if leader is None or leader != self._leaders.get(gate.stream):
+            if await self._has_moved(gate):
                 names.update(dict.fromkeys(gate.counterparts))
         if names:
             self.unrefreshed.extend(await readers.refresh(tuple(names)))
@@ -311,6 +320,10 @@ class _Run:
                 return start_sequence.with_first_seq(config, await self._gauges.sequence_after(config.name, readers))
             case _:
                 return change.config
+
+
+def _changes_placement(change: Change) -> bool:
+    return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
 
 
 async def _with_retries(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:

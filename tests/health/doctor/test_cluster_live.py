@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from tests.support.command import vstream
 from tests.support.labs import end_all_in, states
-from tests.support.publish_load import Load, check_contents, under_load
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
@@ -30,11 +29,10 @@ TEXT = f"""\
 version: 1
 name: {LAB}
 server_version: "2.12"
-regions: {{west: {{servers: 3, tags: [az:a, az:b, az:c]}}, east: {{servers: 3, tags: [az:a, az:b, az:c]}}}}
+regions: {{west: {{servers: 3}}, east: {{servers: 3}}}}
 streams:
   foo: {{subjects: [foo.>], canary: foo._canary.*, write: {{max_age: 1h}}, consumers: {{reader: {{}}}}}}
 """
-BAR = "  bar: {{subjects: [bar.>], write: {{max_age: 1h, replicas: 1, placement_tags: ['{}']}}}}\n"
 ALWAYS = ("VD407", "VD408")
 """Each region alone is half of the servers, and east runs an older version: this lab is made so."""
 
@@ -209,24 +207,3 @@ async def tried(connection: Connection, number: int) -> None:
         await connection.request("foo.x", b"tried", headers=headers, timeout=2)
     except VstreamError:
         return
-
-
-async def test_apply_refreshes_the_readers_of_a_write_stream_that_moves(file: Path) -> None:
-    """It is here for the lab: nothing is lost or doubled on the way, in either version."""
-    load = Load(100, prefix="bar", has_ids=True)
-
-    async def apply(more: str) -> str:
-        await asyncio.to_thread(file.write_text, TEXT + more)
-        applied = await asyncio.to_thread(vstream, "apply", file, "--yes", "--allow-destructive")
-        assert applied.code == 0, applied.out + applied.err
-        return applied.out
-
-    await apply(BAR.format("az:a"))
-    async with under_load(load, lab.client_endpoints(LAB)):
-        await load.acknowledged(20)
-        moved = await apply(BAR.format("az:b"))
-        assert "readers are refreshed  2 to refresh" in moved
-        assert "Applied: 2 streams, 2 readers refreshed" in moved
-        await load.acknowledged(20)
-    await check_contents(LAB, {region: f"bar-read-{region}" for region in ("west", "east")}, load)
-    await apply("")
