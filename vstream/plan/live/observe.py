@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
@@ -264,6 +265,7 @@ async def observe(
             asked.append(hidden_account)
     if topology.has_accounts:
         asked += leaving_accounts(topology, loaded_here, asking)
+    at = datetime.now(UTC)
     streams, missing = await _list_streams(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
@@ -274,6 +276,7 @@ async def observe(
         unread_servers=tuple(sorted(unread)),
         consumers=consumers,
         silent_consumers=no_answer,
+        at=at,
     )
 
 
