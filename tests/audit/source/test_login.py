@@ -194,7 +194,7 @@ def test_credentials_cross_no_network_in_clear(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "token").write_text("s3cret")
     access = Access(servers=("nats://127.0.0.1:1", "nats://nats.invalid"), timeout=1, **fields)  # type: ignore[arg-type]
-    with pytest.raises(VstreamError, match=r"in clear, to nats\.invalid; nothing was sent"), connect(access):
+    with pytest.raises(VstreamError, match=r"network unencrypted, to nats\.invalid; nothing was sent"), connect(access):
         pass
     with pytest.raises(NotReachableError), connect(replace(access, allow_plaintext=True)):
         pass
