@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from vstream.lint.reading.accounts import read_account_flow
-from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.subjects.leaf_flow import JETSTREAM_SUBJECTS, LeafLink, LeafSide, SubjectFilter
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.workspace import LeafRemote, Permission, ServerConf, UserConf, Workspace
+    from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
 
     _Denied = tuple[str, Span | None]
 
@@ -64,7 +63,7 @@ def system_of(server: ServerConf) -> str:
 
 
 def _hubs(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
-    addresses = [_address(str(url.value)) for url in remote.urls]
+    addresses = [_address(url) for url in remote.urls]
     for server in workspace.servers:
         listener = next((listener for listener in server.listeners if listener.block in _BLOCKS), None)
         if listener is None:
@@ -77,17 +76,13 @@ def _hubs(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
                 break
 
 
-def _address(url: str) -> tuple[str, int]:
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
-    try:
-        port = parts.port or _DEFAULT_PORT
-    except ValueError:
-        return "", 0
-    return parts.hostname or "", port
+def _address(url: ConfValue) -> tuple[str, int]:
+    host, port, _ = url_parts(url)
+    return host, (port or _DEFAULT_PORT) if host else 0
 
 
 def _user(remote: LeafRemote) -> str | None:
-    users = (urlsplit(str(url.value)).username for url in remote.urls)
+    users = (url_parts(url)[2] for url in remote.urls)
     return next((user for user in users if user), None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from vstream.lint.workspace import ConfValue
 from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
@@ -60,6 +61,17 @@ def table(conf: ConfMap | None, *names: str) -> ConfMap | None:
     """The value of an option that is a map."""
     named = entry(conf, *names)
     return named.value if named and isinstance(named.value, ConfMap) else None
+
+
+def url_parts(url: ConfValue) -> tuple[str, int | None, str | None]:
+    """Host, port and user of a URL, with or without a scheme; an empty host for one that cannot be read."""
+    text = str(url.value)
+    try:
+        parts = urlsplit(text if "://" in text else f"nats://{text}")
+        host, port, user = parts.hostname, parts.port, parts.username
+    except ValueError:
+        return "", None, None
+    return host or "", port, user
 
 
 def several(node: ConfNode | None) -> tuple[ConfValue, ...]:

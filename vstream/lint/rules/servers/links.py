@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.reading.nodes import entry, option, several
+from vstream.lint.reading.nodes import entry, option, several, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, is_clustered, whole
 from vstream.lint.rules.wording import closest
@@ -126,12 +125,8 @@ def _wrong_cluster(
 
 
 def _address(url: ConfValue) -> tuple[str, int]:
-    text = str(url.value)
-    parts = urlsplit(text if "://" in text else f"nats://{text}")
-    try:
-        return (parts.hostname or "").lower(), parts.port or 0
-    except ValueError:
-        return "", 0
+    host, port, _ = url_parts(url)
+    return host.lower(), port or 0
 
 
 @rule("VS430", "without-effect", Severity.WARNING)
