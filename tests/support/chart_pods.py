@@ -95,7 +95,10 @@ class Pods:
     def __init__(self, directory: Path, topology: Topology, configurations: Mapping[str, Mapping[str, Any]]) -> None:
         self.directory = directory
         self.topology = topology
-        self.ports = {seat.server.name: {port: free_port() for port in _PORTS} for seat in topology.seats}
+        ports: set[int] = set()
+        while len(ports) < len(_PORTS) * len(topology.seats):
+            ports.add(free_port())  # one that is drawn twice is free both times
+        self.ports = {seat.server.name: {port: ports.pop() for port in _PORTS} for seat in topology.seats}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         for region in topology.regions:
             for server in region.servers:
