@@ -131,6 +131,13 @@ async def test_the_ports_of_a_killed_server_stay_its_own_in_every_state_director
             await lab.down("b")
 
 
+@pytest.fixture
+def quiet_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks where no other lab looks first: while this one is down, another test's would take its ports."""
+    monkeypatch.setattr(ports, "FIRST", 20_000)
+
+
+@pytest.mark.usefixtures("quiet_ports")
 async def test_one_server_is_a_lab_that_keeps_its_ports_and_data(binary: Path) -> None:
     first = await lab.up("a", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
     address = first.servers[0].address

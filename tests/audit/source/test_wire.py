@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 
 import pytest
 from hypothesis import given
@@ -250,10 +251,12 @@ def test_a_line_that_no_server_sends_is_an_error(line: bytes) -> None:
 
 def test_without_xxhash_only_digests_are_missing_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "vstream.capture.digest")
+    monkeypatch.delitem(sys.modules, "vstream.audit.source.columns")
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    columns = MessageColumns(wants_digest=False)
-    for one in (columns, with_digests := MessageColumns()):
-        scan_buffer(PullScanner(one), b"MSG a 1 $JS.ACK.s.c.1.5.1.7.0 3\r\nabc\r\n")
+    without = import_module("vstream.audit.source.columns")
+    columns = without.MessageColumns(wants_digest=False)
+    for reader in (columns, with_digests := without.MessageColumns()):
+        scan_buffer(PullScanner(reader), b"MSG a 1 $JS.ACK.s.c.1.5.1.7.0 3\r\nabc\r\n")
     assert columns.block().to_pylist()[0]["seq"] == 5
     with pytest.raises(VstreamError, match="need xxhash") as raised:
         with_digests.block()

@@ -149,7 +149,7 @@ async def repaired(world: World, file: Path) -> None:
     shown = vstream("repair", file, "--lab", LAB)
     assert shown.code == 1, shown.err
     assert (
-        "refill  foo-write-west in west: it ends at 2, and foo-read-central, foo-read-east have taken up to 5"
+        "refill  foo-write-west in west: it ends at 2, and foo-read-central, foo-read-east have sourced up to 5"
         in shown.out
     )
     assert "publish 2 messages again, from foo-read-central" in shown.out
