@@ -32,6 +32,10 @@ _UNREADABLE = (MalformedAnswerError, *UNREADABLE)
 """What the library raises for lines of the protocol with other values than it expects."""
 
 
+class RefusedForGoodError(nats.errors.Error):
+    """What answers will not be taken at the next attempt either."""
+
+
 class _BoundedParser(Parser):
     """The library's parser, which otherwise keeps whatever a server sends, of any size."""
 
@@ -117,7 +121,7 @@ class TidyClient(Client):
             self._connecting_to = None
         except _UNREADABLE as error:
             # Its first line is endless, or has values of other types.
-            raise nats.errors.Error(f"what answers is not a nats-server: {error}") from error
+            raise RefusedForGoodError(f"what answers is not a nats-server: {error}") from error
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
         info = check_info(info, "INFO")
@@ -131,7 +135,7 @@ class TidyClient(Client):
     def _connect_command(self) -> bytes:
         # The last moment before anything is sent, credentials included.
         if self._needs_tls and not _is_encrypted(self._transport):
-            raise nats.errors.Error("the server does not use TLS, but `connect` requires it; nothing was sent")
+            raise RefusedForGoodError("the server does not use TLS, but `connect` requires it; nothing was sent")
         return bytes(super()._connect_command())
 
     async def _select_next_server(self) -> None:

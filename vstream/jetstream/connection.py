@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from vstream.errors import (
     NotReachableError,
 )
 from vstream.jetstream.answers import decode_object
-from vstream.jetstream.client import TidyClient
+from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import connection_options, resolve_context
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _Message = TypeVar("_Message")
 
 CONNECT_TIMEOUT = 5.0
+_FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError)
+"""What another attempt meets again."""
 _NO_RESPONDERS = 503
 _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
@@ -224,11 +227,14 @@ async def connect(endpoint: Endpoint, region: str, *, timeout: float = CONNECT_T
 async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = CONNECT_TIMEOUT) -> Connection:
     """As `connect`, for callers that close the connection themselves."""
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
-    problems: list[str] = []
+    problems: list[Exception] = []
 
     async def remember(error: Exception) -> None:
         # The library reports every failed attempt here and would otherwise log a traceback.
-        problems.append(_reason(error))
+        problems.append(error)
+        first = problems[: len(endpoint.urls)]
+        if len(first) == len(endpoint.urls) and all(isinstance(problem, _FOR_GOOD) for problem in first):
+            raise error  # to try again until the time is up would change nothing
 
     client = TidyClient(endpoint)
     options = connection_options(endpoint, region)
@@ -247,7 +253,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         await client.close()  # also if this was cancelled
         if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts and TLS failures are OSErrors
             raise
-        why = problems[0] if problems else _reason(error)
+        why = _reason(problems[0] if problems else error)
         raise NotReachableError(
             f"region `{region}` cannot be reached at {', '.join(map(_without_secrets, endpoint.urls))}: {why}",
             hint=_NO_TLS if "does not use TLS" in why else "are its servers running, and is `connect` right?",
