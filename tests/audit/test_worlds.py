@@ -27,7 +27,8 @@ PAGE = ROOT / "docs" / "what-sees-what.md"
 
 
 def test_six_worlds(tmp_path: Path, spark: SparkSession) -> None:
-    assert complain(run_worlds(tmp_path, smoke_plans(), "2.15.1", spark)) == []
+    complaints = complain(run_worlds(tmp_path, smoke_plans(), "2.15.1", spark))
+    assert not complaints, "\n".join(complaints)
 
 
 @pytest.mark.night
@@ -48,4 +49,5 @@ def test_nothing_is_missed_and_nothing_is_invented(
             head = table.partition("\n")[0]
             parts = [table.strip() if part.startswith(head) else part for part in parts]
         PAGE.write_text("\n\n".join(parts), encoding="utf-8")
-    assert complain(verdicts) == []
+    complaints = complain(verdicts)
+    assert not complaints, "\n".join(complaints)
