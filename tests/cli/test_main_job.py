@@ -8,9 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.command import environment, vstream
@@ -275,8 +277,16 @@ def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted
             byte = process.stderr.read(1)
             assert byte, said
             said += byte
+        # Not in the instant between the question and the reading of the answer: no program that reads then ends by it.
+        reader, deadline = psutil.Process(process.pid), time.monotonic() + 60
+        while reader.status() != psutil.STATUS_SLEEPING:
+            assert time.monotonic() < deadline, reader.status()
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130
+        try:
+            assert process.wait(timeout=60) == 130
+        finally:
+            process.kill()
     os.close(ours)
     os.close(theirs)
     assert "12 to create" in vstream("plan", small).out

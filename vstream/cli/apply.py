@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vstream.cli import options
-from vstream.cli.asyncio_runner import run
+from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
@@ -169,7 +169,10 @@ def _ask() -> None:
             "Nothing was changed: not a terminal; pass `--yes` to apply without confirmation.", style="bold red"
         )
         raise typer.Exit(NO)
-    if not typer.confirm("Apply this plan?", err=True):
+    # Python loses an interrupt that comes while it cleans up an object, as it does after the plan.
+    with exit_on_signals():
+        is_wanted = typer.confirm("Apply this plan?", err=True)
+    if not is_wanted:
         console.print_note("Nothing was changed.")
         raise typer.Exit(NO)
 
