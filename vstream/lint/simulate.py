@@ -22,6 +22,11 @@ _ALL = 100
 _LOST = (OutcomeKind.DROPPED, OutcomeKind.PANICS)
 
 
+def _add_shares(first: float | None, second: float | None) -> float | None:
+    """Their sum; None if one of them is not known."""
+    return None if first is None or second is None else first + second
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why `nats-server -t` refuses the mappings, and where."""
@@ -65,10 +70,8 @@ class Simulation:
             for arrival in self.flow.arrivals(self.account, outcome.subject, resolution.cluster):
                 key = (arrival.account, arrival.subject, arrival.links)
                 earlier = merged[key].percent if key in merged else 0
-                percent = None
-                if arrival.percent is not None and earlier is not None and not resolution.ambiguous:
-                    percent = earlier + arrival.percent * outcome.probability_percent / _ALL
-                merged[key] = replace(arrival, percent=percent)
+                share = None if arrival.percent is None else arrival.percent * outcome.probability_percent / _ALL
+                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.ambiguous else share))
         return tuple(merged.values())
 
     def crossings(self) -> tuple[LeafArrival, ...]:
@@ -83,10 +86,8 @@ class Simulation:
             for arrival in cross_leaves(self.leaf_links, self.origin, outcome.subject):
                 key = (arrival.account, arrival.subject, arrival.links, arrival.imports, arrival.refusal)
                 earlier = merged[key].percent if key in merged else 0
-                percent = None
-                if arrival.percent is not None and earlier is not None and not resolution.ambiguous:
-                    percent = earlier + arrival.percent * outcome.probability_percent / _ALL
-                merged[key] = replace(arrival, percent=percent)
+                share = None if arrival.percent is None else arrival.percent * outcome.probability_percent / _ALL
+                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.ambiguous else share))
         return tuple(merged.values())
 
     def is_undecided(self, resolution: Resolution) -> bool:
