@@ -190,7 +190,8 @@ async def put_in_twice(world: World) -> None:
         return
     await inject(world, region, stored.origin, stored.seq, suffix_of(world, stored), stored.payload)
     world.truth.claims["duplicated", world.read(region), stored.origin] += 1
-    world.truth.copies[world.read(region)] += 1
+    # The copy has no headers: it is not the same as one that had an id.
+    (world.truth.differing if stored.has_id else world.truth.copies)[world.read(region)] += 1
     world.note_touched([stored])
 
 
@@ -306,6 +307,7 @@ async def roll_back(world: World) -> None:
     await _until_taken_again(world, before + 3 * state["messages"] + 3 * len(messages))
     for reader in REGIONS:
         world.truth.claims["duplicated", world.read(reader), origin] += state["messages"]
+        world.truth.differing[world.read(reader)] += state["messages"]
     world.truth.warnings |= {"VA406", "VA402", "VA401"}
     world.truth.doctor_may |= {"VD205", "VD301"}
 

@@ -51,6 +51,7 @@ class Stored:
     seq: int
     subject: str
     payload: bytes
+    has_id: bool
 
 
 @dataclass
@@ -72,6 +73,8 @@ class Truth:
     """What is missing there and cannot be put in."""
     copies: Counter[str] = field(default_factory=Counter)
     """By read stream, copies that `repair` deletes."""
+    differing: Counter[str] = field(default_factory=Counter)
+    """By read stream, copies that `repair` leaves, since they are not the same as the first."""
     refilled: set[str] = field(default_factory=set)
     """Write streams whose end `repair` publishes again."""
 
@@ -259,7 +262,7 @@ def as_stored(message: Mapping[str, Any]) -> Stored:
     assert match, (message, headers)
     return Stored(
         at=message["seq"], origin=match[1].decode(), seq=int(match[2]), subject=message["subject"],
-        payload=base64.b64decode(message.get("data", "")),
+        payload=base64.b64decode(message.get("data", "")), has_id=b"\r\nNats-Msg-Id:" in headers,
     )  # fmt: skip
 
 
