@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,6 +37,18 @@ LabName = Annotated[
 ]
 TextOrJson = Annotated[Literal["text", "json"], typer.Option("--format", help="How the result is written.")]
 DEFAULT_FILE = Path("topology.yaml")
+
+
+def default_file() -> Path:
+    """The topology file of commands whose argument may be other files, too: VSTREAM_TOPOLOGY, or `topology.yaml`."""
+    return Path(os.environ.get("VSTREAM_TOPOLOGY") or DEFAULT_FILE)
+
+
+def refuse_beside(mode: str, chosen: Mapping[str, Any]) -> None:
+    """Raises BadParameter if one of *chosen*, by option, is set: with *mode* it would mean nothing."""
+    for option, value in chosen.items():
+        if value:
+            raise typer.BadParameter(f"means nothing with {mode}", param_hint=option)
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:
