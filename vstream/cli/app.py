@@ -34,6 +34,9 @@ PANELS = {
         "graph": CommandEntry(
             module="vstream.cli.graph", help="Draw the regions, the streams, and what replicates where."
         ),
+        "survive": CommandEntry(
+            module="vstream.cli.survive", help="Show what each stream survives, and rehearse it on a lab."
+        ),
         "size": CommandEntry(module="vstream.cli.size", help="Estimate what a topology needs at given rates."),
     },
     "Change": {
