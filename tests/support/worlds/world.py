@@ -242,6 +242,12 @@ class World:
         """What was done to these messages is not done again."""
         self.untouchable |= {(message.origin, message.seq) for message in stored}
 
+    def claim_repeated_sequences(self) -> None:
+        """A write stream that was made again counts from 1: read streams hold two messages of the same origin and sequence."""
+        for messages in self.sent.values():
+            repeated = len(messages) - len({message.seq for message in messages})
+            self.truth.differing.update({self.read(region): repeated for region in REGIONS})
+
     async def claim_disputes(self) -> None:
         """Of keys that several regions write, servers say which value each region has come to have."""
         for key in sorted(self.contested):
