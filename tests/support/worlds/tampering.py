@@ -14,6 +14,8 @@ from tests.support.worlds.settings import REGIONS, Setting, Version
 from tests.support.worlds.world import PATIENCE, Message, Stored, World, by_origin
 
 _CHUNK = 64 * 1024
+_IN_USE = 10130
+"""The error code of a restore while a server has not heard yet that the stream was deleted."""
 _NEWEST = 24
 """Of a read stream that keeps 40 messages, those that no later ones remove: 15 come, at most."""
 _NEWEST_WRITTEN = 5
@@ -346,7 +348,13 @@ async def _back_up(world: World, region: str, stream: str) -> tuple[dict[str, An
 async def _restore(
     world: World, region: str, config: dict[str, Any], state: dict[str, Any], chunks: Sequence[bytes]
 ) -> None:
-    asked = await world.api(region, f"STREAM.RESTORE.{config['name']}", {"config": config, "state": state})
+    subject, deadline = f"$JS.API.STREAM.RESTORE.{config['name']}", time.monotonic() + PATIENCE
+    body = {"config": config, "state": state}
+    asked = await world.connections[region].request_json(subject, body, timeout=30)
+    while asked.get("error", {}).get("err_code") == _IN_USE and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+        asked = await world.connections[region].request_json(subject, body, timeout=30)
+    assert "error" not in asked, (world.name, asked)
     content = b"".join(chunks)
     for start in range(0, len(content), _CHUNK):
         await world.connections[region].request(asked["deliver_subject"], content[start : start + _CHUNK], timeout=30)

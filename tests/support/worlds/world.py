@@ -195,7 +195,7 @@ class World:
         return (stored.origin, stored.seq) == (message.origin, message.seq)
 
     async def held(self, region: str) -> list[Stored]:
-        """All that the read stream of *region* holds, in order."""
+        """All that the read stream of *region* holds of write streams, in order."""
         stream = self.read(region)
         state = (await self.api(region, f"STREAM.INFO.{stream}"))["state"]
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -208,7 +208,8 @@ class World:
 
         first = max(1, state["first_seq"])
         answers = await asyncio.gather(*(get(seq) for seq in range(first, state["last_seq"] + 1)))
-        return [as_stored(answer["message"]) for answer in answers if "message" in answer]
+        stored = [as_stored(answer["message"]) for answer in answers if "message" in answer]
+        return [message for message in stored if message.origin in self.sent]
 
     async def delete(self, region: str, stream: str, seqs: Sequence[int]) -> None:
         for seq in seqs:
