@@ -1,7 +1,7 @@
 """
 Runs commands against real servers that give one wrong answer: the long form of `tests/cli/test_wrong_answers.py`.
 
-    scripts/fuzz_answers.py [--runs 2000] [--seed 0] [--minutes 240] [--only plan]
+    scripts/fuzz_answers.py [--runs 2000] [--seed 0] [--minutes 240] [--only plan] [--at-once 4] [--audits 100]
 
 It prints each run that fails, with what reproduces it, and in the end how commands ended, also for each way to be wrong.
 """
@@ -9,6 +9,7 @@ It prints each run that fails, with what reproduces it, and in the end how comma
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import threading
@@ -16,16 +17,51 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.changed_answers import WAYS
 from tests.support.fuzzed_commands import COMMANDS, ENDINGS, WITH_STRETCH, Outcome, open_bench, running_lab
 
-AT_ONCE = 4
-"""Commands mostly wait."""
-AUDITS = 100
-"""Of so many runs, one is an audit."""
+_PAUSE = 0.5
+"""Seconds between two looks at the memory of processes; each knows the most that it has had."""
+
+
+class MemoryWatch:
+    """The most memory that a process of each program has had, in kilobytes: what audits start is not Python alone."""
+
+    def __init__(self) -> None:
+        self.peaks: Counter[str] = Counter()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        own = psutil.Process(os.getpid())
+        while not self._is_over.wait(_PAUSE):
+            for process in own.children(recursive=True):
+                program, peak = _peak(process.pid)
+                self.peaks[program] = max(self.peaks[program], peak)
+
+
+def _peak(pid: int) -> tuple[str, int]:
+    """The program of a process, and the most memory that it has had so far; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return "", 0
+    fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    return fields["Name"].rstrip("0123456789."), int(fields.get("VmHWM", "0 kB").split()[0])
 
 
 def main() -> int:
@@ -34,6 +70,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first run; each has the next")
     parser.add_argument("--minutes", type=float, default=240, help="after which no run is begun")
     parser.add_argument("--only", help="a command")
+    parser.add_argument("--at-once", type=int, default=4, help="commands, which mostly wait")
+    parser.add_argument("--audits", type=int, default=100, help="of so many runs, one is an audit")
     options = parser.parse_args()
     names = [options.only] if options.only else list(COMMANDS)
     seeds = iter(range(options.seed, options.seed + options.runs))
@@ -48,7 +86,7 @@ def main() -> int:
                     seed = next(seeds, None) if time.monotonic() < ends_at else None
                 if seed is None:
                     return
-                name = "audit" if seed % AUDITS == 0 and not options.only else names[seed % len(names)]
+                name = "audit" if seed % options.audits == 0 and not options.only else names[seed % len(names)]
                 outcome = bench.run(name, seed)
                 with lock:
                     outcomes.append(outcome)
@@ -58,14 +96,16 @@ def main() -> int:
                         print(f"{len(outcomes):,} runs", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="vstream-fuzz-") as name, running_lab(Path(name), WITH_STRETCH):
-        directories = [Path(name) / str(number) for number in range(AT_ONCE)]
+        directories = [Path(name) / str(number) for number in range(options.at_once)]
         for directory in directories:
             directory.mkdir()
         try:
-            with ThreadPoolExecutor(AT_ONCE) as pool:
+            with MemoryWatch() as watch, ThreadPoolExecutor(options.at_once) as pool:
                 list(pool.map(work, directories))
         finally:
             _report(outcomes)
+            peaks = ", ".join(f"{program} {peak // 1000}" for program, peak in watch.peaks.most_common() if peak)
+            print(f"most MB of one process: {peaks}")
     return int(any(outcome.problem for outcome in outcomes))
 
 

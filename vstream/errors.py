@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Finding
 
+_LONGEST = 1_000
+
+
+def shorten(text: str) -> str:
+    """*text*, which a server chose, as far as anybody reads it: no message says more of it."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
+
 
 class VstreamError(Exception):
     """A command could not do its work."""
@@ -55,7 +62,7 @@ class MalformedAnswerError(NotReachableError):
 
     def __init__(self, origin: str, reason: str) -> None:
         super().__init__(
-            f"the answer of `{origin}` cannot be used: {reason}",
+            f"the answer of `{origin}` cannot be used: {shorten(reason)}",
             hint="is it a nats-server that answers there, and one that vstream supports?",
         )
 
@@ -83,6 +90,7 @@ class ServerError(VstreamError):
     """The JetStream API answered with an error."""
 
     def __init__(self, *, code: int, err_code: int, description: str, subject: str) -> None:
+        description = shorten(description)
         super().__init__(f"{description} ({code}/{err_code}) on `{subject}`")
         self.code = code
         self.err_code = err_code

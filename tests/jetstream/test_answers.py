@@ -9,7 +9,7 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.errors import MalformedAnswerError
 from vstream.health.live.lag import origin_of
-from vstream.jetstream.answers import decode_object, read_sequence
+from vstream.jetstream.answers import api_error, decode_object, describe_error, read_sequence
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import parse_provenance
@@ -72,3 +72,11 @@ def test_a_header_that_is_no_number_is_none(text: str) -> None:
     assert parse_provenance(source) is None
     message = DirectMessage(stream="r", seq=1, subject="a", stored_at="", headers=source, data=b"")
     assert origin_of(message, ["foo"], "r") == ("", 0)
+
+
+@pytest.mark.parametrize("key", ["description", "code", "err_code"])
+def test_what_a_server_says_is_wrong_is_quoted_as_far_as_anybody_reads(key: str) -> None:
+    answer = {"error": {"description": "no", "code": 500, "err_code": 10_000, key: "x" * 8_000_000}}
+    assert len(describe_error(answer["error"])) < 1_200
+    if key == "description":
+        assert len(str(api_error(answer, "$JS.API.INFO"))) < 1_200

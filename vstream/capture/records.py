@@ -17,13 +17,13 @@ from typing import Annotated
 from pydantic import Field
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""A number that a server and a numeric array can hold. Anything else in a file is reported as an error there."""
+"""What a server, and an array of numbers, can hold: anything else in a file is an error there, and not where it is used."""
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-"""Digest of a payload, see `vstream.capture.digest`."""
+"""Of a payload, see `vstream.capture.digest`."""
 
 
 def message_identity(payload: bytes) -> str | None:
-    """The three-part identity at the start of a payload; None for a message that no workload published."""
+    """The identity that a payload begins with, of three parts; None for one that no workload has published."""
     head, separator, _ = payload.partition(b" ")
     return head.decode("ascii", "replace") if separator and head.count(b"/") == 2 else None  # noqa: PLR2004
 
@@ -34,7 +34,7 @@ class OperationOutcome(Enum):
     OK = "ok"
     """Acknowledged by a stream, or answered."""
     REJECTED = "rejected"
-    """An error came back, or it was never sent: it did not happen."""
+    """An error came back, or it was never sent: it has not happened."""
     INDETERMINATE = "indeterminate"
     """No answer in time: it may have happened, and may still happen."""
 
@@ -48,24 +48,24 @@ class OperationKind(Enum):
     FETCH = "fetch"
     """One pull request of a consumer."""
     TRY = "try"
-    """One operation of a `try` step, named by *subject*."""
+    """One operation of a `try` step: *subject* names it."""
 
 
 _MOMENT = 1_000_000_000
-"""Nanoseconds. A shorter window holds too few operations for a share."""
+"""Nanoseconds. What is shorter holds too few operations to make a share of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRecord:
     """
-    One operation of a client: a line of `operations/REGION.jsonl`, in order of completion.
+    One operation of a client: a line of `operations/REGION.jsonl`, in the order of completion.
 
-    Open loop: *due* is when it should have been sent, *sent* when it was. The difference is the recorder's own
-    lateness. *done* is None without an answer.
+    Open loop: *due* is when it should have been sent, *sent* when it was; the
+    difference is the recorder's own lateness. *done* is None without an answer.
     """
 
     client: str
-    """For example `west/publish-foo`. Unique in a capture."""
+    """Such as `west/publish-foo`. Unique in a capture."""
     region: str
     kind: OperationKind
     stream: str
@@ -75,25 +75,19 @@ class OperationRecord:
     done: Int64 | None
     outcome: OperationOutcome
     id: str | None = None
-    """
-    For a publish: the message's identity, unique in a capture. Payloads begin with it and a space.
-    For a read: the identity of the message that was read.
-    """
+    """Of a publish: the message's identity, unique in a capture. Payloads begin with it and a space. Of a read: that of what was read."""
     subject: str | None = None
     digest: Digest | None = None
-    """
-    For a publish: the digest of the payload that was sent, as in `Stored`.
-    None: stored messages are compared with each other only.
-    """
+    """Of a publish: of the payload as it was sent, as in `Stored`. None: what is stored is compared with itself only."""
     acked_by: str | None = None
-    """The physical stream in the acknowledgement; for a read, the one that answered."""
+    """The physical stream in the acknowledgement; of a read, the one that answered."""
     seq: Int64 | None = None
     """Sequence in that stream."""
     is_duplicate: bool = False
-    """Whether the acknowledgement said that the message id was already known."""
+    """The acknowledgement said that the message id was known already."""
     attempts: Int64 = 1
     count: Int64 = 0
-    """For a fetch: number of messages received."""
+    """Of a fetch: messages received."""
     error: str | None = None
 
 
@@ -109,22 +103,22 @@ class Delivery:
     """In the read stream."""
     at: Int64
     deliveries: Int64
-    """How often the consumer has sent it, including this time."""
+    """How many times the consumer has sent it, this one included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """One message of one physical stream, read at the end of the run: a line of `streams/STREAM.jsonl`, by sequence."""
+    """One message of one physical stream, read when all was over: a line of `streams/STREAM.jsonl`, by sequence."""
 
     seq: Int64
     time: Int64
     subject: str
     id: str | None
-    """The payload up to the first space; None if it is not a workload message."""
+    """The payload up to the first space; None if it was no message of the workload."""
     msg_id: str | None
     """Its `Nats-Msg-Id`."""
     source: str | None
-    """Its `Nats-Stream-Source`, unchanged."""
+    """Its `Nats-Stream-Source` as it stands there."""
     origin: str | None
     """The stream named in that header."""
     origin_seq: Int64 | None
@@ -136,54 +130,51 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The state that one region reported at one moment: a line of `samples.jsonl`. None: not reported."""
+    """What one region said of itself at one moment: a line of `samples.jsonl`. None: it did not say."""
 
     at: Int64
     region: str
     control_plane: Int64 | None
-    """Nanoseconds of an API request that needs the meta leader."""
+    """Nanoseconds that an API request which needs the meta leader took."""
     error: str | None
     """Why *control_plane* is None."""
     last_seq: Mapping[str, Int64] = field(default_factory=dict)
-    """Last sequence, by physical stream of this region."""
+    """By physical stream of this region: its last sequence."""
     sourced: Mapping[str, Mapping[str, Int64]] = field(default_factory=dict)
-    """
-    The last sequence sourced, by read stream of this region and by the stream it sources.
-    Only where servers report it: 2.15.1 does, 2.12.8 does not.
-    """
+    """By read stream of this region, by stream that it sources: the last sequence taken, where servers say it (2.15.1 does, 2.12.8 does not)."""
     links: Mapping[str, Int64] = field(default_factory=dict)
-    """Number of outbound gateway connections of this region's servers, by other cluster."""
+    """By other cluster: outbound gateway connections of this region's servers."""
 
 
 class FaultOutcome(Enum):
-    """How injecting a fault ended."""
+    """How a fault went."""
 
     CONFIRMED = "confirmed"
-    """Its effect was observed."""
+    """It was seen to bite."""
     UNSUPPORTED = "unsupported"
-    """This machine or link backend cannot inject it."""
+    """This machine or backend cannot do it."""
     FAILED = "failed"
-    """Its effect was expected and not observed."""
+    """It should have, and was not seen to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRecord:
-    """One fault: a line of `faults.jsonl`, written when it has ended."""
+    """One fault: a line of `faults.jsonl`, written when it is over."""
 
     id: str
     asked: str
-    """The fault as a command: `kill-region west`."""
+    """As a command: `kill-region west`."""
     kind: str
     targets: tuple[str, ...]
     regions: tuple[str, ...]
-    """The regions that it affects directly."""
+    """Those that it touches directly."""
     outcome: FaultOutcome
     injected: Int64
-    """Time of its first signal."""
+    """Its first signal."""
     confirmed: Int64 | None
     evidence: str | None
     healing: Int64 | None
-    """When healing began; None if it ended by itself or was never healed."""
+    """When its undoing began; None if it ended by itself, or was never undone."""
     healed: Int64 | None
     """When all servers were healthy again."""
     error: str | None = None
@@ -197,19 +188,19 @@ class Window:
     start: Int64
     end: Int64
     action: str
-    """For example `wait 5s` or `converge`."""
+    """Such as `wait 5s` or `converge`."""
     is_ok: bool = True
     """False for a `converge` that gave up, or a step that failed."""
     detail: str | None = None
 
     @property
     def is_unnamed(self) -> bool:
-        """Whether the scenario gives the step no name; it is then called by its number."""
+        """Whether the step has no name in the scenario: it is called by its number."""
         return re.fullmatch(r"step [0-9]+", self.name) is not None
 
     @property
     def is_telling(self) -> bool:
-        """Whether availability in this window is worth reporting; an unnamed moment is not."""
+        """Whether what was available meanwhile says something: a moment that nobody has named does not."""
         return not self.is_unnamed or self.end - self.start >= _MOMENT
 
 
@@ -221,68 +212,61 @@ class CapturedStream:
     virtual: str
     region: str
     role: str
-    """`write`, `read`, …, as in the topology's model."""
+    """`write`, `read`, ..., as in the topology's model."""
     messages: Int64 | None
-    """Number of messages. None: it could not be read, and *error* says why."""
+    """None: it could not be read, and *error* says why."""
     error: str | None = None
     limits: Mapping[str, Int64] = field(default_factory=dict)
     """
-    What may remove messages, with the names and units of the stream's configuration.
+    What may remove messages by itself, in the spelling and units of the stream's configuration.
 
-    `max_msgs_per_subject`, `max_msgs`, `max_bytes` and `max_age`, if set. Under such a limit, a message that is absent
-    while later ones of its subject are present is not lost. With value 1: `allow_msg_ttl` (messages with a `Nats-TTL`
-    expire), `allow_rollup_hdrs`, and `allow_msg_counter`, which removes nothing: payloads are sums that differ between
-    streams.
+    `max_msgs_per_subject`, `max_msgs`, `max_bytes` and `max_age`, those that are set. Under such
+    a limit, a message that is absent beside later ones of its subject is not lost. As 1 `allow_msg_ttl`,
+    under which messages with a `Nats-TTL` go, `allow_rollup_hdrs`, and `allow_msg_counter`, which removes nothing: payloads are sums, and no two streams have the same.
     """
     mirror: str | None = None
-    """
-    The stream that it mirrors.
-    A capture without mirrors may be older than this field.
-    """
+    """The stream that it mirrors. A capture in which nothing mirrors may be one of before this was written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedServer:
-    """A server that took part in the run."""
+    """A server that took part."""
 
     name: str
     region: str
     cluster: str
     version: str
     panics: tuple[str, ...] = ()
-    """Log lines that report a panic or a fatal error."""
+    """Lines of its log that tell of a panic or a fatal error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What was run: `manifest.json`, written first and again at the end of the run."""
+    """What the capture is of: `manifest.json`, written first and again when the run is over."""
 
     format: Int64
     vstream: str
-    """Version of vstream."""
+    """Version of the tool."""
     scenario: str
     seed: Int64
     started: str
     """Wall clock, ISO 8601 in UTC."""
     wall: Int64
-    """Nanoseconds since 1970 at the capture's start; converts the other times to wall-clock time."""
+    """Nanoseconds since 1970 at the capture's start: turns the other times into wall time."""
     backend: str
-    """Link backend: `proxy` or `none`."""
+    """Of links: `proxy` or `none`."""
     regions: tuple[str, ...]
     models: Mapping[str, str]
-    """Consistency model, by virtual stream."""
+    """By virtual stream: its consistency model."""
     machine: Mapping[str, str | Int64 | float]
     """CPUs, load average, platform, Python."""
     load: tuple[Int64, Int64] | None = None
-    """Start and end of publishing."""
+    """From when to when publishers ran."""
     servers: tuple[CapturedServer, ...] = ()
     streams: tuple[CapturedStream, ...] = ()
     lines: Mapping[str, Int64] = field(default_factory=dict)
-    """
-    Number of lines written, by file, such as `operations/west.jsonl`. Streams have their `messages` instead.
-    Empty if the run has not counted.
-    """
+    """By file, such as `operations/west.jsonl`: how many lines were written. Streams have their `messages`; empty where no run has counted."""
     is_complete: bool = False
-    """Whether the run finished: all steps were taken and all streams were read."""
+    """Whether the run came to its end: all steps were taken and all streams were read."""
     stopped_by: str | None = None
-    """Why it did not finish."""
+    """Why it did not."""

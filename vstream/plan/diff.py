@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from vstream.plan import consumers
@@ -298,12 +299,12 @@ def _source_changes(before: Json, after: Json, reader: str) -> Iterator[FieldCha
 def _sources_by_key(sources: Json, reader: str) -> dict[str, Any]:
     """Sources by name; a second source of one stream, which filters differently, gets a number."""
     by_key: dict[str, Any] = {}
+    numbers: Counter[str] = Counter()
     for source in sources if isinstance(sources, list) else []:
-        name = key = source_name(source, reader)
-        number = 2
+        key = name = source_name(source, reader)
         while key in by_key:
-            key = f"{name}#{number}"
-            number += 1
+            numbers[name] += 1
+            key = f"{name}#{numbers[name] + 1}"
         by_key[key] = source
     return by_key
 

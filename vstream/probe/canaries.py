@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream import direct, error_codes
+from vstream.jetstream.answers import describe_error
 from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
 from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
@@ -243,7 +244,7 @@ def _judge_publish(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> 
             )
         return (
             CheckStatus.FAILED,
-            f"refused: {error.get('description')} ({error.get('code')}/{error.get('err_code')})",
+            f"refused: {describe_error(error)}",
             None,
         )
     if not stream or not isinstance(ack.get("seq"), int):

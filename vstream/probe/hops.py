@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
-from vstream.jetstream.answers import decode_object
+from vstream.jetstream.answers import decode_object, describe_error
 from vstream.probe.info import StreamInfo, read_stream_info
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.subjects import algebra
@@ -85,9 +85,10 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
     if isinstance(error, dict):
         if error.get("err_code") != error_codes.WRONG_LAST_STREAM:
             who = f"`{stream}`" if stream else "the stream"
-            refusal = f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})"
             return check(
-                CheckStatus.FAILED, f"{who} answers: {refusal}", "the message arrived, and this stream would refuse it"
+                CheckStatus.FAILED,
+                f"{who} answers: {describe_error(error)}",
+                "the message arrived, and this stream would refuse it",
             )
         if stream is None:
             return check(CheckStatus.UNKNOWN, "a stream answered without its name")

@@ -1,1 +1,1 @@
-"""Judge a capture in plain Python, without servers; the verdict is the same each time."""
+"""Judges a capture: plain Python, no servers, the same verdict each time."""

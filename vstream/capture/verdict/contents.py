@@ -1,4 +1,4 @@
-"""Compare one physical stream's contents with what was published."""
+"""One physical stream's contents against what was published."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from vstream.capture.verdict.history import Attempts
 
 _ENOUGH = 2
-"""Copies are counted up to this number: one, or more than one."""
+"""Copies are told apart up to this number: one, or more."""
 
 _Ranking = tuple["array[int]", "array[int]"]
-"""Positions in a stream, and the rank of the message at each position."""
+"""Places in a stream, and the rank of the message at each of them."""
 
 
 def _empty_ranking() -> _Ranking:
@@ -34,7 +34,7 @@ def _empty_ranking() -> _Ranking:
 
 
 class Ledger:
-    """What the streams read so far say about each publish attempt, by attempt number."""
+    """What is known of each attempt from the streams that were read so far; numbers are those of the attempts."""
 
     def __init__(self, attempts: Attempts) -> None:
         count = len(attempts)
@@ -50,9 +50,10 @@ class Ledger:
 
 class StreamScan:
     """
-    The contents of one physical stream, packed.
+    What one physical stream holds, packed.
 
-    The arrays have one entry per workload message, in stream order and without duplicates.
+    The arrays have one entry for each message of the workload, in the stream's
+    order and without further copies.
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class StreamScan:
 
     @property
     def removed_count(self) -> int:
-        """Number of messages that the stream once held and has removed."""
+        """Messages that the stream held once and has removed."""
         return self.last_seq - self.rows
 
     def as_verdict(self) -> PhysicalVerdict:
-        """The verdict on this stream."""
+        """What is said of the stream."""
         return PhysicalVerdict(
             name=self.captured.name,
             region=self.captured.region,
@@ -109,7 +110,7 @@ class StreamScan:
         )
 
     def read(self, capture: Capture) -> None:
-        """Read the contents. If reading fails, `error` says why, and what was read so far is kept."""
+        """Read the contents. What cannot be read becomes `error`, beside what was found until then."""
         if self.error is not None or self.captured.messages is None:
             self.error = self.error or "it was not read"
             return
@@ -196,7 +197,7 @@ class StreamScan:
         to.add(self._examples.of_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
 
     def settle(self) -> None:
-        """Enter the messages of a write stream into the ledger, and compare their order with their acknowledgements."""
+        """Enter the messages of a stream that was published to in the ledger, and compare their order with their acknowledgements'."""
         ledger, attempts = self._ledger, self._ledger.attempts
         home = ledger.streams.number(self.captured.name)
         name = attempts.streams.number(self.captured.name)
@@ -216,10 +217,10 @@ class StreamScan:
 
     def compare_order(self) -> None:
         """
-        Compare the order of each origin's messages with its write stream.
+        Compare each origin's order with its write stream's.
 
-        This is done twice: by the sequences in the headers, and by the contents of the write streams. Each sees what
-        the other cannot; the larger count is reported.
+        Judged twice: by the sequences that the headers tell, and by what the write streams hold.
+        Each sees what the other cannot; the larger count is the finding.
         """
         if self._is_in_order():
             return
@@ -262,7 +263,7 @@ class StreamScan:
         return True
 
     def forget_origins(self) -> None:
-        """Free the data that only the order checks needed."""
+        """Let go of what only the orders needed."""
         self.origins = array("h")
         self.origin_seqs = array("q")
 
@@ -275,9 +276,9 @@ class StreamScan:
 
 def find_displaced(ranks: Sequence[int]) -> list[int]:
     """
-    The fewest positions whose ranks must move for *ranks* to rise strictly, in ascending order.
+    The places whose ranks would have to be moved for *ranks* to rise strictly: as few as can be.
 
-    Takes at most n log n steps, and n if everything is in order.
+    Ascending. Takes n log n steps at most, and n where nothing is out of order.
     """
     before = None
     for rank in ranks:

@@ -37,8 +37,25 @@ _ASCII = {
 """One column each, for terminals and files that cannot hold more."""
 
 
+_LONGEST = 20_000
+"""Characters of the longest line. Nobody reads more, and to lay out a cell of millions takes minutes."""
+_CUT = _LONGEST - 100
+
+
+def cut_text(text: Text) -> Text:
+    """*text* as far as it is printed, with its styles."""
+    shown = cut(text.plain)
+    return text if shown is text.plain else text[:_CUT].append(shown[_CUT:])
+
+
+def cut(text: str) -> str:
+    """*text* as far as it is printed."""
+    return text if len(text) <= _LONGEST else f"{text[:_CUT]}… ({len(text):,} characters)"
+
+
 def clean(text: str) -> str:
     """*text* on one line: what cannot be printed, or would be obeyed, is escaped."""
+    text = cut(text)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else _escape(char) for char in text)
     return _CI_COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
@@ -61,6 +78,7 @@ def clean_lines(text: str) -> str:
 
 def clean_text(text: Text) -> Text:
     """*text* on one line, with its styles."""
+    text = cut_text(text)
     if clean(text.plain) == text.plain:
         return text
     cleaned = Text(style=text.style, justify=text.justify, overflow=text.overflow, no_wrap=text.no_wrap)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.text import Text
 
-from vstream.cli.views.cleaning import clean, clean_lines, clean_text, fit_encoding
+from vstream.cli.views.cleaning import clean, clean_lines, clean_text, cut_text, fit_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,6 +51,8 @@ class CleanConsole(Console):
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
         """The segments of *renderable*, cleaned."""
+        if isinstance(renderable, Text):
+            renderable = cut_text(renderable)
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from vstream.capture.digest import digest
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.errors import MalformedAnswerError, NotConnectedError
-from vstream.jetstream.answers import decode_object, reading
+from vstream.jetstream.answers import decode_object, describe_error, reading
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -218,8 +218,7 @@ def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None,
         answer = decode_object(reply.data, "the acknowledgement")
         with reading("the acknowledgement"):
             if "error" in answer:
-                error = answer["error"]
-                return f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})", None, None, False
+                return describe_error(answer["error"]), None, None, False
             return (
                 None,
                 naming.qualify_answer(str(answer["stream"]), written),
