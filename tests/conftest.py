@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.durations import DurationRecorder, estimate
 from tests.support.golden import Golden
 from tests.support.jetstream import JetStreamServer
 from tests.support.night import IS_NIGHT, repetitions
@@ -35,6 +36,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--unit", action="store_true", help="only tests without servers and Spark; what others import is not loaded"
     )
+    parser.addoption(
+        "--update-durations", action="store_true", help="write down how long tests take, after a whole run"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record durations where the workers report to."""
+    if config.getoption("--update-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationRecorder())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -67,9 +77,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def spread(live: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Item]:
     """
-    *items* for several workers: first those *live* ones that share a lab, for one worker has to run them all.
+    *items* for several workers: those that take longest begin first, so that no worker is left alone with one.
 
-    Tests without servers go between live ones, which mostly wait: half of them, and the others fill the end.
+    Tests that share a lab are one piece, for one worker. Tests without servers go between *live* ones, which mostly wait:
+    half of them, and the others fill the end.
     """
     is_live = {item.nodeid for item in live}
     units = [item for item in items if item.nodeid not in is_live]
@@ -78,7 +89,8 @@ def spread(live: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Ite
         together.setdefault(group_of(item) or item.nodeid, []).append(item)
     step = len(units) // (2 * max(1, len(together)))
     mixed: list[pytest.Item] = []
-    for place, group in enumerate(sorted(together.values(), key=len, reverse=True)):
+    longest_first = sorted(together, key=lambda key: estimate(key, together[key]), reverse=True)
+    for place, group in enumerate(together[key] for key in longest_first):
         mixed += [*group, *units[place * step : (place + 1) * step]]
     return mixed + units[len(together) * step :]
 

@@ -36,7 +36,7 @@ from vstream.errors import VstreamError
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark-judging"),
     pytest.mark.usefixtures("small_tables"),
 ]
 

@@ -12,7 +12,7 @@ from vstream.audit.order import BACKSTEPS
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark-judging"),
     pytest.mark.usefixtures("small_tables"),
 ]
 

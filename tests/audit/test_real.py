@@ -36,7 +36,7 @@ from vstream.scenario.model import Converge, Wait
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark-judging"),
     pytest.mark.usefixtures("small_tables"),
 ]
 
