@@ -19,6 +19,7 @@ Pulls (with --pulls, and nothing else then): what pulls of `accounts` would be a
 Fetch (with --fetch, and nothing else then): how fast nats.py and nats.js pull in `accounts`, see scripts/bench_fetch.py.
 Created (with --created, and nothing else then): consumers that servers do not find at once, see scripts/bench_created.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
+Disorder (with --disorder, and nothing else then): see scripts/bench_disorder.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
 """
 
@@ -252,6 +253,7 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
     parser.add_argument(
         "--planted", action="store_true", help="only an audit of tables with planted faults of every kind"
     )
+    parser.add_argument("--disorder", action="store_true", help="only reconciliation of a read stream in any order")
     parser.add_argument("--alone", action="store_true", help="with --audit: nothing beside it")
     parser.add_argument(
         "--without-datacompy", action="store_true", help="with --audit: it takes ten times as long as all else"
@@ -276,6 +278,11 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
         import bench_planted  # noqa: PLC0415 - needs Spark
 
         bench_planted.main(options.rows)
+        return
+    if options.disorder:
+        import bench_disorder  # noqa: PLC0415 - needs Spark
+
+        bench_disorder.main(options.rows)
         return
     if options.routing:
         import bench_routing  # noqa: PLC0415

@@ -101,15 +101,15 @@ def measured() -> Iterator[Cost]:
     stop()
 
 
-def generate(spark: SparkSession, rows: int, place: str) -> tuple[DataFrame, DataFrame]:
-    """`copies` and `streams` of one virtual stream, with faults in east and central."""
+def generate(spark: SparkSession, rows: int, place: str, *, is_shuffled: bool = False) -> tuple[DataFrame, DataFrame]:
+    """`copies` and `streams` of one virtual stream, with faults in east and central; west holds it in any order if *is_shuffled*."""
     names = [("foo", f"foo-{kind}-{region}", f"foo-write-{origin}", "") for kind, region, origin in _tracks()]
     numbered = spark.createDataFrame(names, "virtual string, stream string, origin string, former string")
     known = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track_id()).collect()}
     (Path(place) / "copies").mkdir()
     # In a process of its own, whose memory goes with it.
     with _apart() as pool:
-        pool.submit(_write, rows, place, known).result()
+        pool.submit(_write, rows, place, known, is_shuffled=is_shuffled).result()
     return spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows)
 
 
@@ -122,7 +122,7 @@ def _tracks() -> Iterator[tuple[str, str, str]]:
     yield from (("read", region, origin) for region in REGIONS for origin in REGIONS)
 
 
-def _write(rows: int, place: str, tracks: dict[tuple[str, str], int]) -> None:
+def _write(rows: int, place: str, tracks: dict[tuple[str, str], int], *, is_shuffled: bool) -> None:
     """Files of one stream each, by sequence, as extraction leaves them."""
     middle = rows // 2
     for number, region in enumerate(REGIONS):
@@ -136,6 +136,10 @@ def _write(rows: int, place: str, tracks: dict[tuple[str, str], int]) -> None:
             seqs = np.arange(begin, min(begin + _FILE, rows + 2), dtype=np.int64)
             ids = 3 * (seqs // 3) + (seqs % 3 - number) % 3
             is_there = ids < rows
+            if is_shuffled and region == "west":
+                # Within a file: tables of disorder are small.
+                order = np.random.default_rng(0).permutation(len(ids))
+                ids, is_there = ids[order], is_there[order]
             if region == "east":
                 is_there &= (ids < middle) | (ids >= middle + LOST)
             _file(place, f"foo-read-{region}", region, seqs[is_there] + 1, ids[is_there], tracks)

@@ -237,6 +237,44 @@ class SizeOutput(Output):
     streams: list[SizedStreamOutput]
 
 
+class SurvivalCellOutput(TypedDict):
+    """What a stream survives. *incident* is the worst failure of its kind, null where none can happen."""
+
+    stream: str
+    failure: str
+    ability: str
+    answer: str
+    """yes, pause (yes, after an election or a retry), no, unknown, or never (the model does not promise it)."""
+    reason: str
+    incident: str | None
+    rehearsed: str | None
+    """With --rehearse: shown, refuted, unknown, or not tried."""
+    detail: str | None
+
+
+class SurvivalRehearsalOutput(TypedDict):
+    """What came of a rehearsal. *lost* counts acknowledged messages, *expected_losses* those that the table foretells."""
+
+    incidents: list[str]
+    shown: int
+    refuted: int
+    unknown: int
+    untried: int
+    acknowledged: int
+    lost: int
+    expected_losses: int
+    problems: list[str]
+    captures: list[str]
+
+
+class SurviveOutput(Output):
+    """What survives what."""
+
+    topology: str
+    cells: list[SurvivalCellOutput]
+    rehearsal: SurvivalRehearsalOutput | None
+
+
 class ImportOutput(Output):
     """A topology written from what runs."""
 
@@ -604,14 +642,12 @@ class ExploreOutput(Output, _ExploreCounts):
 VERSION: Final = 1
 OUTPUTS: Final[dict[str, Any]] = {
     "audit": AuditOutput,
-    "beacon": BeaconsOutput,
     "chaos-fault": FaultOutput,
     "chaos-heal": HealOutput,
     "chaos-status": FaultsOutput,
     "consumer-failover": ConsumerFailoverOutput,
     "consumer-position": ConsumerPositionOutput,
     "doctor": DoctorOutput,
-    "drift": DriftOutput,
     "findings": FindingsOutput,
     "import": ImportOutput,
     "keys": KeysOutput,
@@ -622,15 +658,18 @@ OUTPUTS: Final[dict[str, Any]] = {
     "lint-statistics": LintStatisticsOutput,
     "map": MapOutput,
     "map-all": MapAllOutput,
+    "map-stream": ResolveOutput,
     "plan": PlanOutput,
+    "plan-drift": DriftOutput,
     "probe": ProbeOutput,
+    "probe-beacons": BeaconsOutput,
     "repair": RepairOutput,
-    "resolve": ResolveOutput,
     "resync": ResyncOutput,
     "scenario-explore": ExploreOutput,
     "scenario-list": ScenariosOutput,
     "scenario-verdict": VerdictOutput,
     "size": SizeOutput,
+    "survive": SurviveOutput,
     "status": StatusOutput,
 }
 """Every output by its name."""

@@ -61,7 +61,7 @@ def test_where_they_are(tmp_path: Path) -> None:
 def test_configs_of_a_missing_directory_is_one_clear_error(tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_text(TEXT)
-    for command in ("doctor", "drift"):
-        ran = vstream(command, file, "--configs", tmp_path / "absent")
+    for command in (["doctor"], ["plan", "--drift"]):
+        ran = vstream(*command, file, "--configs", tmp_path / "absent")
         assert ran.code == 2
         assert "--configs" in ran.err

@@ -1,4 +1,4 @@
-"""`vstream drift` on real servers: a configuration file that was edited and not loaded, and another feature flag."""
+"""`vstream plan --drift` on real servers: a configuration file that was edited and not loaded, and another feature flag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ streams: {{}}
 
 
 def drift(file: Path) -> list[dict[str, Any]]:
-    ran = vstream("drift", file, "--format", "json")
+    ran = vstream("plan", "--drift", file, "--format", "json")
     assert ran.code in {0, 1}, ran.err
     told = ran.json()
     assert told["drift"] == bool(ran.code)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.support.command import walk_commands
 from tests.support.paths import ROOT
-from vstream.cli.app import PANELS, app
+from vstream.cli.app import PANELS, RENAMED, app
 from vstream.cli.lazy_group import LazyCommand, LazyGroup
 
 _LIST_MODULES = """
@@ -54,7 +54,7 @@ def test_lint_of_a_configuration_imports_what_it_needs_and_no_more(tmp_path: Pat
     [
         (["lint", "--format", "fool"], "'fool' is not one of"),
         (["lint", "--fail-on", "never"], "'never' is not one of"),
-        (["map"], "Missing argument 'SUBJECT'"),
+        (["map"], "name a subject, or use --all or --stream"),
     ],
 )
 def test_values_that_nobody_converts_early_are_still_checked(arguments: list[str], message: str) -> None:
@@ -100,3 +100,14 @@ def test_every_help_has_an_example_and_no_command_has_a_value_at_a_switch() -> N
         for parameter in command.get_params(context):
             assert parameter.metavar == "" or not getattr(parameter, "is_flag", False), (path, parameter.name)
     assert without_example == []
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_command_that_is_a_mode_of_another_now_is_refused_with_its_new_words(name: str) -> None:
+    ran = CliRunner().invoke(app, [name, "topology.yaml"])
+    assert ran.exit_code == 2
+    assert f"{RENAMED[name]}` now" in " ".join(ran.output.split())
+
+
+def test_at_most_24_commands_stand_at_the_top() -> None:
+    assert sum(len(entries) for entries in PANELS.values()) <= 24

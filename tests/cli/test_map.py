@@ -132,9 +132,15 @@ def test_all_says_what_the_server_refuses(tmp_path: Path) -> None:
     assert (ran.code, "refused" in ran.out, "40 % lost" in ran.out) == (1, True, True)
 
 
-def test_a_subject_needs_a_file(tmp_path: Path) -> None:
-    ran = vstream("map", "foo")
-    assert (ran.code, "use --all" in ran.err) == (2, True)
+def test_a_subject_alone_is_mapped_by_the_topology_here(tmp_path: Path) -> None:
+    ran = vstream("map", "v.one.x", cwd=tmp_path)
+    assert (ran.code, "topology.yaml" in ran.err) == (3, True)
+    (tmp_path / "acme.yaml").write_text(TOPOLOGY)
+    ran = vstream("map", "v.one.x", cwd=tmp_path, variables={"VSTREAM_TOPOLOGY": "acme.yaml"})
+    assert (ran.code, "_vs.at.west.v.one.x" in ran.out) == (0, True), ran.out + ran.err
+    (tmp_path / "more.yaml").write_text("regions: {north: {servers: 3}}\n")
+    ran = vstream("map", "v.one.x", "acme.yaml", "--overlay", "more.yaml", cwd=tmp_path)
+    assert (ran.code, "_vs.at.north.v.one.x" in ran.out) == (0, True), ran.out + ran.err
 
 
 HUB = """\

@@ -59,8 +59,9 @@ def test_every_schema_is_one(name: str) -> None:
     [
         ("findings", ["validate", "topology.yaml"]),
         ("findings", ["lint", "topology.yaml"]),
-        ("resolve", ["resolve", "foo", "topology.yaml"]),
+        ("map-stream", ["map", "--stream", "foo", "topology.yaml"]),
         ("size", ["size", "topology.yaml"]),
+        ("survive", ["survive", "topology.yaml"]),
         ("map", ["map", "foo.1", "topology.yaml"]),
         ("map-all", ["map", "--all", "topology.yaml"]),
         ("lab-status", ["lab", "status"]),

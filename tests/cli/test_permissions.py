@@ -24,14 +24,14 @@ from vstream.topology.permissions import permissions_for
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("permissions")]
 
 OPTIONS = {"apply": ["--yes", "--gate-timeout", "10"], "repair": ["--yes"]}
-COMMANDS = ("plan", "apply", "drift", "status", "doctor", "probe", "resync", "repair")
+COMMANDS = ("plan", "apply", "plan --drift", "status", "doctor", "probe", "resync", "repair")
 """Those that need no Spark: `audit` is below."""
 LESS = (
     ("plan", "$SYS.REQ.USER.INFO"),
     ("plan", "$JS.API.STREAM.LIST"),
     ("plan", "$JS.API.CONSUMER.LIST.*"),
     ("plan", "_INBOX.vstream.>"),
-    ("drift", "$JS.API.INFO"),
+    ("plan --drift", "$JS.API.INFO"),
     ("status", "$JS.API.CONSUMER.INFO.>"),
     ("doctor", "$JS.API.DIRECT.GET.>"),
     ("probe", "$JS.API.STREAM.MSG.DELETE.*"),
@@ -76,13 +76,13 @@ def run(server: PermittedServer, command: str, *, but: str | None = None) -> Ran
     """Run the command without the permission *but*. `apply` has something to do, and what it has done is undone."""
     permit(server, command, but=but)
     if command != "apply":
-        return vstream(command, server.file, *OPTIONS.get(command, ()), timeout=120)
+        return vstream(*command.split(), server.file, *OPTIONS.get(command, ()), timeout=120)
     other = server.directory / "other.yaml"
     text = server.file.read_text()
     other.write_text(text.replace("max_age: 1h", "max_age: 2h").replace("worker: {}", "worker: {ack_wait: 9s}"))
-    ran = vstream(command, other, *OPTIONS[command], timeout=120)
+    ran = vstream(*command.split(), other, *OPTIONS[command], timeout=120)
     permit(server, command)
-    undone = vstream(command, server.file, *OPTIONS[command], "--allow-destructive")
+    undone = vstream(*command.split(), server.file, *OPTIONS[command], "--allow-destructive")
     assert undone.code == 0, undone.out + undone.err
     return ran
 

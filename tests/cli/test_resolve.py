@@ -1,4 +1,4 @@
-"""`vstream resolve`: the physical names behind a virtual one."""
+"""`vstream map --stream`: the physical names behind a virtual one."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ DOCUMENT = {
 def test_the_physical_names_are_printed_for_people_scripts_and_shells(tmp_path: Path) -> None:
     file = tmp_path / "acme.yaml"
     file.write_text(json.dumps(DOCUMENT))
-    shown = vstream("resolve", "foo", file)
+    shown = vstream("map", "--stream", "foo", file)
     assert shown.code == 0
     assert all(word in shown.out for word in ("foo-write-west", "_vs.foo.west.>", "foo-read-east"))
-    assert vstream("resolve", "home", file, "--format", "json").json()["regions"] == [
+    assert vstream("map", "--stream", "home", file, "--format", "json").json()["regions"] == [
         {"region": "west", "published_into": "home", "subjects": ["home.>"], "read": "home-read-west"},
         {"region": "east", "published_into": "home", "subjects": ["home.>"], "read": "home"},
     ]
-    assert vstream("resolve", "foo", file, "--region", "west").out == "foo-read-west\n"
+    assert vstream("map", "--stream", "foo", file, "--region", "west").out == "foo-read-west\n"
 
 
 def test_what_there_is_not_is_wrong_usage(tmp_path: Path) -> None:
     file = tmp_path / "acme.yaml"
     file.write_text(json.dumps(DOCUMENT))
-    unknown = vstream("resolve", "bar", file)
+    unknown = vstream("map", "--stream", "bar", file)
     assert (unknown.code, unknown.out) == (2, "")
     assert "there are foo, home" in unknown.err
-    elsewhere = vstream("resolve", "foo", file, "--region", "north")
+    elsewhere = vstream("map", "--stream", "foo", file, "--region", "north")
     assert elsewhere.code == 2
     assert "it is in west, east" in elsewhere.err

@@ -1,4 +1,4 @@
-"""`vstream status` and `vstream watch` on real servers: all well, one region dead, and what that endangers."""
+"""`vstream status`, with `--watch` and without, on real servers: all well, one region dead, and what that endangers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def well(file: Path) -> None:
     doctor = vstream("doctor", file, "--deadline", "20")
     assert doctor.code == 0, doctor.out
     assert "HEALTHY" in doctor.out
-    drift = vstream("drift", file)
+    drift = vstream("plan", "--drift", file)
     assert drift.code == 0, drift.out + drift.err
 
 
@@ -202,9 +202,9 @@ def scraped(file: Path) -> None:
 
 
 def repeats(file: Path) -> None:
-    """`watch` prints again and again, in as many columns as there are, and ends with 130."""
+    """`status --watch` prints again and again, in as many columns as there are, and ends with 130."""
     shown = subprocess.Popen(
-        [sys.executable, "-m", "vstream", "watch", str(file), "--every", "0.2"],
+        [sys.executable, "-m", "vstream", "status", "--watch", str(file), "--every", "0.2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -27,7 +27,7 @@ from vstream.lint.load_topology import load
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 FILE = ROOT / "docs" / "what-sees-what.md"
-COMMANDS = ("status", "export", "doctor", "drift", "probe", "audit")
+COMMANDS = ("status", "export", "doctor", "plan --drift", "probe", "audit")
 _ROW = re.compile(r"^\| (?P<title>\w.*?) \|.*$", re.MULTILINE)
 HEAD = f"| | {' | '.join(f'`{command}`' for command in COMMANDS)} |\n|---|{'---|' * len(COMMANDS)}\n"
 SLOW = "audit"
@@ -56,7 +56,7 @@ def ask(command: str, broken: BrokenLab) -> tuple[str, int]:
         }
         return ", ".join(f"{name} {match[1] if match else '?'}" for name, match in found.items()), 0
     options = ("--deadline", "20") if command == "probe" else ()
-    ran = broken.vstream(command, str(broken.file), *options)
+    ran = broken.vstream(*command.split(), str(broken.file), *options)
     print(command, ran.code, ran.out, ran.err)  # noqa: T201 - what is shown of a failure
     verdicts = re.findall(r"^(?:[✓✗?] )?(NO DRIFT|[A-Z]{2,})\b", ran.out, re.MULTILINE)
     assert len(verdicts) == 1 or (not verdicts and ran.err.startswith("error:")), ran.out + ran.err

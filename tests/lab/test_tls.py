@@ -69,7 +69,7 @@ def run(*arguments: str | Path, code: int = 0) -> Ran:
 
 def test_commands_find_the_authority_by_themselves(sealed: Path) -> None:
     run("plan", sealed, "--detailed-exitcode")
-    run("drift", sealed)
+    run("plan", "--drift", sealed)
     run("status", sealed)
     run("doctor", sealed)
     run("probe", sealed)

@@ -168,7 +168,7 @@ async def test_a_new_region_begins_with_what_write_streams_hold_and_the_plan_say
 def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     hidden = topology(ROOTED, routing="accounts", roots=["v.>"], server_version="2.12")
     assert view.routing(hidden, render_bundle(hidden)) == (
-        "routing: accounts, 5 mapping rules for every publish, about 25 µs of a server for an acknowledged one"
+        "routing: accounts, 5 mapping rules; a publish and its acknowledgement cost a server about 25 µs"
     )
     assert view.routing_as_dict(hidden, render_bundle(hidden)) == {
         "profile": "accounts",
@@ -178,11 +178,11 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     for beside, cost in (("domains", 8), ("regional", 9)):
         aside = topology(ROOTED, routing=beside, roots=["v.>"], server_version="2.12")
         assert view.routing(aside, render_bundle(aside)) == (
-            f"routing: {beside}, 2 mapping rules for every publish, about {cost} µs of a server for an acknowledged one"
+            f"routing: {beside}, 2 mapping rules; a publish and its acknowledgement cost a server about {cost} µs"
         )
     many = topology({f"s{number}": {"subjects": [f"s{number}.>"]} for number in range(100)})
     assert view.routing(many, render_bundle(many)) == (
-        "routing: mapped, 900 mapping rules for every publish, about 55 µs of a server for an acknowledged one: "
+        "routing: mapped, 900 mapping rules; a publish and its acknowledgement cost a server about 55 µs: "
         "`routing: accounts` needs 3 and one for each root (docs/routing.md)"
     )
     ordered = {"foo": {"subjects": ["foo.>"], "consistency": "ordered", "virtual_name": "order"}}

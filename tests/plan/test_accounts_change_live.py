@@ -146,7 +146,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert {server for one in found for server in one["servers"]} == {"east-1"}
     assert {one["kind"] for one in found} == {"mapping", "import", "export", "users"}
     assert "import APP rates.>" in {one["source"] for one in found}
-    drifted = vstream("drift", file)
+    drifted = vstream("plan", "--drift", file)
     assert drifted.code == 1
     assert "account R_west: 2 entries on east-1" in drifted.out
     examined = vstream("doctor", file)

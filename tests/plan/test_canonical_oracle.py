@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
-from tests.support.night import with_night
+from tests.support.night import repetitions, with_night
 from tests.support.plans import make_plan
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
@@ -24,7 +24,7 @@ from vstream.topology.model import Role, Topology
 
 pytestmark = [pytest.mark.server, pytest.mark.versions]
 BETWEEN = ("2.11.11", "2.12.8", "2.14.6")
-STREAMS = 40
+STREAMS = repetitions(40, night=300)
 MIRRORED = 12
 """Streams of each consistency model that has mirrors."""
 

@@ -147,7 +147,7 @@ async def test_a_shorter_limit_says_how_much_it_removes_of_what_servers_hold(
 
 
 def test_drift_is_unknown_where_regions_or_rules_could_not_be_read(state: Path, tmp_path: Path) -> None:
-    """With three regions: of two, each has as many servers as the other, which `drift` reports."""
+    """With three regions: of two, each has as many servers as the other, which `plan --drift` reports."""
     names = ("west", "central", "east")
     regions = ", ".join(f"{name}: {{servers: 1}}" for name in names)
     head = HEAD.replace("{west: {servers: 1}, east: {servers: 1}}", f"{{{regions}}}").replace(
@@ -168,7 +168,7 @@ def test_drift_is_unknown_where_regions_or_rules_could_not_be_read(state: Path, 
                 monitor = f", monitor: ['{servers[name]['monitor']}']" if name in monitored else ""
                 lines.append(f"  {name}: {{urls: ['{url}']{monitor}}}")
             file.write_text("\n".join(lines) + "\n")
-            return vstream("drift", file), vstream("drift", file, "--format", "json").json()
+            return vstream("plan", "--drift", file), vstream("plan", "--drift", file, "--format", "json").json()
 
         known, told = drift(names)
         assert (known.code, told["drift"], told["is_partial"]) == (0, False, False), known.out + known.err

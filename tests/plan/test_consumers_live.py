@@ -116,7 +116,7 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
         await stream.add_consumer("orders-read-west", config=ConsumerConfig(durable_name="mine"))
     async with client_in("east") as client:
         await client.jetstream(timeout=60).delete_consumer("orders-read-east", "audit")
-    drift = await run("drift", file)
+    drift = await run("plan", "--drift", file)
     assert drift.code == 1
     assert "orders-read-west > billing" in drift.out
     assert "ack_wait: 5s → 1m" in drift.out

@@ -62,7 +62,7 @@ _HEALTH = _SERVICE | {Truth.CONSUMES, Truth.SPARE}
 QUESTIONS: Mapping[str, Question] = {
     "status": Question(_HEALTH, frozenset({Truth.COMPLETE})),
     "doctor": Question(_HEALTH, frozenset({Truth.COMPLETE})),
-    "drift": Question(frozenset({Truth.MATCHES})),
+    "plan --drift": Question(frozenset({Truth.MATCHES})),
     "probe": Question(_SERVICE),
     "audit": Question(frozenset({Truth.COMPLETE}), frozenset({Truth.MATCHES})),
 }

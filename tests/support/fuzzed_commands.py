@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, FuzzedCommand] = {
     "apply": FuzzedCommand(arguments=("apply", "--yes", "--gate-timeout", "5"), limit=90, has_json=False),
     "status": FuzzedCommand(arguments=("status", "--deadline", "2"), limit=15),
     "doctor": FuzzedCommand(arguments=("doctor", "--deadline", "3"), limit=20),
-    "drift": FuzzedCommand(arguments=("drift", "--deadline", "2"), limit=60),
+    "plan --drift": FuzzedCommand(arguments=("plan", "--drift", "--deadline", "2"), limit=60),
     "probe": FuzzedCommand(arguments=("probe", "--deadline", "2"), limit=30),
     "probe --forms": FuzzedCommand(arguments=("probe", "--forms", "--deadline", "4"), limit=60),
     "export": FuzzedCommand(arguments=("export", "--once", "--deadline", "2"), limit=15, has_json=False),

@@ -48,7 +48,7 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("strems: {}", "5:1: error VS006: unknown key `strems`\n    hint: did you mean `streams`?\n"),
         ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `account`, `connect`, `defaults`, `hubs`, `jetstream`, `kv`, `links`, "
          "`moves_from`, `moves_to`, `name`, `naming`, `nats_checks`, `objects`, `presets`, `regions`, `roots`, `routing`, `security`, "
-         "`server_options`, `server_version`, `streams`, `stretch`, `version`\n")),
+         "`server_options`, `server_version`, `streams`, `stretch`, `survive`, `version`\n")),
         ("profile: accounts", "5:1: error VS006: unknown key `profile`\n    hint: did you mean `routing`?\n"),
         ("streams: {foo: {subjects: x, model: ordered}}", ("5:30: error VS006: unknown key `model`\n"
             "    hint: did you mean `consistency`?\n")),

@@ -539,7 +539,7 @@ ALL: Final = (
         A message has an earlier timestamp in a read stream than in its write stream.
 
         ## What it means
-        The clocks of the regions' servers differ by at least that much, and delays are wrong by the same amount.
+        The clocks of the regions' servers differ by at least that much, or the write stream's end was published again: `vstream repair` does that after a rollback. Delays are wrong by the same amount.
         """,
         _NOTE,
     ),

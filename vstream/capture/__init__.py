@@ -1,1 +1,1 @@
-"""What a run leaves on disk: the contract between those who run and those who judge."""
+"""What a run leaves on disk: the contract between running a scenario and judging it."""

@@ -1,9 +1,9 @@
 """
-What captures and audits keep of a payload: 64 bits that tell two payloads apart.
+Payload digests of captures and audits: 64 bits that tell two payloads apart.
 
-XXH64 with the seed of Spark's own function, so that people can compare with tables of
-theirs: `xxhash64(payload)` in SQL is the same number. It finds damage, with 2⁻⁶⁴ of
-missing one. Whoever wants to can make two payloads of one digest: it is no signature.
+XXH64 with the seed of Spark's own function, so that people can compare with their own tables: `xxhash64(payload)` in
+SQL gives the same number. It misses damage with probability 2⁻⁶⁴. It is no signature: anyone can construct two payloads
+with one digest.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SIGN = 1 << 63
 
 
 def digest(payload: bytes) -> str:
-    """The digest of *payload*, in 16 hexadecimal digits, as captures have it."""
+    """The digest of *payload* in 16 hexadecimal digits, as captures store it."""
     return xxh64_hexdigest(payload, _SEED)
 
 
 def to_signed_int64(text: str) -> int:
-    """A digest in hexadecimal as the signed number that it is in tables."""
+    """A hexadecimal digest as the signed number that tables store."""
     return (int(text, 16) ^ _SIGN) - _SIGN
 
 

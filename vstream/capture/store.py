@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 _CHUNK = 256 * 1024
-"""Bytes that are read and understood at once."""
+"""Bytes read and decoded at once."""
 
 _Record = TypeVar("_Record", OperationRecord, Delivery, Stored, Sample, FaultRecord, Window, Manifest)
 
 
 class RecordWriter(Generic[_Record]):
-    """Appends records to one file. What was written before a crash can be read: only the last line may be cut."""
+    """Appends records to one file. After a crash the file is still readable: only its last line may be cut."""
 
     def __init__(self, path: Path, kind: type[_Record]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class RecordWriter(Generic[_Record]):
         self._adapter: TypeAdapter[_Record] = _adapter(kind)
 
     def write(self, record: _Record) -> None:
-        """Append *record*; it is on its way to the disk after `flush` or `close`."""
+        """Append *record*. It reaches the disk after `flush` or `close`."""
         self._file.write(self._adapter.dump_json(record, exclude_defaults=True) + b"\n")
 
     def flush(self) -> None:
@@ -52,7 +52,7 @@ class RecordWriter(Generic[_Record]):
         self._file.flush()
 
     def close(self) -> None:
-        """Flush, and end."""
+        """Flush and close the file."""
         self._file.close()
 
 
@@ -63,43 +63,43 @@ class Capture:
     path: Path
 
     def operations_file(self, region: str) -> Path:
-        """Where operations of *region* are."""
+        """The file with the operations of *region*."""
         return self.path / "operations" / f"{region}.jsonl"
 
     def deliveries_file(self, region: str) -> Path:
-        """Where deliveries in *region* are."""
+        """The file with the deliveries in *region*."""
         return self.path / "deliveries" / f"{region}.jsonl"
 
     def stream_file(self, stream: str) -> Path:
-        """Where the contents of the physical *stream* are."""
+        """The file with the contents of the physical *stream*."""
         return self.path / "streams" / f"{stream.replace('/', '~')}.jsonl"
 
     @property
     def samples_file(self) -> Path:
-        """Where samples are."""
+        """The file with the samples."""
         return self.path / "samples.jsonl"
 
     @property
     def faults_file(self) -> Path:
-        """Where faults are."""
+        """The file with the faults."""
         return self.path / "faults.jsonl"
 
     @property
     def windows_file(self) -> Path:
-        """Where windows are."""
+        """The file with the windows."""
         return self.path / "windows.jsonl"
 
     @property
     def logs(self) -> Path:
-        """The directory of the servers' logs."""
+        """The directory with the servers' logs."""
         return self.path / "logs"
 
     def samples(self) -> Iterator[Sample]:
-        """What regions said of themselves; of each region in order of time."""
+        """All samples; those of one region are in order of time."""
         return _read(self.samples_file, Sample)
 
     def faults(self) -> Iterator[FaultRecord]:
-        """The faults that are over, in the order in which they ended."""
+        """The faults that have ended, in order of their end."""
         return _read(self.faults_file, FaultRecord)
 
     def windows(self) -> Iterator[Window]:
@@ -121,13 +121,17 @@ class Capture:
         return _read(self.stream_file(stream), Stored)
 
     def lines(self) -> dict[str, int]:
-        """By file, such as `operations/west.jsonl`: how many whole lines it has. Streams are left out: the manifest counts their messages."""
+        """
+        The number of complete lines, by file, such as `operations/west.jsonl`.
+
+        Streams are left out: the manifest counts their messages.
+        """
         files = [self.samples_file, self.faults_file, self.windows_file]
         files += [file for part in ("operations", "deliveries") for file in (self.path / part).glob("*.jsonl")]
         return {file.relative_to(self.path).as_posix(): _count(file) for file in sorted(files) if file.is_file()}
 
     def manifest(self) -> Manifest:
-        """What the capture is of. Raises VstreamError if this is no capture, or one that this version cannot read."""
+        """The manifest. Raises VstreamError if this is not a capture, or one that this version cannot read."""
         file = self.path / "manifest.json"
         try:
             text = file.read_bytes()
@@ -144,7 +148,7 @@ class Capture:
             raise VstreamError(f"`{file}` cannot be understood: {_first(error)}") from error
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Replace the manifest: a reader sees the old one or the new one."""
+        """Replace the manifest atomically: a reader sees either the old one or the new one."""
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.path / ".manifest.json.tmp"
         temporary.write_bytes(TypeAdapter(Manifest).dump_json(manifest, indent=2) + b"\n")

@@ -28,12 +28,14 @@ PANELS = {
         ),
         "explain": CommandEntry(module="vstream.cli.explain", help="Print the manual page of a finding."),
         "schema": CommandEntry(module="vstream.cli.schema", help="Print the JSON Schema of a file format."),
-        "map": CommandEntry(module="vstream.cli.map", help="Show where servers route a publish."),
-        "resolve": CommandEntry(
-            module="vstream.cli.resolve", help="Show the physical streams behind a virtual stream."
+        "map": CommandEntry(
+            module="vstream.cli.map", help="Show where servers route a publish, and the streams behind a virtual one."
         ),
         "graph": CommandEntry(
             module="vstream.cli.graph", help="Draw the regions, the streams, and what replicates where."
+        ),
+        "survive": CommandEntry(
+            module="vstream.cli.survive", help="Show what each stream survives, and rehearse it on a lab."
         ),
         "size": CommandEntry(module="vstream.cli.size", help="Estimate what a topology needs at given rates."),
     },
@@ -43,7 +45,7 @@ PANELS = {
             help="Write the files that servers and streams are set up with.",
         ),
         "plan": CommandEntry(
-            module="vstream.cli.plan", help="Show what `apply` would change, and the risk of each change."
+            module="vstream.cli.plan", help="Show what `apply` would change, and whether servers drifted."
         ),
         "apply": CommandEntry(module="vstream.cli.apply", help="Make the servers match the topology."),
         "keys": CommandEntry(
@@ -59,19 +61,12 @@ PANELS = {
         "status": CommandEntry(
             module="vstream.cli.status",
             help="Show what works now, and how far each region lags behind each other.",
-            attribute="status",
         ),
-        "watch": CommandEntry(module="vstream.cli.status", help="Repeat `status` until Ctrl-C.", attribute="watch"),
         "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
-        "beacon": CommandEntry(
-            module="vstream.cli.beacon",
-            help="Publish beacons, and show how old the newest of each region is in each other.",
-        ),
         "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
         "doctor": CommandEntry(
             module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
         ),
-        "drift": CommandEntry(module="vstream.cli.drift", help="Check that the servers still match the topology."),
         "audit": CommandEntry(
             module="vstream.cli.audit.command", help="Check that every region holds every message, once and in order."
         ),
@@ -100,12 +95,20 @@ PANELS = {
     },
 }
 """Every command, where it is, and its line in the help."""
+RENAMED = {
+    "beacon": "probe --beacons",
+    "drift": "plan --drift",
+    "resolve": "map --stream NAME",
+    "watch": "status --watch",
+}
+"""Commands that are modes of others now, and how to write them."""
 
 
 class Commands(LazyGroup):
     """The commands of `vstream`."""
 
     panels = PANELS
+    renamed = RENAMED
 
 
 app = typer.Typer(

@@ -1,13 +1,11 @@
-"""`vstream beacon`."""
+"""`vstream probe --beacons`."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
 
 import typer
 
-from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, find_servers
@@ -23,64 +21,51 @@ from vstream.topology.model import Topology
 _PATIENCE = 3.0
 
 
-def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
-    every: Annotated[
-        float | None,
-        typer.Option(help="Seconds between two beacons, until Ctrl-C. Without it: one.", min=0.2, max=86_400),
-    ] = None,
-    output: options.TextOrJson = "text",
-    lab: options.LabName = None,
-) -> None:
+def send_beacons(topology: Topology, lab: str | None, *, every: float | None, is_json: bool) -> None:
     """
     Show how old the newest beacon of each region is in each other region, then publish new ones.
 
-    A beacon is an empty message that stays in the stream until the stream's limits remove it. It goes
-    on the `canary` subject of each stream whose canary has a `*`, which stands for the region. With
-    `--every 10`, an age of much more than 10 s is a lag that was measured from end to end.
-    Exits with 1 if a beacon could not be published.
-
-    Examples: `vstream beacon`, `vstream beacon acme.yaml --every 10`
+    *every*: seconds between two rounds, until Ctrl-C; None for one round. Exits with 1 if a beacon could not be
+    published. Raises VstreamError where no stream of *topology* takes beacons.
     """
-    loaded = options.load_topology(topology).require()
-    if not streams_with_beacons(loaded):
+    if not streams_with_beacons(topology):
         raise VstreamError(
             "no stream takes beacons", hint="give one a subject for them: `canary: foo._canary.*` in the topology"
         )
-    servers = find_servers(loaded, lab)
-    work = _one_round(loaded, servers, output) if every is None else _repeat(loaded, servers, every, output)
+    servers = find_servers(topology, lab)
+    work = _send_once(topology, servers, is_json) if every is None else _repeat(topology, servers, every, is_json)
     if not run(work):
         raise typer.Exit(NO)
 
 
-async def _repeat(topology: Topology, servers: Servers, every: float, output: str) -> bool:
+async def _repeat(topology: Topology, servers: Servers, every: float, is_json: bool) -> bool:
     """Rounds without end: an outage is what beacons are there to show."""
     while True:
         try:
-            await _one_round(topology, servers, output)
+            await _send_once(topology, servers, is_json)
         except NotReachableError as error:
             console.print_note(f"not published: {error.message}", style="bold red")
         await asyncio.sleep(every)
 
 
-async def _one_round(topology: Topology, servers: Servers, output: str) -> bool:
+async def _send_once(topology: Topology, servers: Servers, is_json: bool) -> bool:
     """Whether all beacons were published."""
     async with connect_all(topology, servers.endpoints) as connections:
         any_connection(connections)
         seen = await read_beacons(topology, connections, patience=_PATIENCE)
         problems = await publish_beacons(topology, connections)
-    _show(topology, seen, problems, output)
+    _show(topology, seen, problems, is_json)
     return not problems
 
 
-def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[str, ...], output: str) -> None:
-    if output == "json":
+def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[str, ...], is_json: bool) -> None:
+    if is_json:
         document = {
             "topology": topology.name,
             "beacons": [sighting.as_dict() for sighting in seen],
             "problems": list(problems),
         }
-        print_json("beacon", document, layout=JsonLayout.LINE)
+        print_json("probe-beacons", document, layout=JsonLayout.LINE)
         return
     console.stdout().print(view.beacon_matrix([region.name for region in topology.regions], seen))
     for problem in problems:

@@ -1,18 +1,17 @@
-"""`vstream drift`."""
+"""`vstream plan --drift`."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from vstream.cli import configs, options
+from vstream.cli import configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.plan import Planned, plan_servers
+from vstream.cli.plan_request import Planned, plan_servers
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views import plan as view
@@ -25,39 +24,35 @@ from vstream.plan import saved
 from vstream.topology.model import Topology
 
 
-def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
-    deadline: Annotated[float, typer.Option(help="Seconds for each server.", min=0.5, max=300)] = 10,
-    output: options.TextOrJson = "text",
-    lab: options.LabName = None,
-    templates: options.TemplatesDirectory = None,
-    files: configs.ConfigsDirectory = None,
+def check_drift(
+    topology: Topology,
+    lab: str | None,
+    templates: Path | None,
+    *,
+    deadline: float,
+    files: Path | None,
+    is_json: bool,
 ) -> None:
     """
-    Compare the servers with the topology, for cron. Changes nothing.
+    Print what differs between *topology* and its servers, and exit with 1 if anything does.
 
-    Compares streams field by field, the mapping rules and accounts that each server has loaded,
-    the clusters that streams live in, the members of the meta group, versions, feature flags,
-    and configuration files with what their servers have loaded.
-
-    Exits with 0 if there is no difference and with 1 if there is. Exits with 3 if no difference
-    was found but not everything could be compared.
-
-    Examples: `vstream drift`, `vstream drift acme.yaml --format json`, `vstream drift acme.yaml --configs /srv/nats`
+    Compares streams field by field, the mapping rules and accounts that each server has loaded, the clusters that
+    streams live in, the members of the meta group, versions, feature flags, and configuration files with what their
+    servers have loaded. *deadline*: seconds for each server. *files*: a directory with configuration files. Exits with
+    3 if no difference was found but not everything could be compared. Raises VstreamError.
     """
-    loaded = options.load_topology(topology).require()
-    planned, diagnosis = run(_compare(loaded, lab, templates, deadline, files))
+    planned, diagnosis = run(_compare(topology, lab, templates, deadline, files))
     different = diagnosis.of_drift(Drift.DIFFERENCE)
     unknown = diagnosis.of_drift(Drift.UNKNOWN)
     plan = planned.plan
     is_drift = plan.differs or bool(different)
     is_partial = bool(unknown or plan.unread_servers or plan.unreachable or not (plan.differs or plan.is_empty))
-    if output == "json":
+    if is_json:
         unread = [finding for finding in unknown if finding.code == "VD413"]
         print_json(
-            "drift",
+            "plan-drift",
             {
-                "topology": loaded.name,
+                "topology": topology.name,
                 "drift": is_drift,
                 "is_partial": is_partial,
                 "plan": saved.to_dict(plan),
@@ -68,7 +63,7 @@ def command(
             },
         )
     else:
-        console.print_note(f"{loaded.name} on {planned.where.description}")
+        console.print_note(f"{topology.name} on {planned.where.description}")
         _show(planned, diagnosis, (*different, *unknown), is_drift=is_drift, is_partial=is_partial)
     if is_drift:
         raise typer.Exit(NO)

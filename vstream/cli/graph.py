@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import typer
 
 from vstream.cli import options
-from vstream.errors import UnknownNameError
 from vstream.topology import graph
 
 _MOST_STREAMS = 50
@@ -30,11 +29,8 @@ def command(
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
     loaded = options.load_topology(topology).require()
-    names = [virtual.name for virtual in loaded.streams]
-    for name in stream or ():
-        if name not in names:
-            raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"choose one of {', '.join(names)}")
-    streams = [virtual for virtual in loaded.streams if virtual.name in (stream or names)]
+    names = options.choose_streams(loaded, stream)
+    streams = [virtual for virtual in loaded.streams if virtual.name in names]
     if len(streams) > _MOST_STREAMS:
         raise typer.BadParameter(
             f"a graph of {len(streams)} streams is unreadable: choose at most {_MOST_STREAMS}", param_hint="--stream"

@@ -74,6 +74,8 @@ class LazyGroup(HelpfulGroup):
 
     panels: ClassVar[Mapping[str, Mapping[str, CommandEntry]]] = {}
     """The commands by name, in the panels of the help."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """What to write instead of commands that are gone."""
 
     def __init__(self, **settings: Any) -> None:
         commands: dict[str, Any] = {}
@@ -84,6 +86,8 @@ class LazyGroup(HelpfulGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that *args* name, loaded: to run it, to show its help, or to complete its arguments."""
+        if args and args[0] in self.renamed and not ctx.resilient_parsing:
+            ctx.fail(f"`{ctx.command_path} {args[0]}` is `{ctx.command_path} {self.renamed[args[0]]}` now")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 

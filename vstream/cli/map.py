@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vstream.cli import files as input_files
+from vstream.cli import options
 from vstream.cli.exit_codes import NO
+from vstream.cli.overlay_option import OverlayFiles, choose_overlays
+from vstream.cli.resolve import print_places
 from vstream.cli.views import account_table, console, mapping
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
@@ -43,9 +47,9 @@ class MapFormat(StrEnum):
 
 def command(
     subject: Annotated[
-        str,
-        typer.Argument(help="The subject that a client publishes to, without wildcards; not with --all."),
-    ],
+        str | None,
+        typer.Argument(help="The subject that a client publishes to, without wildcards; not with --all or --stream."),
+    ] = None,
     files: Annotated[
         list[str] | None,
         typer.Argument(help="Configurations, account claims or a topology; `-` reads standard input."),
@@ -60,6 +64,13 @@ def command(
     is_all: Annotated[
         bool, typer.Option("--all", help="Instead of a subject: every rule, import and export of the account.")
     ] = False,
+    stream: Annotated[
+        str | None,
+        typer.Option(
+            "--stream", help="Instead of a subject: the physical streams behind this virtual stream of a topology."
+        ),
+    ] = None,
+    overlay: OverlayFiles = None,
     output: Annotated[MapFormat, typer.Option("--format", help="How the answer is written.")] = MapFormat.TEXT,
 ) -> None:
     """
@@ -68,15 +79,17 @@ def command(
     Exits with 1 if `nats-server -t` refuses the mappings; the answer is for what is left of them then. Exits with 3 if
     a file cannot be read.
 
+    `--stream` prints what is published into and read from in each region; with `--region`, only the name of the stream
+    that clients there read from. Consumers are created on that: servers refuse to create one by the virtual name.
+
     Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`,
-    `vstream map --all acme.yaml`
+    `vstream map --all acme.yaml`, `nats consumer add $(vstream map --stream foo --region west) worker`
     """
-    if not is_all and not is_literal(subject):
-        message = f"`{subject}` is not a subject that one can publish to: no wildcards, spaces or empty tokens"
-        raise typer.BadParameter(message, param_hint="SUBJECT")
-    paths = [subject, *(files or ())] if is_all else files
-    if not paths:
-        raise typer.BadParameter("name a file besides the subject, or use --all", param_hint="FILES")
+    choose_overlays(overlay)
+    if stream is not None:
+        _print_streams(stream, [name for name in (subject, *(files or ())) if name], region, output)
+        return
+    paths = _name_files(subject, files, is_all=is_all)
     gc.disable()  # As in `vstream lint`: large trees without cycles.
     workspace = _workspace(paths)
     server = _server(workspace, account, region)
@@ -85,7 +98,7 @@ def command(
     flow = find_account_flow(workspace, block.account, cluster)
     if is_all:
         refusals = _print_all(workspace, block, flow, cluster if region is not None else None, output)
-    else:
+    elif subject is not None:
         origin = leaf_side(server, block.account or GLOBAL_ACCOUNT) if server else None
         links = read_leaf_links(workspace)
         answer = simulate(block, subject, cluster, workspace.cluster_names, flow, origin=origin, leaf_links=links)
@@ -93,6 +106,25 @@ def command(
         refusals = answer.refusals
     if refusals:
         raise typer.Exit(NO)
+
+
+def _name_files(subject: str | None, files: list[str] | None, *, is_all: bool) -> list[str]:
+    """The files that are meant. Raises BadParameter where there are none, or *subject* is none."""
+    if is_all:
+        return [name for name in (subject, *(files or ())) if name] or [str(options.default_file())]
+    if subject is None:
+        raise typer.BadParameter("name a subject, or use --all or --stream", param_hint="SUBJECT")
+    if not is_literal(subject):
+        message = f"`{subject}` is not a subject that one can publish to: no wildcards, spaces or empty tokens"
+        raise typer.BadParameter(message, param_hint="SUBJECT")
+    return files or [str(options.default_file())]
+
+
+def _print_streams(stream: str, files: list[str], region: str | None, output: MapFormat) -> None:
+    if len(files) > 1:
+        raise typer.BadParameter("name one topology", param_hint="FILES")
+    path = Path(files[0]) if files else options.default_file()
+    print_places(options.load_topology(path).require(), stream, region, is_json=output is MapFormat.JSON)
 
 
 def _print_all(
@@ -142,7 +174,7 @@ def _workspace(names: Sequence[str]) -> Workspace:
     for source in gathered.topologies:
         if topology is not None:
             raise VstreamError("there are two topologies among the files", hint="name one of them")
-        topology = load(source.content, source.name).require()
+        topology = load(source.content, source.name, options.read_overlays()).require()
         path = loaded_path(topology)
         rendered = render_bundle(topology).text(path).encode()
         # Passwords, which it includes, are not in a bundle.

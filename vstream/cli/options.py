@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from vstream.cli import overlay_option
-from vstream.errors import VstreamError
+from vstream.errors import UnknownNameError, VstreamError
 from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
 from vstream.syntax.yaml import MAX_BYTES
+from vstream.topology.model import Topology
 
 TopologyFile = Annotated[
     Path, typer.Argument(help="The topology file; `-` reads standard input.", metavar="FILE", envvar="VSTREAM_TOPOLOGY")
@@ -35,6 +38,18 @@ LabName = Annotated[
 ]
 TextOrJson = Annotated[Literal["text", "json"], typer.Option("--format", help="How the result is written.")]
 DEFAULT_FILE = Path("topology.yaml")
+
+
+def default_file() -> Path:
+    """The topology file of commands whose argument may be other files, too: VSTREAM_TOPOLOGY, or `topology.yaml`."""
+    return Path(os.environ.get("VSTREAM_TOPOLOGY") or DEFAULT_FILE)
+
+
+def refuse_beside(mode: str, chosen: Mapping[str, Any]) -> None:
+    """Raises BadParameter if one of *chosen*, by option, is set: with *mode* it would mean nothing."""
+    for option, value in chosen.items():
+        if value:
+            raise typer.BadParameter(f"means nothing with {mode}", param_hint=option)
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:
@@ -60,3 +75,12 @@ def load_topology(path: Path) -> LoadedTopology:
 def read_overlays() -> dict[str, bytes]:
     """The content of each `--overlay` by its name, in order. Raises VstreamError."""
     return {str(path): read_bytes(path, limit=MAX_BYTES + 1) for path in overlay_option.chosen_overlays()}
+
+
+def choose_streams(topology: Topology, names: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the virtual streams that `--stream` asks for, or of all. Raises UnknownNameError."""
+    streams = tuple(stream.name for stream in topology.streams)
+    for name in names or ():
+        if name not in streams:
+            raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"choose one of {', '.join(streams)}")
+    return tuple(names or streams)

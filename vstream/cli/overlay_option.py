@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,15 @@ import typer
 
 TOPOLOGY_VARIABLE = "VSTREAM_TOPOLOGY"
 """The environment variable of the topology's file: a command with it takes overlays too."""
+OverlayFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--overlay",
+        help="A file laid over the topology: maps are merged, other values replaced, `null` removes. Can be repeated.",
+        envvar="VSTREAM_OVERLAY",
+        metavar="FILE",
+    ),
+]
 _chosen: list[Path] = []
 
 
@@ -27,27 +37,18 @@ def add_overlay_option(parameters: list[Any]) -> list[Any]:
 def _make_option() -> Any:
     (option,) = (param for param in typer.main.get_command(_declaration).params if param.name == "overlay")
     option.expose_value = False
-    option.callback = _remember
+    option.callback = lambda _context, _parameter, value: choose_overlays(value)
     return option
 
 
-def _remember(_context: Any, _parameter: Any, value: Any) -> None:
-    _chosen[:] = [Path(path) for path in value or ()]
+def choose_overlays(paths: Iterable[Path] | None) -> None:
+    """Lay the files *paths* over each topology that this process reads, in order."""
+    _chosen[:] = [Path(path) for path in paths or ()]
 
 
 _declaration = typer.Typer(add_completion=False)
 
 
 @_declaration.command()
-def _declare(
-    overlay: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--overlay",
-            help="A file laid over the topology: maps are merged, other values replaced, `null` removes. Can be repeated.",
-            envvar="VSTREAM_OVERLAY",
-            metavar="FILE",
-        ),
-    ] = None,
-) -> None:
+def _declare(overlay: OverlayFiles = None) -> None:
     """Exists for its option, which commands get without a parameter of their own."""

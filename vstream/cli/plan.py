@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from vstream.cli import options
+from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
+from vstream.cli.drift import check_drift
 from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.servers import Servers, build_bundle, find_servers
+from vstream.cli.plan_request import Planned, plan_servers
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import progress_bar
 from vstream.files import save_output
 from vstream.plan import saved
-from vstream.plan.pipeline import PlanRequest, make_plan
-from vstream.plan.plan import Plan
-from vstream.topology.model import Topology
 
 Adopt = Annotated[
     list[str] | None,
@@ -40,15 +36,6 @@ CHANGES_PRESENT = 2
 """With --detailed-exitcode, as Terraform has it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A plan, what it was made from, and the servers that are meant."""
-
-    where: Servers
-    request: PlanRequest
-    plan: Plan
-
-
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     out: Annotated[Path | None, typer.Option("--out", help="Save the plan for `vstream apply PLAN.json`.")] = None,
@@ -61,6 +48,11 @@ def command(
     adopt: Adopt = None,
     lost: Lost = None,
     verbose: Verbose = False,
+    is_drift: Annotated[
+        bool, typer.Option("--drift", help="Only say whether servers still match the topology. Looks at more of them.")
+    ] = False,
+    files: configs.ConfigsDirectory = None,
+    deadline: Annotated[float, typer.Option(help="With --drift: seconds for each server.", min=0.5, max=300)] = 10,
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -70,22 +62,48 @@ def command(
     Exits with 0, also if there are changes, and with 1 if something is blocked. With `--detailed-exitcode`, exits with
     0 for no changes, 2 for changes, and 3 if nothing differs but the rules of some servers could not be read.
 
-    Examples: `vstream plan`, `vstream plan acme.yaml --out plan.json`, `vstream plan --format markdown`
+    `--drift` is for cron: it also compares where streams live, the members of the meta group, versions, feature flags,
+    and configuration files with what servers have loaded. It exits with 0 if nothing differs, with 1 if something does,
+    and with 3 if no difference was found but not everything could be compared.
+
+    Examples: `vstream plan`, `vstream plan acme.yaml --out plan.json`, `vstream plan --format markdown`,
+    `vstream plan --drift --configs /srv/nats`
     """
     loaded = options.load_topology(topology)
+    if is_drift:
+        chosen = {"--out": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
+        options.refuse_beside("--drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
+        check_drift(loaded.require(), lab, templates, deadline=deadline, files=files, is_json=output == "json")
+        return
+    if files is not None:
+        raise typer.BadParameter("needs --drift", param_hint="--configs")
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
     planned = run(plan_servers(loaded.require(), lab, templates, adopt=adopted, lost=regions))
-    plan, request = planned.plan, planned.request
     if out is not None:
-        file = saved.SavedPlan(
-            plan=plan,
-            topology_file=str(topology),
-            topology_text=loaded.text,
-            lab=planned.where.lab,
-            adopt=tuple(sorted(adopted)),
-            lost=regions,
-        )
-        save_output(out, saved.dump(file), is_private=True)
+        _save_plan(out, topology, loaded.text, planned)
+    _print_plan(planned, output, is_verbose=verbose)
+    if planned.plan.blocked:
+        raise typer.Exit(NO)
+    if detailed_exitcode and not planned.plan.is_empty:
+        raise typer.Exit(CHANGES_PRESENT)
+    if detailed_exitcode and planned.plan.unknown_servers:
+        raise typer.Exit(FAILED)
+
+
+def _save_plan(path: Path, topology: Path, text: str, planned: Planned) -> None:
+    file = saved.SavedPlan(
+        plan=planned.plan,
+        topology_file=str(topology),
+        topology_text=text,
+        lab=planned.where.lab,
+        adopt=tuple(sorted(planned.request.adopt)),
+        lost=planned.request.lost,
+    )
+    save_output(path, saved.dump(file), is_private=True)
+
+
+def _print_plan(planned: Planned, output: str, *, is_verbose: bool) -> None:
+    plan, request = planned.plan, planned.request
     if output == "json":
         print_json("plan", {**saved.to_dict(plan), "routing": view.routing_as_dict(request.topology, request.bundle)})
     elif output == "markdown":
@@ -93,47 +111,5 @@ def command(
     else:
         console.print_note(f"{request.topology.name} on {planned.where.description}")
         console.print_note(view.routing(request.topology, request.bundle))
-        for line in view.text(plan, is_verbose=verbose):
+        for line in view.text(plan, is_verbose=is_verbose):
             console.stdout().print(line)
-    if plan.blocked:
-        raise typer.Exit(NO)
-    if detailed_exitcode and not plan.is_empty:
-        raise typer.Exit(CHANGES_PRESENT)
-    if detailed_exitcode and plan.unknown_servers:
-        raise typer.Exit(FAILED)
-
-
-def build_request(
-    topology: Topology,
-    where: Servers,
-    templates: Path | None,
-    *,
-    adopt: frozenset[str] = frozenset(),
-    lost: tuple[str, ...] = (),
-) -> PlanRequest:
-    """What a plan of *topology* on the servers *where* is made from."""
-    return PlanRequest(
-        topology=topology,
-        bundle=build_bundle(topology, where, templates),
-        endpoints=where.endpoints,
-        leaving=where.leaving,
-        adopt=adopt,
-        lost=lost,
-    )
-
-
-async def plan_servers(
-    topology: Topology,
-    lab_name: str | None,
-    templates: Path | None,
-    *,
-    adopt: frozenset[str] = frozenset(),
-    lost: tuple[str, ...] = (),
-) -> Planned:
-    """Find the servers that are meant, read them and compare. Raises VstreamError if that is not possible."""
-    where = find_servers(topology, lab_name)
-    request = build_request(topology, where, templates, adopt=adopt, lost=lost)
-    with progress_bar() as progress:
-        task = progress.add_task("connecting", total=None)
-        plan = await make_plan(request, on_progress=lambda text: progress.update(task, description=text))
-    return Planned(where=where, request=request, plan=plan)

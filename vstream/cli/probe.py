@@ -10,6 +10,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
+from vstream.cli.beacon import send_beacons
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import endpoints_as_user, find_servers
 from vstream.cli.views import console
@@ -38,6 +39,16 @@ def command(
     each_server: Annotated[
         bool, typer.Option("--each-server", help="Probe through every server in turn, not one of each region.")
     ] = False,
+    is_beacon: Annotated[
+        bool,
+        typer.Option(
+            "--beacons", help="Instead: publish messages that stay, and show how old the newest of each region is."
+        ),
+    ] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(help="With --beacons: seconds between two rounds, until Ctrl-C.", min=0.2, max=86_400),
+    ] = None,
     lab: options.LabName = None,
 ) -> None:
     """
@@ -48,11 +59,23 @@ def command(
     `--each-server` finds what one server alone does not do, after a reload that it missed for example.
     Exits with 1 unless every check passes.
 
-    Examples: `vstream probe`, `vstream probe --forms`, `vstream probe --each-server`, `vstream probe -s foo --format junit > probe.xml`
+    A beacon is an empty message that stays in the stream until the stream's limits remove it. It goes on the `canary`
+    subject of each stream whose canary has a `*`, which stands for the region. With `--beacons --every 10`, an age of
+    much more than 10 s is a lag that was measured from end to end.
+
+    Examples: `vstream probe`, `vstream probe --forms`, `vstream probe --each-server`, `vstream probe -s foo --format junit > probe.xml`,
+    `vstream probe --beacons --every 10`
     """
     if output not in set(view.ProbeFormat):
         raise typer.BadParameter(f"unknown format `{output}`: expected text, json or junit", param_hint="--format")
     loaded = options.load_topology(topology).require()
+    if is_beacon:
+        other_modes = {"--stream": stream, "--region": region, "--forms": forms, "--each-server": each_server}
+        options.refuse_beside("--beacons", {**other_modes, "--format junit": output == "junit"})
+        send_beacons(loaded, lab, every=every, is_json=output == "json")
+        return
+    if every is not None:
+        raise typer.BadParameter("needs --beacons", param_hint="--every")
     _check_names("--stream", stream, [virtual.name for virtual in loaded.streams])
     _check_names("--region", region, [virtual.name for virtual in loaded.regions])
     chosen = [virtual for virtual in loaded.streams if not stream or virtual.name in stream]

@@ -1,15 +1,14 @@
-"""`vstream resolve`."""
+"""`vstream map --stream`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich import box
 from rich.table import Table
 
-from vstream.cli import options
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
@@ -17,32 +16,21 @@ from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 
 
-def command(
-    stream: Annotated[str, typer.Argument(help="The virtual stream.")],
-    topology: options.TopologyFile = options.DEFAULT_FILE,
-    region: Annotated[
-        str | None, typer.Option("--region", help="Print only the stream that clients of this region read from.")
-    ] = None,
-    output: options.TextOrJson = "text",
-) -> None:
+def print_places(topology: Topology, stream: str, region: str | None, *, is_json: bool) -> None:
     """
-    Print the physical streams behind a virtual stream, region by region: what is published into, what is read from.
+    Print the physical streams behind the virtual *stream*: a table, or the name alone that *region* reads from.
 
-    Consumers are created on the one that is read from, by its own name: servers refuse to create one by
-    the virtual name. Asks no server.
-
-    Examples: `vstream resolve foo`, `nats consumer add $(vstream resolve foo --region west) worker`
+    Raises UnknownNameError if *topology* has no such stream, or the stream is not in *region*.
     """
-    declared = options.load_topology(topology).require()
-    virtual = next((candidate for candidate in declared.streams if candidate.name == stream), None)
+    virtual = next((candidate for candidate in topology.streams if candidate.name == stream), None)
     if virtual is None:
-        names = ", ".join(candidate.name for candidate in declared.streams)
+        names = ", ".join(candidate.name for candidate in topology.streams)
         raise UnknownNameError(f"there is no virtual stream `{stream}`", hint=f"there are {names}" if names else None)
     if region is not None and region not in virtual.regions:
         raise UnknownNameError(f"`{stream}` is not in region `{region}`", hint=f"it is in {', '.join(virtual.regions)}")
-    places = [_describe_place(declared, virtual, name) for name in virtual.regions if region in {None, name}]
-    if output == "json":
-        print_json("resolve", {"regions": places})
+    places = [_describe_place(topology, virtual, name) for name in virtual.regions if region in {None, name}]
+    if is_json:
+        print_json("map-stream", {"regions": places})
     elif region is not None:
         typer.echo(places[0]["read"])
     else:

@@ -1,11 +1,14 @@
-"""`vstream status` and `vstream watch`."""
+"""`vstream status`."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.live import Live
@@ -21,7 +24,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.pipeline import read_status
-from vstream.health.report import StatusVerdict
+from vstream.health.report import Status, StatusVerdict
 
 if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
@@ -31,12 +34,17 @@ Deadline = Annotated[
     float,
     typer.Option(help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=60),
 ]
+Look = Callable[[], Awaitable[Status]]
 _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: FAILED}
 
 
-def status(
+def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: Deadline = 4,
+    is_repeated: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C, in place on a terminal.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two looks.", min=0.2, max=3600)] = 2,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
@@ -52,11 +60,16 @@ def status(
     Exits with 0 if all is well and with 1 if something is wrong. Exits with 3 if nothing
     is known to be wrong but not everything could be checked, or if no server answers.
 
-    Examples: `vstream status`, `vstream status acme.yaml --deadline 2 --format json`
+    Where the output is not a terminal, `--watch` prints each look below the last one, as JSON in one line each.
+
+    Examples: `vstream status`, `vstream status --watch --every 10`, `vstream status acme.yaml --deadline 2 --format json`
     """
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
     bundle = expected_bundle(loaded, servers, templates)
+    if is_repeated:
+        look = partial(read_status, loaded, servers.endpoints, bundle, deadline=deadline)
+        run(_repeat_as_json(look, every) if output == "json" else _repeat_as_text(look, every))
     seen = run(read_status(loaded, servers.endpoints, bundle, deadline=deadline))
     if output == "json":
         print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
@@ -64,25 +77,6 @@ def status(
         out = console.stdout()
         out.print(view.screen(seen, width=out.width))
     raise typer.Exit(_EXIT_CODES[seen.verdict])
-
-
-def watch(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
-    every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 2,
-    deadline: Deadline = 4,
-    lab: options.LabName = None,
-    templates: options.TemplatesDirectory = None,
-) -> None:
-    """
-    Repeat `vstream status` until Ctrl-C, in place on a terminal of any width.
-
-    Where the output is not a terminal, each look is printed below the last one.
-
-    Examples: `vstream watch`, `vstream watch acme.yaml --every 10`
-    """
-    loaded = options.load_topology(topology).require()
-    servers = find_servers(loaded, lab)
-    run(_watch(loaded, servers, expected_bundle(loaded, servers, templates), every, deadline))
 
 
 def expected_bundle(topology: Topology, servers: Servers, templates: Path | None) -> Bundle | str:
@@ -97,14 +91,13 @@ def expected_bundle(topology: Topology, servers: Servers, templates: Path | None
         return error.message
 
 
-async def _watch(topology: Topology, servers: Servers, bundle: Bundle | str, every: float, deadline: float) -> None:
+async def _repeat_as_text(look: Look, every: float) -> NoReturn:
     out = console.stdout()
     with Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             began = time.monotonic()
             try:
-                seen = await read_status(topology, servers.endpoints, bundle, deadline=deadline)
-                screen = view.screen(seen, width=out.width)
+                screen = view.screen(await look(), width=out.width)
             except NotReachableError as error:
                 screen = Text.assemble(("✗ ", "bold red"), error.message)
             if out.is_terminal:
@@ -112,3 +105,14 @@ async def _watch(topology: Topology, servers: Servers, bundle: Bundle | str, eve
             else:
                 out.print(screen)
             await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+async def _repeat_as_json(look: Look, every: float) -> NoReturn:
+    while True:
+        began = time.monotonic()
+        try:
+            print_json("status", (await look()).as_dict(), layout=JsonLayout.LINE)
+        except NotReachableError as error:
+            console.print_note(f"✗ {error.message}", style="bold red")
+        sys.stdout.flush()
+        await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))

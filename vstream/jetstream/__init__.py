@@ -1,1 +1,1 @@
-"""Everything that speaks to servers: the one package that imports nats."""
+"""Transport: everything that speaks to NATS servers. The only package that imports nats."""

@@ -32,14 +32,14 @@ _PAGE = 256
 """Streams of one page, where an answer does not say (server/jetstream_api.go, JSApiListLimit)."""
 _PAUSE = 0.25
 _UNANSWERED = 2.0
-"""Seconds for a request that its receiver carries out, and that somebody who is dead would have to answer."""
+"""Seconds to wait for a request that a server carries out without answering, or that a dead server would answer."""
 
 
 class JetStreamAdmin:
     """
-    StreamAdmin and stream listing over one connection. The account's streams of all clusters answer to any of them.
+    Manages and lists streams over one connection. The account's streams of all clusters answer on any connection.
 
-    Streams of hidden accounts, `R_west/foo`, are asked for where their account's API is imported to.
+    Requests about streams of hidden accounts, such as `R_west/foo`, go to where the API of their account is imported.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -49,7 +49,7 @@ class JetStreamAdmin:
         self, accounts: Sequence[str | None] = (None,)
     ) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
         """
-        Every stream of *accounts* by name, and the names that no server answered for. None is the connection's account.
+        All streams of *accounts* by name, and the names that no server answered for. None: the connection's account.
 
         Pages of STREAM.LIST, the first alone and then several at a time. While a
         region is down the servers wait 4 s for it on each page.
@@ -101,7 +101,7 @@ class JetStreamAdmin:
         await self._api("STREAM.DELETE", name, None)
 
     async def forget(self, name: str) -> None:
-        """See StreamAdmin. Nobody answers the request itself: that is for the stream's own servers."""
+        """See StreamAdmin. No server answers this request; the stream's own servers carry it out."""
         until = time.monotonic() + 2 * DEADLINE
         while await self._is_known(name):
             if time.monotonic() > until:
@@ -145,15 +145,15 @@ class JetStreamAdmin:
         await self._ask(f"{naming.api_subject('CONSUMER.DELETE', config.stream)}.{config.durable}", None)
 
     async def consumer(self, stream: str, durable: str, *, timeout: float = DEADLINE) -> ObservedConsumer:
-        """The consumer *durable* of *stream*, as its leader describes it. ServerError 10014 if there is none."""
+        """The consumer *durable* of *stream*, as its leader describes it. Raises ServerError 10014 if missing."""
         subject = f"{naming.api_subject('CONSUMER.INFO', stream)}.{durable}"
         return _read_consumer(await self._ask(subject, None, timeout=timeout), stream)
 
     async def consumers(self, stream: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
         """
-        Every durable of *stream* by name, and the names that no server answered for.
+        All durable consumers of *stream* by name, and the names that no server answered for.
 
-        Servers list nothing of a stream that does not exist, without an error.
+        For a stream that does not exist, servers return an empty list and no error.
         """
         subject = naming.api_subject("CONSUMER.LIST", stream)
         consumers: dict[str, ObservedConsumer] = {}
@@ -181,11 +181,11 @@ class JetStreamAdmin:
                 return
 
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
-        """What the leader of stream *name* says of it, as the API spells it."""
+        """STREAM.INFO of stream *name* from its leader, with the API's field names."""
         return await self._api("STREAM.INFO", name, None, timeout=timeout)
 
     async def info_from_list(self, name: str) -> dict[str, Any]:
-        """The same of a stream of clients' account whose name is mapped to another, so that only lists say what it is."""
+        """Like `info`, for a client account's stream whose name is mapped to another: only lists show it."""
         subject = _list_subject(None)
         async for info in self._entries(subject, "streams"):
             if check_config(info.get("config"), subject).get("name") == name:
@@ -193,15 +193,15 @@ class JetStreamAdmin:
         raise NotReachableError(f"no server answers for `{name}`")
 
     async def step_down(self, name: str) -> None:
-        """Ask the leader of stream *name* to hand over. A stream of one replica agrees and does nothing."""
+        """Ask the leader of stream *name* to step down. A stream with one replica agrees and does nothing."""
         await self._api("STREAM.LEADER.STEPDOWN", name, None)
 
     async def step_down_meta(self) -> None:
-        """Ask the leader of the meta group to hand over: only the system account is heard."""
+        """Ask the meta leader to step down. Needs a connection in the system account."""
         await self._ask(f"{naming.API}.META.LEADER.STEPDOWN", None)
 
     async def remove_peer(self, server: str) -> None:
-        """Remove *server* from the meta group for good: only the system account is heard."""
+        """Remove *server* from the meta group for good. Needs a connection in the system account."""
         await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server})
 
     async def _api(
@@ -218,10 +218,10 @@ class JetStreamAdmin:
 
 async def ask_until_available(request: Callable[[], Awaitable[_Answer]]) -> _Answer:
     """
-    The answer of *request*, which must do no harm when it is made twice.
+    The result of *request*, which must be safe to repeat.
 
-    Right after the meta leader was lost, requests are refused or not answered until there is another one: they are
-    made again for `2 * DEADLINE` seconds. Raises as the last of them does.
+    Right after the meta leader is lost, servers refuse or ignore requests until a new one is elected. They are repeated
+    for `2 * DEADLINE` seconds; after that, the last error is raised.
     """
     until = time.monotonic() + 2 * DEADLINE
     while True:

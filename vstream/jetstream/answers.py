@@ -1,5 +1,5 @@
 """
-Decoding what servers answer: the one place that turns bytes into values, and anything unexpected into one error.
+Decode what servers answer: bytes become typed values, and anything unexpected becomes one error.
 
 Whatever answers at an address may be old, new, broken or hostile. What is decoded here has the types that the rest of
 vstream relies on; everything else raises MalformedAnswerError.
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MOST_PAYLOAD = 64 * 1024 * 1024
-"""Bytes of one message. Servers have no `max_payload` above it (server/const.go)."""
+"""Largest possible message, in bytes. Servers accept no higher `max_payload` (server/const.go)."""
 MOST_LISTED = 1_000_000
-"""Streams or consumers that one answer may announce. A larger total is no total: nobody has so many."""
+"""Largest believable number of streams or consumers in one list. A higher total is treated as malformed."""
 
 REFUSED = re.compile(r'permissions violation for (publish|subscri)[a-z]* to "([^"]*)"', re.IGNORECASE)
-"""What a server says of a subject that the user may not publish or subscribe to."""
+"""What a server says about a subject that the user may not publish or subscribe to."""
 UNREADABLE = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
-"""Raised where a value of an answer is missing or of another type."""
+"""Exceptions raised where a value of an answer is missing or has the wrong type."""
 _DIGITS = 20
-"""Of the largest number of 64 bits."""
+"""Digits of the largest 64-bit number."""
 _INTEGERS = (
     "max_age max_bytes max_msgs max_msgs_per_subject max_msg_size max_consumers num_replicas duplicate_window first_seq "
     "subject_delete_marker_ttl ack_wait max_deliver max_ack_pending max_waiting max_batch max_expires opt_start_seq "
@@ -66,7 +66,7 @@ CONFIG: Mapping[str, Any] = {
     "mirror": _SOURCE,
     "sources": [_SOURCE],
 }
-"""The types of the fields of streams and consumers that vstream reads. Fields that it does not know may be anything."""
+"""Types of the stream and consumer fields that vstream reads. Unknown fields may hold anything."""
 
 INFO: Mapping[str, Any] = {
     **dict.fromkeys(
@@ -78,7 +78,7 @@ INFO: Mapping[str, Any] = {
     ),
     "connect_urls": [str],
 }
-"""The types of the fields of a server's first line that the client library and vstream read."""
+"""Types of the fields in a server's INFO line that the client library and vstream read."""
 
 
 class _Object(dict[str, Any]):
@@ -92,9 +92,10 @@ class _Object(dict[str, Any]):
 
 def decode_object(data: bytes, origin: str) -> dict[str, Any]:
     """
-    The JSON object in *data*, which *origin* sent. Raises MalformedAnswerError.
+    The JSON object in *data*, which *origin* sent. Raises MalformedAnswerError if *data* is something else.
 
-    So does reading a key that it or an object in it lacks. Numbers are those that servers have: 64 bits, and finite.
+    Reading a missing key from the object, or from an object in it, raises MalformedAnswerError too. Numbers must be
+    ones that servers have: finite, and at most 64 bits.
     """
 
     def as_object(pairs: list[tuple[str, Any]]) -> _Object:
@@ -119,7 +120,7 @@ def decode_object(data: bytes, origin: str) -> dict[str, Any]:
 
 @contextmanager
 def reading(origin: str) -> Iterator[None]:
-    """Raise MalformedAnswerError for what an answer of *origin* with missing or wrong values raises when it is read."""
+    """Turn errors from reading missing or wrong values of an answer of *origin* into MalformedAnswerError."""
     try:
         yield
     except UNREADABLE as error:
@@ -128,7 +129,7 @@ def reading(origin: str) -> Iterator[None]:
 
 
 def check_config(config: object, origin: str) -> dict[str, Any]:
-    """*config*, the configuration of a stream or a consumer, if its fields have the types that vstream relies on."""
+    """Return *config* (of a stream or a consumer) if its fields have the types that vstream relies on."""
     if not isinstance(config, dict):
         raise MalformedAnswerError(origin, "it has no configuration")
     problem = _find_problem(config, CONFIG, "config")
@@ -138,7 +139,7 @@ def check_config(config: object, origin: str) -> dict[str, Any]:
 
 
 def check_info(info: object, origin: str) -> dict[str, Any]:
-    """*info*, what a server says of itself when a client connects, without what is null."""
+    """Return *info*, a server's INFO on connect, without its null fields."""
     if not isinstance(info, dict):
         raise MalformedAnswerError(origin, "it is not a JSON object")
     problem = _find_problem(info, INFO, "INFO")
@@ -148,7 +149,7 @@ def check_info(info: object, origin: str) -> dict[str, Any]:
 
 
 def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
-    """The error in an *answer* of the JetStream API on *subject*, None if it has succeeded."""
+    """The error in an *answer* of the JetStream API on *subject*; None if the request succeeded."""
     error = answer.get("error")
     if not error:
         return None
@@ -168,7 +169,7 @@ def describe_error(error: Mapping[str, Any]) -> str:
 
 
 def read_total(answer: Mapping[str, Any], subject: str) -> int:
-    """How many entries a list on *subject* announces in all."""
+    """The total number of entries that a list on *subject* announces."""
     with reading(subject):
         total = int(answer.get("total", 0))
     if not 0 <= total <= MOST_LISTED:
@@ -177,7 +178,7 @@ def read_total(answer: Mapping[str, Any], subject: str) -> int:
 
 
 def read_list(answer: Mapping[str, Any], key: str, subject: str) -> list[Any]:
-    """The list at *key* of an answer on *subject*, empty where there is none."""
+    """The list at *key* of an answer on *subject*; empty if the key is missing."""
     value = answer.get(key)
     if value is not None and not isinstance(value, list):
         raise MalformedAnswerError(subject, f"`{key}` is not a list")
@@ -185,14 +186,14 @@ def read_list(answer: Mapping[str, Any], key: str, subject: str) -> list[Any]:
 
 
 def read_text(value: object) -> str:
-    """*value* if it is a text. Raises TypeError, for `reading`."""
+    """*value* if it is a string. Raises TypeError otherwise, for `reading`."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.60} is not a text")
     return value
 
 
 def read_sequence(text: str) -> int | None:
-    """The number that *text* in a header is, None if it is none that a server writes."""
+    """The sequence number in the header value *text*; None if it is not a number that a server writes."""
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 

@@ -1,4 +1,4 @@
-"""The client library, tamed: it sends nothing in clear where TLS is asked for, reads no endless line, and closes its sockets."""
+"""nats-py made safe: nothing is sent in clear text where TLS is required, lines are bounded, and sockets closed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint
 
 MOST_CONTROL_LINE = 1024 * 1024
-"""Bytes of a line of the protocol; the longest lists the addresses of all servers."""
+"""Longest protocol line in bytes. The longest lines list the addresses of all servers."""
 _MOST_REFUSALS = 1000
 _INSIST = 0.1
-"""Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
+"""Seconds until a task is cancelled again: Python 3.11 loses a cancellation at the moment a socket connects."""
 
 # The library's own takes the square of the number of spaces, which a server chooses: 100,000 of them take minutes.
 parser.INFO_RE = re.compile(rb"\AINFO\s+([^\s][^\r\n]*)\r\n")
 _UNREADABLE = (MalformedAnswerError, *UNREADABLE)
-"""What the library raises for lines of the protocol with other values than it expects."""
+"""What the library raises for protocol lines with values that it does not expect."""
 
 
 class RefusedForGoodError(nats.errors.Error):
-    """What answers will not be taken at the next attempt either."""
+    """The server refused in a way that another attempt cannot change."""
 
 
 class _BoundedParser(Parser):
@@ -53,13 +53,13 @@ class _BoundedParser(Parser):
 
 class TidyClient(Client):
     """
-    The library's client: it sends nothing in clear where *endpoint* asks for TLS, and closes every socket in the end.
+    The library's client, which sends nothing in clear text where *endpoint* asks for TLS, and closes every socket.
 
-    The library starts TLS only where the server asks for it, so that whoever is in between could take it away. It also
-    sends its credentials to every server that another one names.
+    The library starts TLS only if the server asks for it, so anyone in between could remove it. It also sends its
+    credentials to every server that another server names.
 
-    It forgets the socket of an attempt to reconnect which failed half way. And it does not always wait for the attempt
-    that is being made when it is closed, which then goes on, or ends with an exception that nobody catches.
+    It forgets the socket of a reconnect that failed half way. And on close it does not always wait for the attempt in
+    progress, which then continues, or ends with an exception that nobody catches.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -73,13 +73,13 @@ class TidyClient(Client):
         self._expected: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
 
     def expect(self, subject: str, answer: asyncio.Future[Any]) -> None:
-        """*answer* is waited for after something was sent to *subject*: it fails as soon as the server refuses that."""
+        """Watch for *answer* after a request to *subject*: fail it as soon as the server refuses that subject."""
         self._expected[answer] = subject
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None
     ) -> None:
-        """As the library, which keeps a future for the answer to each of its requests."""
+        """Like the library's `publish`, which keeps a future for the answer to each request."""
         answer = self._resp_map.get(reply.rpartition(".")[2]) if reply and self._resp_map else None
         if answer is not None:
             self.expect(subject, answer)
@@ -144,7 +144,7 @@ class TidyClient(Client):
         await super()._select_next_server()
 
     async def close(self) -> None:
-        """Close the connection, and return once nothing of it is left."""
+        """Close the connection, and return once nothing of it remains."""
         while (attempt := self._reconnection_task) is not None and attempt is not asyncio.current_task():
             if attempt.done():
                 _ = attempt.cancelled() or attempt.exception()  # asyncio logs what nobody has looked at

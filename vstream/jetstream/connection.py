@@ -1,4 +1,4 @@
-"""Connections to a region, with deadlines, and with this project's errors instead of the client library's."""
+"""Connections to a region, with deadlines, and with vstream's errors instead of the client library's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Message = TypeVar("_Message")
 
 CONNECT_TIMEOUT = 5.0
 _FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError)
-"""What another attempt meets again."""
+"""Errors that another attempt would meet again."""
 _NO_RESPONDERS = 503
 _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
@@ -39,16 +39,16 @@ _NO_TLS = "serve TLS there; without it, `connect` has `nats://` or `ws://` addre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer: payload and headers. *status* is the number of a status-only message, such as 404."""
+    """An answer: payload and headers. *status* is the code of a status-only message, such as 404."""
 
     data: bytes
     headers: Mapping[str, str]
     reply: str = ""
-    """Where it wants an answer itself, such as the acknowledgement of a fetched message."""
+    """The subject on which the sender expects an answer, such as the acknowledgement of a fetched message."""
 
     @property
     def status(self) -> int | None:
-        """The status that the server put into the headers' first line, None for a plain message."""
+        """The status in the first line of the headers; None for a plain message."""
         status = self.headers.get("Status")
         return int(status) if status and len(status) == _STATUS_DIGITS and status.isdecimal() else None
 
@@ -77,7 +77,7 @@ class Connection:
 
     @property
     def client(self) -> TidyClient:
-        """The library's client."""
+        """The underlying nats-py client."""
         return self._client
 
     @property
@@ -93,28 +93,28 @@ class Connection:
     @property
     def is_connected(self) -> bool:
         """
-        Whether the connection stands at this moment.
+        Whether the connection is up right now.
 
-        While it does not, the library keeps what is published and sends it once it
-        is back: a caller for whom late is worse than never asks here first.
+        While it is down, the library buffers what is published and sends it after a reconnect. Callers for whom late is
+        worse than never check this first.
         """
         return bool(self._client.is_connected)
 
     @property
     def cluster(self) -> str | None:
-        """That server's cluster name, None where it has none."""
+        """The name of that server's cluster; None if it has none."""
         name = self._info.get("cluster")
         return str(name) if name else None
 
     @property
     def domain(self) -> str | None:
-        """That server's JetStream domain, None where it has none."""
+        """The JetStream domain of that server; None if it has none."""
         name = self._info.get("domain")
         return str(name) if name else None
 
     @property
     def known_addresses(self) -> tuple[str, ...]:
-        """Where clients reach the servers of its cluster, as far as it says so: a server can have several."""
+        """Client addresses of the servers in its cluster, as far as it lists them. A server can have several."""
         return tuple(str(url) for url in self._info.get("connect_urls") or ())
 
     @property
@@ -130,10 +130,10 @@ class Connection:
         timeout: float = REQUEST_TIMEOUT,
     ) -> Reply:
         """
-        One request, one answer.
+        Send one request and return its answer.
 
-        Raises NoRespondersError where nobody listens, NotReachableError where no
-        answer came within *timeout* seconds: the request may have had its effect.
+        Raises NoRespondersError if nobody listens on the subject, and NotReachableError if no answer came within
+        *timeout* seconds. In the second case the request may have had its effect.
         """
         refusals = len(self._client.refusals)
         try:
@@ -162,10 +162,10 @@ class Connection:
         timeout: float = REQUEST_TIMEOUT,
     ) -> tuple[Reply, ...]:
         """
-        One request, and every answer up to that for which *is_last* holds.
+        Send one request and return all answers, up to the one for which *is_last* is true.
 
-        Raises NoRespondersError where nobody listens, NotReachableError where the last
-        answer has not come within *timeout* seconds, and says how many came.
+        Raises NoRespondersError if nobody listens, and NotReachableError, with the number of answers so far, if the
+        last one has not come within *timeout* seconds.
         """
         inbox, answers = self._client.new_inbox(), list[Reply]()
         refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -199,20 +199,20 @@ class Connection:
     async def request_json(
         self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
     ) -> dict[str, Any]:
-        """A request with a JSON object each way. Raises MalformedAnswerError if the answer is none."""
+        """Send a JSON object and return the JSON answer. Raises MalformedAnswerError if it is no object."""
         payload = json.dumps(body).encode() if body is not None else b""
         reply = await self.request(subject, payload, timeout=timeout)
         return decode_object(reply.data, f"{self.region}: {subject}")
 
     async def close(self) -> None:
-        """Close the connection. Does nothing if it is closed."""
+        """Close the connection. Does nothing if it is already closed."""
         await self._client.close()
 
 
 @asynccontextmanager
 async def connect(endpoint: Endpoint, region: str, *, timeout: float = CONNECT_TIMEOUT) -> AsyncIterator[Connection]:
     """
-    A connection to *region*, closed on exit.
+    Connect to *region*; the connection is closed on exit.
 
     Raises NotReachableError within about *timeout* seconds if no server answers,
     VstreamError if the endpoint itself is wrong (a missing context, file or variable).
@@ -225,7 +225,7 @@ async def connect(endpoint: Endpoint, region: str, *, timeout: float = CONNECT_T
 
 
 async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = CONNECT_TIMEOUT) -> Connection:
-    """As `connect`, for callers that close the connection themselves."""
+    """Like `connect`, for callers that close the connection themselves."""
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
     problems: list[Exception] = []
 
@@ -262,7 +262,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
 
 
 def plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """*headers* under plain keys: some of the library's are enum members, which hash unlike the strings they equal."""
+    """*headers* with plain string keys: some of the library's keys are enum members, which hash differently."""
     return {str.__str__(name): value for name, value in headers.items()}
 
 

@@ -1,10 +1,9 @@
 """
-Reading single stored messages, through Direct Get where it can be.
+Read single stored messages, through Direct Get where possible.
 
-Direct Get (ADR-31) is answered by any server that holds a copy of the stream, needs
-no leader of any kind, and says in its `Nats-Stream` header who answered: what a probe
-wants to know of a virtual name. The forms here are those that 2.10 has already.
-A copy may lag behind its leader: what it does not hold yet is answered as not found.
+Any server with a copy of the stream answers Direct Get (ADR-31). It needs no leader of any kind, and its `Nats-Stream`
+header names the stream that answered: what a probe wants to know about a virtual name. Only forms that 2.10 already has
+are used here. A copy may lag behind its leader: a message that it does not hold yet is answered as not found.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ _TIME = "Nats-Time-Stamp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectMessage:
-    """A stored message. *stream* is the physical stream that answered, whatever name was asked for."""
+    """A stored message. *stream* is the physical stream that answered, whatever name was requested."""
 
     stream: str
     seq: int
     subject: str
     stored_at: str
-    """RFC 3339, as the server wrote it."""
+    """Time in RFC 3339, as the server wrote it."""
     headers: Mapping[str, str]
-    """The message's own headers, without those of the answer."""
+    """The message's own headers, without those that the answer adds."""
     data: bytes
 
 
@@ -53,11 +52,10 @@ async def get_by_seq(
     connection: Connection, stream: str, seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """
-    The message at *seq*, None if there is none.
+    The message at *seq*; None if it does not exist.
 
-    This and the other forms raise ServerError where the answer is another status
-    than 404, NoRespondersError where no stream answers (it does not exist, or its
-    `allow_direct` is off), NotReachableError without an answer in *timeout* seconds.
+    This and the other functions raise ServerError for any status but 404, NoRespondersError if no stream answers (it
+    does not exist, or its `allow_direct` is off), and NotReachableError if no answer comes within *timeout* seconds.
     """
     return await _direct(connection, stream, {"seq": seq}, timeout)
 
@@ -68,8 +66,8 @@ async def last_by_subject(
     """
     The newest message on *subject*, which may hold wildcards; None if there is none. Raises as `get_by_seq`.
 
-    Not for ANY_SUBJECT: servers up to 2.15.1 at least then look at the last sequence
-    alone, and find nothing where that message was deleted. `next_by_subject` does.
+    Do not use it for ANY_SUBJECT: servers up to at least 2.15.1 then look only at the last sequence, and find nothing
+    if that message was deleted. `next_by_subject` handles this.
     """
     return await _direct(connection, stream, {"last_by_subj": subject}, timeout)
 
@@ -85,11 +83,10 @@ async def leader_next_by_subject(
     connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """
-    As `next_by_subject`, but asked of the stream's leader: never behind, and possible where `allow_direct` is off.
+    Like `next_by_subject`, but the stream's leader answers: never behind, and possible with `allow_direct` off.
 
-    *stream* is a physical name: this answer does not say who gave it. Needs a
-    leader of the stream and of the meta group; raises ServerError where the
-    stream does not exist or a leader is missing.
+    *stream* is a physical name, because this answer does not say which stream gave it. Needs a leader of the stream and
+    of the meta group. Raises ServerError if the stream does not exist or a leader is missing.
     """
     return await _from_leader(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
 
@@ -97,14 +94,14 @@ async def leader_next_by_subject(
 async def leader_get_by_seq(
     connection: Connection, stream: str, seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
-    """As `get_by_seq`, but asked of the leader; see `leader_next_by_subject`."""
+    """Like `get_by_seq`, but the leader answers; see `leader_next_by_subject`."""
     return await _from_leader(connection, stream, {"seq": seq}, timeout)
 
 
 async def leader_last_by_subject(
     connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
-    """As `last_by_subject`, but asked of the leader; see `leader_next_by_subject`."""
+    """Like `last_by_subject`, but the leader answers; see `leader_next_by_subject`."""
     return await _from_leader(connection, stream, {"last_by_subj": subject}, timeout)
 
 

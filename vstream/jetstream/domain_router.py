@@ -1,4 +1,4 @@
-"""One connection for all regions: what names a domain's API goes to that domain's own region, as nobody else answers."""
+"""One connection for all regions: requests to a domain's API go to that domain's own region."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DOMAIN = re.compile(r"\$JS\.([^.]+)\.API\.")
 
 
 class DomainRoutingConnection(Connection):
-    """The connection *first*, but for requests to a domain: they go to its region's own of *connections*, by region."""
+    """Uses the connection *first*, except for requests to a domain: they use the *connections* entry of its region."""
 
     def __init__(self, first: Connection, connections: Mapping[str, Connection | NotReachableError]) -> None:
         super().__init__(first.client, first.region)
@@ -29,7 +29,7 @@ class DomainRoutingConnection(Connection):
         headers: Mapping[str, str] | None = None,
         timeout: float = REQUEST_TIMEOUT,
     ) -> Reply:
-        """As of a Connection. Raises NotReachableError also where there is no connection to the region."""
+        """See Connection. Also raises NotReachableError if there is no connection to the region."""
         named = _DOMAIN.match(subject)
         if named is None:
             return await super().request(subject, payload, headers=headers, timeout=timeout)

@@ -1,4 +1,4 @@
-"""What a connection is opened with: files, variables and nats CLI contexts that an endpoint names, read and checked."""
+"""Read and check what opens a connection: the files, variables and nats CLI contexts that an endpoint names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
-    """All that is wrong with *endpoint* itself and can be seen without a network: contexts, files, variables."""
+    """Everything wrong with *endpoint* that can be seen without a network: contexts, files, variables."""
     problems: list[VstreamError] = []
     if endpoint.context:
         try:
@@ -49,7 +49,7 @@ def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
 
 
 def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
-    """The client library's options for *endpoint*. Raises VstreamError for a file or variable that is not there, or not allowed."""
+    """The client library's options for *endpoint*. Raises VstreamError if a file or variable is missing or refused."""
     reader = f"region `{region}`"
     check_plaintext(endpoint.plaintext_hosts, reader)
     options: dict[str, Any] = {"inbox_prefix": endpoint.inbox}

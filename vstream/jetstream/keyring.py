@@ -58,7 +58,7 @@ _OTHERS = 0o077
 
 
 def default_directory(topology: str) -> Path:
-    """Where the keys of *topology* are for its real servers: in $VSTREAM_KEYS, or the user's data directory."""
+    """The directory for the keys of *topology* on real servers: in $VSTREAM_KEYS, or in the user's data directory."""
     stated = os.environ.get(_VARIABLE)
     return (Path(stated).expanduser() if stated else user_data_path("vstream") / "keys") / topology
 
@@ -84,14 +84,15 @@ class Keyring:
         self._pairs: dict[str, nkeys.KeyPair] = {}
 
     def missing(self, topology: Topology) -> tuple[str, ...]:
-        """The names of the keys that *topology* needs and that are not there."""
+        """The names of the keys that *topology* needs and that do not exist yet."""
         return tuple(name for name in keys_of(topology) if not self._file(name).is_file())
 
     def complete(self, topology: Topology) -> tuple[str, ...]:
         """
-        Make what *topology* needs and is not there, and the users' credentials; gives the names of the new keys.
+        Create the keys that *topology* needs and that are missing, with the users' credentials.
 
-        What is there stays as it is. Raises VstreamError if the directory cannot be written.
+        Returns the names of the new keys; existing ones stay as they are. Raises VstreamError if the directory cannot
+        be written.
         """
         with self._changing():
             new = self.missing(topology)
@@ -105,9 +106,10 @@ class Keyring:
 
     def rotate(self, topology: Topology, user: str) -> None:
         """
-        Make another key for *user*: that of before ends once servers have the accounts that say so.
+        Create a new key for *user*. The old one becomes invalid once servers have loaded the new accounts.
 
-        In operator mode it is the role's, with other credentials. Raises VstreamError if the directory cannot be written.
+        In operator mode the role's key is replaced, with new credentials. Raises VstreamError if the directory cannot
+        be written.
         """
         with self._changing():
             if topology.security is Security.NKEYS:
@@ -118,15 +120,15 @@ class Keyring:
             write_atomically(self.credentials(user), fresh, mode=_PRIVATE)
 
     def credentials(self, user: str) -> Path:
-        """What a user of the role *user* logs in with in operator mode. The file may not exist."""
+        """The credentials file of role *user* in operator mode. It may not exist."""
         return self.directory / f"user-{user}.creds"
 
     def seed(self, user: str) -> Path:
-        """What *user* logs in with, where servers know its public key. The file may not exist."""
+        """The seed file that *user* logs in with where servers know its public key. It may not exist."""
         return self._file(user_key(user))
 
     def certificate(self, user: str) -> tuple[Path, Path]:
-        """The certificate of *user* and its key, where users have some. The files may not exist."""
+        """The client certificate of *user* and its key. The files may not exist."""
         certificate, key = certificate_files(user)
         return self.directory / certificate, self.directory / key
 
@@ -134,7 +136,7 @@ class Keyring:
         """
         Copy the certificates that a lab of *topology* needs from *directory*.
 
-        Raises VstreamError if one is not there, or the keyring cannot be written.
+        Raises VstreamError if a certificate is missing or the keyring cannot be written.
         """
         files = [CA_FILE, SERVER_CERTIFICATE, SERVER_KEY]
         files += [name for user in account_view.logins(topology) for name in certificate_files(user)]

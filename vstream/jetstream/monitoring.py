@@ -1,8 +1,8 @@
 """
-The HTTP monitoring endpoints of a nats-server, read only.
+Read the HTTP monitoring endpoints of a nats-server.
 
-They need no credentials and answer even where JetStream has no leader, which
-is what a supervisor and a read-back of loaded mappings need.
+They need no credentials and answer even if JetStream has no leader. A supervisor, and a check of the loaded mappings,
+need that.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TIMEOUT = 2.0
-"""Seconds for one request, where the caller does not say."""
+"""Default timeout of one request, in seconds."""
 
 MOST_BYTES = 32 * 1024 * 1024
 """Of one answer, and all servers are asked at once. /jsz of ten thousand streams with their configurations has about 20 MB."""
 _CHUNK = 65_536
 _OK = 200
 _HEALTH = frozenset({_OK, 500, 503})
-"""What /healthz answers with: 500 where the server is not ready for connections yet (server/monitor.go, healthz)."""
+"""Statuses of /healthz: 500 means that the server does not accept connections yet (server/monitor.go, healthz)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Varz:
-    """What one server says of itself."""
+    """/varz: what one server says about itself."""
 
     server_name: str
     version: str
@@ -43,29 +43,28 @@ class Varz:
     """Changes with each successful reload, on every version."""
     cluster: str | None
     is_clustered: bool
-    """Whether it takes routes: else it is on its own, and JetStream has no meta group."""
+    """Whether the server accepts routes. If not it stands alone, and JetStream has no meta group."""
     config_digest: str | None = None
-    """Of all values of the configuration that it has loaded, see `vstream.syntax.natsconf.digest`; None before 2.12."""
+    """Digest of all loaded configuration values, see `vstream.syntax.natsconf.digest`; None before 2.12."""
     flags: Mapping[str, bool] = field(default_factory=dict)
-    """The feature flags that it knows, and whether each is on; none before 2.14."""
+    """The feature flags that the server knows, and whether each is on; none before 2.14."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """The JetStream meta group as one server sees it."""
+    """The JetStream meta group, as one server sees it."""
 
     leader: str | None
     cluster_size: int
     followers: frozenset[str] = frozenset()
-    """The members besides its leader, as the leader says; none from any other server."""
+    """The members besides the leader, according to the leader; other servers list none."""
 
 
 async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str, Any]:
     """
-    The JSON object at *path*, for example `/varz`, of the server that monitors at *url_base*.
+    The JSON object at *path*, for example `/varz`, of the server with the monitoring address *url_base*.
 
-    Raises NotReachableError without a whole answer after *timeout* seconds, and
-    ServerError where the server answers with anything but 200.
+    Raises NotReachableError without a complete answer after *timeout* seconds, and ServerError for any status but 200.
     """
     status, body = await _fetch(url_base, path, timeout)
     if status != _OK:
@@ -95,11 +94,11 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
 
 async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bool = False) -> str | None:
     """
-    Why the server does not call itself healthy, or None if it does.
+    Why the server reports itself unhealthy; None if it is healthy.
 
-    Single streams and consumers count only where *is_deep*: each must have caught up.
+    With *is_deep*, each stream and consumer must have caught up as well.
 
-    Every "no" is a warning in the server's log: ask once a meta leader is known.
+    A server logs a warning for each unhealthy answer: ask only once a meta leader is known.
     """
     path = "/healthz" if is_deep else "/healthz?js-server-only=true"
     status, body = await _fetch(url_base, path, timeout)
@@ -111,9 +110,9 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bo
 
 async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapping[str, Any], ...]:
     """
-    Everything that keeps the server from calling itself healthy: `type`, `account`, `stream`, `consumer`, `error`.
+    Everything that makes the server unhealthy: `type`, `account`, `stream`, `consumer`, `error`.
 
-    Streams with one replica are never among it. If there is anything, the server logs a warning. Raises as `get`.
+    Streams with one replica are never listed. If anything is listed, the server logs a warning. Raises as `get`.
     """
     status, body = await _fetch(url_base, "/healthz?details=true", timeout)
     if status not in _HEALTH:
@@ -123,7 +122,7 @@ async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapp
 
 
 async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
-    """The meta group, or None where JetStream is not clustered or not enabled."""
+    """The meta group; None if JetStream is not clustered or not enabled."""
     with reading(f"{url_base}/jsz"):
         group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
         if group is None:
@@ -136,14 +135,14 @@ async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
 
 
 async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
-    """The clusters that this server has a connection to."""
+    """The clusters that this server has an outbound gateway connection to."""
     with reading(f"{url_base}/gatewayz"):
         gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
         return frozenset(name for name, gateway in gateways.items() if gateway.get("connection"))
 
 
 async def leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
-    """The names of the servers that this server has a leaf connection with."""
+    """The names of the servers that this server has a leaf node connection to."""
     with reading(f"{url_base}/leafz"):
         leafs = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
         return frozenset(str(leaf.get("name")) for leaf in leafs)
@@ -158,11 +157,11 @@ async def routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[s
 
 async def account_detail(url_base: str, account: str = "$G", timeout: float = TIMEOUT) -> Mapping[str, Any]:
     """
-    What the server has loaded of *account*: `mappings`, `exports`, `imports`; a key is left out where it has none.
+    What the server has loaded of *account*: `mappings`, `exports`, `imports`. Empty parts have no key.
 
-    Mappings are for each source its destinations: `{"subject": …, "weight": 0..100}`, with a `cluster` where one
-    holds for one cluster only. Where every destination names a cluster, the server itself adds the source at
-    100 % for all other clusters. Raises ServerError if there is no such account.
+    Mappings list destinations by source: `{"subject": …, "weight": 0..100}`, with a `cluster` if the destination holds
+    for one cluster only. Where every destination names a cluster, the server itself adds the source at 100 % for all
+    other clusters. Raises ServerError if there is no such account.
     """
     answer = await get(url_base, f"/accountz?acc={quote(account, safe='')}", timeout)
     detail = answer.get("account_detail") or {}
@@ -172,7 +171,7 @@ async def account_detail(url_base: str, account: str = "$G", timeout: float = TI
 
 
 async def load_account(url_base: str, account: str, timeout: float = TIMEOUT) -> None:
-    """Have the server look up *account*: in operator mode it knows none of which it had nobody (monitor.go, Connz)."""
+    """Make the server look up *account*: in operator mode it knows no account before its first user (Connz)."""
     try:
         await get(url_base, f"/connz?acc={quote(account, safe='')}&limit=1", timeout)
     except ServerError:
@@ -180,7 +179,7 @@ async def load_account(url_base: str, account: str, timeout: float = TIMEOUT) ->
 
 
 async def has_subscription(url_base: str, account: str, pattern: str, timeout: float = TIMEOUT) -> bool:
-    """Whether anything on the server itself subscribes to exactly *pattern* in *account*. Raises as `get`."""
+    """Whether the server itself has a subscription to exactly *pattern* in *account*. Raises as `get`."""
     literal = quote(probe_subject(pattern), safe="")
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
     with reading(f"{url_base}/subsz"):
@@ -189,9 +188,9 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
 
 def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
     """
-    From now on, take what the servers at the HTTPS *addresses* show if the authority in the file *ca* has signed it.
+    From now on, accept certificates of the servers at the HTTPS *addresses* if the authority in file *ca* signed them.
 
-    Without one, the system's authorities count. Raises VstreamError if the file holds none.
+    Without *ca*, the system's authorities count. Raises VstreamError if the file holds no certificate.
     """
     secure = [address for address in addresses if address.startswith("https:")]
     if ca is None or not secure:
@@ -212,7 +211,7 @@ def _context(ca: Path, _changed: int) -> ssl.SSLContext:
 
 
 _trusted: dict[str, ssl.SSLContext] = {}
-"""What stands for the system's authorities, by host and port."""
+"""Replaces the system's authorities, by host and port."""
 
 
 async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""Every message of a stream, in order: read through a consumer of our own that acknowledges nothing."""
+"""Read every message of a stream in order, through a temporary consumer that acknowledges nothing."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BATCH = 2000
 _NS = 1_000_000_000
 _ACK = "$JS.ACK."
 _IDLE = 60
-"""Seconds after which servers remove the consumer of a reader that has gone."""
+"""Seconds after which servers remove the consumer of a reader that has gone away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A message as a stream holds it. *time* is when it was stored, in nanoseconds since 1970."""
+    """A stored message. *time* is when it was stored, in nanoseconds since 1970."""
 
     seq: int
     time: int
@@ -34,12 +34,12 @@ class StoredMessage:
     headers: Mapping[str, str]
     data: bytes
     pending: int
-    """How many come after it."""
+    """How many messages follow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckSubject:
-    """What the reply subject of a delivered message says of it."""
+    """The parts of a delivered message's reply subject."""
 
     deliveries: int
     seq: int
@@ -48,7 +48,7 @@ class AckSubject:
 
     @classmethod
     def parse(cls, subject: str) -> AckSubject:
-        """Of `$JS.ACK.STREAM.CONSUMER.…`; newer servers may put a domain and an account in front of the stream."""
+        """Parse `$JS.ACK.STREAM.CONSUMER.…`. Newer servers may put a domain and an account in front of the stream."""
         tokens = subject.split(".")
         first = 4 if len(tokens) < 11 else 6  # noqa: PLR2004
         deliveries, seq, _, time, pending = map(int, tokens[first : first + 5])
@@ -59,10 +59,10 @@ async def read_messages(
     connection: ReconnectingConnection, stream: str, *, from_seq: int = 1, headers_only: bool = False, patience: float
 ) -> AsyncIterator[StoredMessage]:
     """
-    The messages of the physical *stream* from *from_seq* on, up to those that it holds when they are asked for.
+    The messages of the physical *stream* from *from_seq* up to the last one at the time of the request.
 
-    One of its replicas answers, which may be behind its leader. Raises ServerError
-    if the stream does not exist, NotReachableError where nothing comes for *patience* seconds.
+    One of its replicas answers, which may be behind the leader. Raises ServerError if the stream does not exist, and
+    NotReachableError if nothing arrives for *patience* seconds.
     """
     config = {
         "deliver_policy": "by_start_sequence",

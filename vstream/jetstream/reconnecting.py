@@ -1,12 +1,10 @@
 """
-A connection for a workload: it comes back by itself for ever, and sends nothing late.
+A connection for a workload: it reconnects for ever, and never sends anything late.
 
-What is due while the connection does not stand is refused at once. The client library
-would keep it and send it when the connection is back, which turns an outage into
-messages that nobody can tell from those that were sent in time.
+While it is down, publishes are refused at once. The client library would keep them and send them after the reconnect,
+which turns an outage into messages that nobody can tell from those that were sent in time.
 
-It talks to servers that its owner knows, and to no others: while a server is away,
-somebody else's may get its port.
+It connects only to servers that its owner knows: while a server is away, another program may get its port.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ if TYPE_CHECKING:
     """Whether a server is one of ours, by its name and its id."""
 
 CONNECT_TIMEOUT = 1
-"""Seconds for one server. One that is paused takes the connection and says nothing."""
+"""Seconds for one server. A paused server accepts the connection and says nothing."""
 RETURN_PAUSE = 0.1
 """Seconds between two attempts at one server."""
 PING_INTERVAL = 1
 OUTSTANDING_PINGS = 2
-"""A server that has answered none of two pings is left: after 3 s."""
+"""Unanswered pings after which a server is given up: after 3 s."""
 
 
 class _Client(TidyClient):
@@ -83,7 +81,7 @@ class ReconnectingConnection(Connection):
     async def publish(
         self, subject: str, payload: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send one message. Raises NotConnectedError, with nothing sent, while the connection does not stand."""
+        """Send one message. Raises NotConnectedError, with nothing sent, while the connection is down."""
         self._require()
         try:
             await self._steady.publish(subject, payload, reply=reply, headers=dict(headers) if headers else None)
@@ -91,7 +89,7 @@ class ReconnectingConnection(Connection):
             raise NotConnectedError(f"region `{self.region}`: {error}") from error
 
     async def subscribe(self, subject: str, on_message: Callable[[Reply, str], Awaitable[None]]) -> None:
-        """Call *on_message* with what arrives on *subject*, and its subject, also after a return."""
+        """Call *on_message* with payload and subject of each message on *subject*, also after reconnects."""
 
         async def call(message: Msg) -> None:
             await on_message(
@@ -102,7 +100,7 @@ class ReconnectingConnection(Connection):
         await self._steady.subscribe(subject, cb=call)
 
     def inbox(self) -> str:
-        """A subject of this client's own, without wildcards: answers arrive below it."""
+        """A subject prefix of this client, without wildcards; answers arrive below it."""
         return str(self._steady.new_inbox())
 
     async def request(
@@ -113,7 +111,7 @@ class ReconnectingConnection(Connection):
         headers: Mapping[str, str] | None = None,
         timeout: float = CONNECT_TIMEOUT,
     ) -> Reply:
-        """As `Connection.request`; raises NotConnectedError, with nothing sent, while the connection does not stand."""
+        """Like `Connection.request`; raises NotConnectedError, with nothing sent, while the connection is down."""
         self._require()
         return await super().request(subject, payload, headers=headers, timeout=timeout)
 
@@ -126,10 +124,10 @@ async def open_reconnecting(
     endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float, is_rehearsal: bool = True
 ) -> ReconnectingConnection:
     """
-    A connection to *region*, known to its servers as *name*; it uses servers that it *knows* alone.
+    Connect to *region* with client name *name*, using only servers in *knows*.
 
-    Only the first one has a deadline: raises NotReachableError after *within* seconds, and VstreamError if the endpoint
-    itself is wrong.
+    Only the first connection has a deadline. Raises NotReachableError after *within* seconds, and VstreamError if the
+    endpoint itself is wrong.
     """
 
     async def ignore(_: Exception) -> None:

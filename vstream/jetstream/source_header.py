@@ -25,7 +25,7 @@ def origin_of(
     """
     The stream that a sourced message came from, and its sequence there: `foo-write-west 17 …`.
 
-    Of a stream in another account servers write a hash: it is looked up among *streams*. *taker* holds the message.
+    For a stream in another account servers write a hash, which is looked up among *streams*. *taker* holds the message.
     """
     words = headers.get(STREAM_SOURCE, "").split(" ")
     seq = read_sequence(words[1]) if len(words) > 1 else None
@@ -37,20 +37,20 @@ def origin_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """All that a sourced message says of where it came from."""
+    """All that a sourced message says about where it came from."""
 
     origin: str
     seq: int
     is_replayed: bool
-    """Whether a repair has put it in: it stands behind later ones of its origin."""
+    """Whether a repair inserted it: it stands after later messages of its origin."""
     definition: tuple[str, str]
-    """The filters and the destinations of the source that took it; empty where servers did not write them yet."""
+    """Filters and destinations of the source that copied it; empty on servers that do not write them."""
     identity: str
-    """The identity of the stream that it came from, empty before 2.15."""
+    """Identity of the stream that it came from; empty before 2.15."""
 
 
 def parse_provenance(headers: Mapping[str, str]) -> Provenance | None:
-    """What `Nats-Stream-Source` says, None if there is none that can be read."""
+    """Parse `Nats-Stream-Source`; None if it is missing or malformed."""
     words = headers.get(STREAM_SOURCE, "").split(" ")
     seq = read_sequence(words[1]) if len(words) > 1 else None
     if seq is None:
@@ -68,16 +68,16 @@ def parse_provenance(headers: Mapping[str, str]) -> Provenance | None:
 
 
 def parse_replay(stream: str) -> tuple[str, str] | None:
-    """The origin that the temporary *stream* of a replay stands for, and its token; None if it is none."""
+    """The origin that the temporary replay *stream* stands for, and its token; None if it is not a replay stream."""
     match = _REPLAY.search(stream)
     return None if match is None else (stream[: match.start()], match[0].removeprefix(":"))
 
 
 def new_replay_name(origin: str) -> tuple[str, str]:
     """
-    The name of a new stream to replay messages of *origin* from, and its token.
+    The name of a new stream that replays messages of *origin*, and its token.
 
-    Never one that was there before: servers go on where a source of the same name and transforms has ended.
+    Never a name that was used before: servers continue where a source with the same name and transforms stopped.
     """
     token = "Rpl" + "".join(secrets.choice(_LETTERS) for _ in range(5))
     return f"{origin}:{token}", token

@@ -266,6 +266,28 @@ class SecurityDocument(_Closed):
     """
 
 
+_Abilities = list[Literal["writes", "reads", "own_reads", "consumers", "order"]]
+
+
+class SurviveDocument(_Closed):
+    """What clients must still be able to do, by what fails. `vstream survive` shows what a topology has."""
+
+    server: _Abilities = []
+    """Any one server."""
+    zone: _Abilities = []
+    """All servers of a region with the same `unique_tag`."""
+    region: _Abilities = []
+    """Any region: what clients of the others can do."""
+    two_regions: _Abilities = []
+    """Any two regions at once."""
+    partition: _Abilities = []
+    """A region is cut off from all others: what clients of the others can do."""
+    cut_off: _Abilities = []
+    """The same for the clients in that region."""
+    power: _Abilities = []
+    """All servers of a region lose power and come back: nothing that was acknowledged is lost."""
+
+
 class SettingsDocument(_Closed):
     """Settings of physical streams. What is not set here has vstream's default."""
 
@@ -371,6 +393,8 @@ class StreamDocument(LevelDocument):
     """With `routing: accounts`, whether clients may subscribe to the subjects without JetStream, in every region."""
     consumers: dict[Name, ConsumerDocument] = {}
     """Durables that exist in every region, so that nobody has to create one while a region is cut off."""
+    survive: SurviveDocument = SurviveDocument()
+    """What it must survive: for each failure that is named here, instead of what the topology says."""
 
 
 class BucketDocument(_Closed):
@@ -454,6 +478,8 @@ class TopologyDocument(_Closed):
     """The network between regions, for labs: `west-east: {rtt: 140ms}`, or `default` for all others."""
     jetstream: JetStreamDocument = JetStreamDocument()
     server_options: ServerOptionsDocument = ServerOptionsDocument()
+    survive: SurviveDocument = SurviveDocument()
+    """What every stream must survive, such as `region: [writes, reads]`: an error where it does not."""
     nats_checks: ChecksDocument | None = None
     """Writes into the metadata of streams what `nats server check stream` expects of them."""
     connect: dict[Name, ConnectDocument] = {}

@@ -28,7 +28,7 @@ MANAGED: Final = {
         *("STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
         *("CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
     ),
-    "drift": (*_PLAN, *_STATUS),
+    "plan --drift": (*_PLAN, *_STATUS),
     "status": _STATUS,
     "doctor": _STATUS,
     "probe": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*"),
@@ -42,9 +42,9 @@ MANAGED: Final = {
         *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
     ),
 }
-"""By command, what it asks of the accounts with streams: `watch` and `export` ask what `status` does."""
+"""By command, what it asks of the accounts with streams: `export` asks what `status` does."""
 _AS_CLIENT: Final = {
-    "drift": ("INFO",),
+    "plan --drift": ("INFO",),
     "status": ("INFO",),
     "doctor": ("INFO",),
     "repair": ("INFO",),
@@ -54,7 +54,7 @@ _AS_CLIENT: Final = {
     ),
 }
 """What it asks as clients do."""
-_ASKS_WHO_IT_IS: Final = frozenset({"plan", "apply", "drift", "status", "doctor", "probe", "audit", "repair"})
+_ASKS_WHO_IT_IS: Final = frozenset({"plan", "apply", "plan --drift", "status", "doctor", "probe", "audit", "repair"})
 COMMANDS: Final = tuple(MANAGED)
 
 

@@ -310,24 +310,24 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     await world.create_all()
     file = tmp_path / "topology.yaml"
     file.write_bytes(probe_lab._TOPOLOGY)
-    none = vstream("drift", file, "--lab", LAB)
+    none = vstream("plan", "--drift", file, "--lab", LAB)
     assert none.code == 0, none.out + none.err
     assert "NO DRIFT: 6 streams and the rules of 3 servers compared, 3 configuration files with what" in none.out
     # Files that were deployed elsewhere are compared, too; what cannot be is said, and is no drift.
     conf = lab_directory(LAB).conf
-    given = vstream("drift", file, "--lab", LAB, "--configs", conf)
+    given = vstream("plan", "--drift", file, "--lab", LAB, "--configs", conf)
     assert given.code == 0, given.out + given.err
     (tmp_path / "servers").mkdir()
     for name in ("west-1", "central-1"):
         (tmp_path / "servers" / f"{name}.conf").write_text((conf / "servers" / f"{name}.conf").read_text())
     for file_of_all in conf.glob("*.cfg"):
         (tmp_path / file_of_all.name).write_text(file_of_all.read_text())
-    lacking = vstream("drift", file, "--lab", LAB, "--configs", tmp_path)
+    lacking = vstream("plan", "--drift", file, "--lab", LAB, "--configs", tmp_path)
     assert lacking.code == 3, lacking.out + lacking.err
     assert "UNKNOWN: no difference was found, but not everything could be compared" in lacking.out
     assert "east-1.conf" in lacking.out
     (tmp_path / "mappings.cfg").write_text("mappings {}")
-    edited = vstream("drift", file, "--lab", LAB, "--configs", tmp_path, "--format", "json")
+    edited = vstream("plan", "--drift", file, "--lab", LAB, "--configs", tmp_path, "--format", "json")
     assert edited.code == 1
     found = edited.json()
     assert {one["about"] for one in found["findings"]} == {"west-1", "central-1"}
@@ -339,13 +339,13 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     assert "west-1.conf, or servers/west-1.conf" in nothing.err
     await world.api("STREAM.UPDATE.foo-write-west", {**world.config("foo-write-west"), "max_age": 1800 * 10**9})
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
-    ran = vstream("drift", file, "--lab", LAB, "--format", "json")
+    ran = vstream("plan", "--drift", file, "--lab", LAB, "--format", "json")
     assert ran.code == 1, ran.err
     found = ran.json()
     assert found["drift"]
     assert [one["name"] for one in found["plan"]["changes"]] == ["foo-write-west"]
     assert [one["servers"] for one in found["plan"]["mappings"]] == [["central-1"]]
-    shown = vstream("drift", file, "--lab", LAB)
+    shown = vstream("plan", "--drift", file, "--lab", LAB)
     assert shown.code == 1
     assert "max_age" in shown.out
     assert "central-1" in shown.out
@@ -357,7 +357,7 @@ async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -
     file.write_bytes(probe_lab._TOPOLOGY)
 
     def beacon() -> dict[str, Any]:
-        ran = vstream("beacon", file, "--lab", LAB, "--format", "json")
+        ran = vstream("probe", "--beacons", file, "--lab", LAB, "--format", "json")
         assert ran.code == 0, ran.err
         found: dict[str, Any] = ran.json()
         assert found["problems"] == []
@@ -385,7 +385,7 @@ async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -
     await until_found(world)
     # Where a region's mapping leads elsewhere, none is published there.
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.central.foo.>", "_vs.fooo.central.foo.>"))
-    refused = vstream("beacon", file, "--lab", LAB)
+    refused = vstream("probe", "--beacons", file, "--lab", LAB)
     assert refused.code == 1
     assert "foo in central" in refused.err
 

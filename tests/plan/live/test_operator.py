@@ -275,7 +275,7 @@ async def what_somebody_else_pushed_is_taken_back(
         servers=[one.server.name for one in servers],
         monitors=[monitor_url(one) for one in servers],
     ).load()
-    drifted = run("drift", file, code=1)
+    drifted = run("plan", "--drift", file, code=1)
     assert "VD507" in drifted.out, drifted.out
     assert clients["name"] in drifted.out, drifted.out
     run("apply", file, "--yes")

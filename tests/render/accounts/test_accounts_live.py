@@ -77,7 +77,7 @@ async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(
     check_import_is_refused("accounts", "accounts", tmp_path / "found.yaml")
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
-    drift = vstream("drift", file)
+    drift = vstream("plan", "--drift", file)
     assert drift.code == 0, drift.out + drift.err
     # Catalogs are streams as well.
     made = next(line for line in applied.out.splitlines() if line.startswith("Applied: ")).split()[1]

@@ -100,8 +100,8 @@ async def test_unmodified_clients_use_every_model_in_the_account_of_their_region
     async with client("west") as west, client("central") as central, client("east") as east:
         for prefix in ("v.news", "told"):
             await everybody_hears_everything_once({"west": west, "central": central, "east": east}, prefix)
-    for asked in ("status", "doctor", "drift"):
-        said = vstream(asked, file)
+    for asked in (["status"], ["doctor"], ["plan", "--drift"]):
+        said = vstream(*asked, file)
         assert said.code == 0, said.out
     await goes_on_alone("regional", file, "west", "v.foo.west.alone")
 

@@ -130,12 +130,14 @@ def judge_repair(world: World, report: Mapping[str, Any]) -> Verdict:
     for item in report["doubles"]:
         if item["stream"] == world.virtual:
             found["copies", item["reader"]] += item["copies"]
+            found["differing", item["reader"]] += item["differing"]
     for item in report["refills"]:
         if item["origin"] in world.truth.refilled or world.name in item["origin"]:
             found["refill", item["origin"]] += 1
     for name, numbers in (("replay", world.truth.replayed), ("left", world.truth.left)):
         expected.update({(name, *pair): number for pair, number in numbers.items()})
-    expected.update({("copies", reader): number for reader, number in world.truth.copies.items()})
+    for name, copies in (("copies", world.truth.copies), ("differing", world.truth.differing)):
+        expected.update({(name, reader): number for reader, number in copies.items()})
     # More streams than are measured at once are said to be unknown.
     unknown = {pair["origin"] for pair in report["unknown"]}
     expected.update({("refill", origin): 1 for origin in world.truth.refilled - unknown})
@@ -155,6 +157,9 @@ def after_repair(world: World, refilled: Collection[str]) -> Counter[Claim]:
     for (reader, origin), number in truth.replayed.items():
         claims["lost", reader, origin] -= number
         truth.warnings.add("VA303")
+    if truth.refilled & set(refilled):
+        # What was published again has its time of now in the write stream, and that of before in read streams.
+        truth.warnings.add("VA501")
     for claim in list(claims):
         kind, stream, source = claim
         if (kind == "duplicated" and truth.copies[stream]) or (kind == "rolled-back" and source in refilled):

@@ -141,6 +141,7 @@ class WorldsLab:
             for reader, origin in world.unfed:
                 if "remove-source" in world.kinds:
                     world.truth.claims["lost", reader, origin] += len(world.sent[origin]) - before[origin]
+        world.claim_repeated_sequences()
         await world.claim_disputes()
 
     def ask(self, *command: str, codes: tuple[int, ...] = (0, 1)) -> dict[str, Any]:

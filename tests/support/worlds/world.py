@@ -51,6 +51,7 @@ class Stored:
     seq: int
     subject: str
     payload: bytes
+    has_id: bool
 
 
 @dataclass
@@ -72,6 +73,8 @@ class Truth:
     """What is missing there and cannot be put in."""
     copies: Counter[str] = field(default_factory=Counter)
     """By read stream, copies that `repair` deletes."""
+    differing: Counter[str] = field(default_factory=Counter)
+    """By read stream, copies that `repair` leaves, since they are not the same as the first."""
     refilled: set[str] = field(default_factory=set)
     """Write streams whose end `repair` publishes again."""
 
@@ -192,7 +195,7 @@ class World:
         return (stored.origin, stored.seq) == (message.origin, message.seq)
 
     async def held(self, region: str) -> list[Stored]:
-        """All that the read stream of *region* holds, in order."""
+        """All that the read stream of *region* holds of write streams, in order."""
         stream = self.read(region)
         state = (await self.api(region, f"STREAM.INFO.{stream}"))["state"]
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -205,7 +208,8 @@ class World:
 
         first = max(1, state["first_seq"])
         answers = await asyncio.gather(*(get(seq) for seq in range(first, state["last_seq"] + 1)))
-        return [as_stored(answer["message"]) for answer in answers if "message" in answer]
+        stored = [as_stored(answer["message"]) for answer in answers if "message" in answer]
+        return [message for message in stored if message.origin in self.sent]
 
     async def delete(self, region: str, stream: str, seqs: Sequence[int]) -> None:
         for seq in seqs:
@@ -239,6 +243,12 @@ class World:
         """What was done to these messages is not done again."""
         self.untouchable |= {(message.origin, message.seq) for message in stored}
 
+    def claim_repeated_sequences(self) -> None:
+        """A write stream that was made again counts from 1: read streams hold two messages of the same origin and sequence."""
+        for messages in self.sent.values():
+            repeated = len(messages) - len({message.seq for message in messages})
+            self.truth.differing.update({self.read(region): repeated for region in REGIONS})
+
     async def claim_disputes(self) -> None:
         """Of keys that several regions write, servers say which value each region has come to have."""
         for key in sorted(self.contested):
@@ -259,7 +269,7 @@ def as_stored(message: Mapping[str, Any]) -> Stored:
     assert match, (message, headers)
     return Stored(
         at=message["seq"], origin=match[1].decode(), seq=int(match[2]), subject=message["subject"],
-        payload=base64.b64decode(message.get("data", "")),
+        payload=base64.b64decode(message.get("data", "")), has_id=b"\r\nNats-Msg-Id:" in headers,
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Judges a capture: plain Python, no servers, the same verdict each time."""
+"""Judge a capture in plain Python, without servers; the verdict is the same each time."""

@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 RUN = "the whole run"
 _SECOND = 1_000_000_000
 _LATE = 50_000_000
-"""A recorder whose p99 is later than that has not offered the load that it was asked for."""
+"""Nanoseconds. A recorder whose p99 lateness is higher has not offered the requested load."""
 
 
 def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict:
     """
-    Judge *capture* against *expectations*, and against what must hold anyway.
+    Judge *capture* against *expectations*, and against what must always hold.
 
-    Reads operations, deliveries and every stream once. Raises VstreamError if the
-    capture cannot be understood; a stream that cannot be read makes cases UNKNOWN.
+    Reads operations, deliveries and every stream once. Raises VstreamError if the capture cannot be decoded. A stream
+    that cannot be read makes cases UNKNOWN.
     """
     history = read_history(capture)
     manifest = capture.manifest()

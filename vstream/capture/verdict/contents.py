@@ -1,4 +1,4 @@
-"""One physical stream's contents against what was published."""
+"""Compare one physical stream's contents with what was published."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from vstream.capture.verdict.history import Attempts
 
 _ENOUGH = 2
-"""Copies are told apart up to this number: one, or more."""
+"""Copies are counted up to this number: one, or more than one."""
 
 _Ranking = tuple["array[int]", "array[int]"]
-"""Places in a stream, and the rank of the message at each of them."""
+"""Positions in a stream, and the rank of the message at each position."""
 
 
 def _empty_ranking() -> _Ranking:
@@ -34,7 +34,7 @@ def _empty_ranking() -> _Ranking:
 
 
 class Ledger:
-    """What is known of each attempt from the streams that were read so far; numbers are those of the attempts."""
+    """What the streams read so far say about each publish attempt, by attempt number."""
 
     def __init__(self, attempts: Attempts) -> None:
         count = len(attempts)
@@ -50,10 +50,9 @@ class Ledger:
 
 class StreamScan:
     """
-    What one physical stream holds, packed.
+    The contents of one physical stream, packed.
 
-    The arrays have one entry for each message of the workload, in the stream's
-    order and without further copies.
+    The arrays have one entry per workload message, in stream order and without duplicates.
     """
 
     def __init__(
@@ -91,11 +90,11 @@ class StreamScan:
 
     @property
     def removed_count(self) -> int:
-        """Messages that the stream held once and has removed."""
+        """Number of messages that the stream once held and has removed."""
         return self.last_seq - self.rows
 
     def as_verdict(self) -> PhysicalVerdict:
-        """What is said of the stream."""
+        """The verdict on this stream."""
         return PhysicalVerdict(
             name=self.captured.name,
             region=self.captured.region,
@@ -110,7 +109,7 @@ class StreamScan:
         )
 
     def read(self, capture: Capture) -> None:
-        """Read the contents. What cannot be read becomes `error`, beside what was found until then."""
+        """Read the contents. If reading fails, `error` says why, and what was read so far is kept."""
         if self.error is not None or self.captured.messages is None:
             self.error = self.error or "it was not read"
             return
@@ -197,7 +196,7 @@ class StreamScan:
         to.add(self._examples.of_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
 
     def settle(self) -> None:
-        """Enter the messages of a stream that was published to in the ledger, and compare their order with their acknowledgements'."""
+        """Enter the messages of a write stream into the ledger, and compare their order with their acknowledgements."""
         ledger, attempts = self._ledger, self._ledger.attempts
         home = ledger.streams.number(self.captured.name)
         name = attempts.streams.number(self.captured.name)
@@ -217,10 +216,10 @@ class StreamScan:
 
     def compare_order(self) -> None:
         """
-        Compare each origin's order with its write stream's.
+        Compare the order of each origin's messages with its write stream.
 
-        Judged twice: by the sequences that the headers tell, and by what the write streams hold.
-        Each sees what the other cannot; the larger count is the finding.
+        This is done twice: by the sequences in the headers, and by the contents of the write streams. Each sees what
+        the other cannot; the larger count is reported.
         """
         if self._is_in_order():
             return
@@ -263,7 +262,7 @@ class StreamScan:
         return True
 
     def forget_origins(self) -> None:
-        """Let go of what only the orders needed."""
+        """Free the data that only the order checks needed."""
         self.origins = array("h")
         self.origin_seqs = array("q")
 
@@ -276,9 +275,9 @@ class StreamScan:
 
 def find_displaced(ranks: Sequence[int]) -> list[int]:
     """
-    The places whose ranks would have to be moved for *ranks* to rise strictly: as few as can be.
+    The fewest positions whose ranks must move for *ranks* to rise strictly, in ascending order.
 
-    Ascending. Takes n log n steps at most, and n where nothing is out of order.
+    Takes at most n log n steps, and n if everything is in order.
     """
     before = None
     for rank in ranks:

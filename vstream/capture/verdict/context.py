@@ -1,4 +1,4 @@
-"""What every question needs to know: the manifest, the faults and when they were open, and how examples are made."""
+"""What every check needs: the manifest, the faults and when they were open, and how examples are made."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class CaptureContext:
 
     manifest: Manifest
     faults: tuple[FaultRecord, ...]
-    """In the order in which they were injected."""
+    """In order of injection."""
     windows: tuple[Window, ...]
-    """The named steps, in the order in which they began."""
+    """The named steps, in order of their start."""
     run: Window
-    """The time in which there was load, as a window."""
+    """The time with load, as a window."""
 
     def open_at(self, moment: int) -> tuple[str, ...]:
-        """What was broken at *moment*: faults that were injected and not yet healed."""
+        """The faults that were open at *moment*: injected and not yet healed."""
         open_faults = []
         for fault in self.faults:
             if fault.outcome is FaultOutcome.CONFIRMED and fault.injected <= moment < (
@@ -38,12 +38,12 @@ class CaptureContext:
         return tuple(open_faults)
 
     def since_start(self, wall: int) -> int:
-        """The server's *wall* clock as time since the capture's start."""
+        """A server's wall-clock time *wall* as time since the capture's start."""
         return wall - self.manifest.wall
 
 
 def end_of_fault(fault: FaultRecord) -> int | None:
-    """When all servers were healthy again after *fault*; None if nothing says so."""
+    """When all servers were healthy again after *fault*; None if that is not recorded."""
     return fault.healed if fault.healed is not None else fault.healing
 
 
@@ -58,7 +58,7 @@ class ExampleCollector:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the next example will be kept."""
+        """Whether the next example would be kept."""
         return len(self.examples) < MOST_EXAMPLES
 
     def add(self, example: Example) -> None:
@@ -68,7 +68,7 @@ class ExampleCollector:
             self.examples.append(example)
 
     def finding(self) -> Affected:
-        """What was counted."""
+        """The finding with the count and the examples."""
         return Affected(count=self.count, examples=tuple(self.examples))
 
 
@@ -81,7 +81,7 @@ class ExampleFactory:
         self._texts: list[str] | None = None
 
     def text(self, number: int) -> str:
-        """The id of message *number*."""
+        """The identity of message *number*."""
         if self._texts is None:
             self._texts = self._attempts.texts()
         return self._texts[number]
@@ -89,7 +89,7 @@ class ExampleFactory:
     def of_attempt(
         self, number: int, detail: str, *, stream: str | None = None, seq: int | None = None, at: int | None = None
     ) -> Example:
-        """A message that was published; *at* is when it was stored, since the capture's start."""
+        """An example of a published message; *at* is when it was stored, since the capture's start."""
         attempts = self._attempts
         done, by, acked_seq = attempts.done[number], attempts.acked_by[number], attempts.acked_seq[number]
         acked = done if attempts.is_acked(number) and done >= 0 else None
@@ -107,7 +107,7 @@ class ExampleFactory:
         )
 
     def of_row(self, row: Stored, detail: str, *, stream: str) -> Example:
-        """A message that nobody published."""
+        """An example of a message that nobody published."""
         return Example(
             id=row.id if row.id is not None else row.subject,
             detail=detail,

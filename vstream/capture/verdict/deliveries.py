@@ -1,4 +1,4 @@
-"""What consumers received, against what their streams hold."""
+"""Compare what consumers received with what their streams hold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Deliveries:
         self._received: dict[_Key, _ConsumerLog] = {}
 
     def add(self, delivery: Delivery) -> None:
-        """Take in one delivery."""
+        """Add one delivery."""
         key = (delivery.client, delivery.region, delivery.stream)
         attempts = self._attempts.get(delivery.stream) or Attempts()
         received = self._received.get(key)
@@ -62,7 +62,7 @@ class Deliveries:
             received.repeated += 1
 
     def consumers(self, stream: str, served: Mapping[str, StreamScan]) -> Iterable[ConsumerVerdict]:
-        """What the consumers of *stream* received, beside what the streams in *served* hold, by region."""
+        """What the consumers of *stream* received, compared with the streams in *served*, by region."""
         for (client, region, name), received in sorted(self._received.items()):
             if name != stream:
                 continue
@@ -81,7 +81,7 @@ class Deliveries:
             )
 
     def count_delivered(self, stream: str, region: str, window: Window) -> int | None:
-        """How many messages the consumers of *stream* in *region* received in *window*; None without a delivery at all."""
+        """Messages that consumers of *stream* in *region* received in *window*; None without any delivery at all."""
         result = [received for (_, at, name), received in self._received.items() if (name, at) == (stream, region)]
         if not result:
             return None
@@ -89,9 +89,9 @@ class Deliveries:
 
     def propagation(self, stream: str, origin: str | None, region: str, window: Window) -> int | None:
         """
-        The median time until a consumer in *region* had a message, from its sending in *origin* in *window*.
+        Median time from sending in *origin* to delivery in *region*, for messages sent in *window*.
 
-        *origin* None means every other region. None without such a message.
+        If *origin* is None, all other regions count. None without such a message.
         """
         attempts = self._attempts.get(stream)
         if attempts is None:

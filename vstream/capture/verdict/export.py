@@ -1,8 +1,7 @@
 """
 A verdict as JSON and as JUnit XML.
 
-The JSON's fields are those of `vstream.capture.verdict.verdict`, under the same names: a
-format of its own, numbered by `format`. docs/captures.md describes it.
+The JSON has the fields of `vstream.capture.verdict.verdict`. Its own version number is `format`. See docs/captures.md.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SUITES = {
 
 
 def as_dict(verdict: Verdict) -> dict[str, Json]:
-    """The verdict as JSON would have it. What never happened, and what is not known, is null."""
+    """The verdict as JSON data. null stands for what never happened and for what is unknown."""
     manifest = verdict.manifest
     return {
         "format": FORMAT,
@@ -74,9 +73,9 @@ def _plain(value: Any) -> Json:
 
 def to_junit(verdict: Verdict) -> str:
     """
-    One XML document: a test case for each case of the verdict.
+    A JUnit XML document: one test case per case of the verdict.
 
-    What failed is a failure, what is not known an error: neither is ever a success.
+    A failed case is a failure, an unknown one an error: neither counts as a success.
     """
     suites = {}
     for about, name in _SUITES.items():

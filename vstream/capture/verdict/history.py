@@ -1,4 +1,4 @@
-"""What clients did, packed: reading it once is enough for every question."""
+"""What clients did, packed: one pass over the operations is enough for every check."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ if TYPE_CHECKING:
 NOTHING = -1
 _DIGEST_BASE = 16
 _MOST_ERRORS = 20
-"""Different errors that are counted for each region; the rest is one."""
+"""Different errors counted per region; the rest is counted together."""
 
 
 class StringTable:
-    """Texts to small numbers and back."""
+    """Maps strings to small numbers and back."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._texts: list[str] = []
 
     def number(self, text: str) -> int:
-        """The number of *text*, a new one for a new text."""
+        """The number of *text*; a new string gets a new number."""
         number = self._numbers.setdefault(text, len(self._texts))
         if number == len(self._texts):
             self._texts.append(text)
         return number
 
     def text(self, number: int) -> str:
-        """The text of *number*."""
+        """The string with *number*."""
         return self._texts[number]
 
 
 class Attempts:
     """
-    The publishes on one virtual stream: each has a number, in which all arrays agree.
+    The publishes on one virtual stream. All arrays are indexed by attempt number.
 
-    Subjects and digests are kept as 64-bit numbers, 0 for none: they are compared and
-    never shown.
+    Subjects and digests are kept as 64-bit numbers, 0 for none. They are compared and never shown.
     """
 
     def __init__(self) -> None:
@@ -90,7 +89,7 @@ class Attempts:
         self.acked_seq.append(NOTHING if operation.seq is None or operation.is_duplicate else operation.seq)
 
     def is_acked(self, number: int) -> bool:
-        """Whether a stream has acknowledged it."""
+        """Whether a stream acknowledged it."""
         return self.outcomes[number] == OK
 
     def is_rejected(self, number: int) -> bool:
@@ -98,7 +97,7 @@ class Attempts:
         return self.outcomes[number] == REJECTED
 
     def texts(self) -> list[str]:
-        """All ids, by number: for examples, and only then."""
+        """All ids by number. Expensive; only for examples."""
         return list(self.numbers)
 
 
@@ -145,7 +144,7 @@ class History:
         self._counts: defaultdict[tuple[str, str], _TallyBuilder] = defaultdict(_TallyBuilder)
 
     def add(self, operation: OperationRecord) -> None:
-        """Take in one operation."""
+        """Add one operation."""
         key = (operation.stream, operation.region)
         if operation.kind is OperationKind.READ:
             self.reads[key].add(operation)
@@ -166,11 +165,11 @@ class History:
             self.attempts[operation.stream].add(operation)
 
     def tallies(self, stream: str) -> Mapping[str, PublishTally]:
-        """What became of the publishes on *stream*, by region."""
+        """Outcomes of the publishes on *stream*, by region."""
         return {region: count.tally() for (name, region), count in self._counts.items() if name == stream}
 
     def arrange(self, regions: Sequence[str]) -> None:
-        """Bring everything into the order of *regions*, which is how reports show it."""
+        """Sort everything by *regions*, the order of reports."""
         places = {region: place for place, region in enumerate(regions)}
 
         def place(key: tuple[str, str]) -> tuple[str, int, str]:
@@ -183,7 +182,7 @@ class History:
                 table[key] = table.pop(key)
 
     def lateness(self) -> Iterator[int]:
-        """How much later than due each publish, read and fetch was sent."""
+        """How late each publish, read and fetch was sent after it was due."""
         for calls in (*self.publishes.values(), *self.reads.values(), *self.fetches.values()):
             yield from calls.late
 
@@ -208,5 +207,5 @@ def read_history(capture: Capture) -> History:
 
 
 def parse_digest(text: str | None) -> int:
-    """A digest as a number; 0 for none."""
+    """A digest as a number; 0 if there is none."""
     return 0 if text is None else int(text, _DIGEST_BASE) or 1

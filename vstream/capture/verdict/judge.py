@@ -1,4 +1,4 @@
-"""Expectations against facts."""
+"""Compare expectations with facts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NOWHERE = Span.point("", 1, 1)
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 """Models in which all regions read the same messages in the same order."""
 _ALONE = frozenset({Measure.CONVERGED, Measure.CONTROL_PLANE, Measure.WORKS})
-"""Measures of no stream in particular."""
+"""Measures that belong to no particular stream."""
 _OF_NO_REGION = frozenset({Measure.CONVERGED, Measure.SAME_ORDER, *SAFETY})
-"""Without a region, they are about all of them together."""
+"""Measures that, without a region, cover all regions together."""
 _MAY_BE_ANY = frozenset({*SAFETY, Measure.SAME_ORDER})
 _DEADLY = ("panic", "fatal error", "sigsegv", "segmentation")
 
 
 def judge(facts: Measurements, expectations: Sequence[Expectation]) -> Iterator[Case]:
-    """Every case of a verdict: what was expected, what must hold anyway, and what a verdict needs."""
+    """All cases of a verdict: the expectations, the safety rules, and what a verdict needs."""
     asked = list(_questions(facts, expectations))
     for question in asked:
         yield _case(facts, question, About.EXPECTATION)
@@ -56,7 +56,7 @@ def _questions(facts: Measurements, expectations: Iterable[Expectation]) -> Iter
 
 
 def active_streams(facts: Measurements) -> list[str]:
-    """The streams that something was published to, or that hold something."""
+    """The streams that were published to or hold messages."""
     active = []
     for name, stream in facts.streams.items():
         if any(tally.attempted for tally in stream.origins.values()) or any(item.stored for item in stream.physical):
@@ -223,5 +223,5 @@ def _server_cases(facts: Measurements) -> Iterator[Case]:
 
 
 def is_deadly(line: str) -> bool:
-    """Whether a line of a log tells of a server that crashed by itself."""
+    """Whether a log line reports that a server crashed by itself."""
     return any(word in line.lower() for word in _DEADLY)

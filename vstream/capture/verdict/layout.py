@@ -1,4 +1,4 @@
-"""Which physical streams a virtual stream is made of, and which of them each region reads."""
+"""The physical streams behind a virtual stream, and which of them each region reads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 READ_ROLES = frozenset({"read", "mirror"})
 """Roles of streams that clients read and never publish to."""
 _BETWEEN = frozenset({"order"})
-"""Roles of streams between those that are published to and those that are read."""
+"""Roles of streams between write and read streams."""
 _EMPTY = frozenset({"catalog"})
-"""Roles of streams that never hold a message: they are there to be found."""
+"""Roles of streams that never hold a message: they exist to be found by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,18 +23,18 @@ class Layout:
     """The physical streams of one virtual stream."""
 
     writes: tuple[CapturedStream, ...]
-    """Those that acknowledge publishes."""
+    """The streams that acknowledge publishes."""
     copies: tuple[CapturedStream, ...]
-    """Those that get their messages from others."""
+    """The streams that get their messages from others."""
     served: Mapping[str, CapturedStream | None]
-    """By region: what its clients read. None: it should be there, and is not in the capture."""
+    """The stream that clients read, by region. None: it should exist, and is not in the capture."""
 
 
 def find_layout(manifest: Manifest, stream: str, published: Iterable[str]) -> Layout:
     """
-    The layout of the virtual *stream*; *published* are the regions that have published on it.
+    The layout of the virtual *stream*; *published* are the regions that published on it.
 
-    A region without a read stream of its own reads what is published to, if there is one stream alone.
+    A region without a read stream reads the write stream if there is exactly one.
     """
     captured = [item for item in manifest.streams if item.virtual == stream and item.role not in _EMPTY]
     writes = tuple(item for item in captured if item.role not in READ_ROLES | _BETWEEN)

@@ -1,4 +1,4 @@
-"""What is not where it should be."""
+"""Find missing messages."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ _PER_SUBJECT = "max_msgs_per_subject"
 
 def removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
     """
-    Those of *absent* that the limits of the stream explain: no more than can be.
+    The messages of *absent* that the stream's limits can have removed, and no more.
 
-    Limits remove the oldest messages of a stream, or of a subject, and each origin's
-    arrive in order. So no later message may be gone while an earlier one of the same
-    origin, and under a limit per subject of the same subject, is there; and a subject
-    from which something was removed holds as many as it may.
+    Limits remove the oldest messages of a stream or of a subject, and each origin's messages arrive in order. So while
+    an earlier message is present, no later one of the same origin (under a limit per subject: of the same subject) may
+    be gone. And a subject that lost messages to its limit holds as many as it may.
     """
     limits = scan.captured.limits
     most = limits.get(_PER_SUBJECT, 0)
@@ -83,7 +82,7 @@ _SEVERAL = 2
 
 
 class Holdings:
-    """All contents of one virtual stream, side by side."""
+    """The contents of all physical streams of one virtual stream."""
 
     def __init__(self, scans: Mapping[str, StreamScan], ledger: Ledger, examples: ExampleFactory) -> None:
         self._scans = scans
@@ -96,13 +95,13 @@ class Holdings:
         self._lost: set[int] = set()
 
     def lost_by_origin(self) -> Mapping[str, int]:
-        """What the regions that were asked for with `served` have lost, each message once, by region of origin."""
+        """Messages lost in the regions checked by `check_served`, each counted once, by region of origin."""
         attempts = self._ledger.attempts
         counts = Counter(attempts.regions.text(attempts.region[number]) for number in self._lost)
         return dict(sorted(counts.items()))
 
     def check_served(self, region: str, captured: CapturedStream | None) -> ServedVerdict:
-        """What clients of *region* read, which is *captured*."""
+        """Compare what clients of *region* read (*captured*) with what they should."""
         if captured is None:
             return ServedVerdict(region=region, stream=None)
         scan = self._scans[captured.name]
@@ -149,7 +148,7 @@ class Holdings:
         return recovered.finding(), rejected
 
     def find_diverged(self, scan: StreamScan) -> Affected:
-        """What *scan* should hold and does not, while another stream does; what is lost is left out."""
+        """Messages that *scan* should hold and does not, while another stream does. Lost messages are left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES
         collector = ExampleCollector()
@@ -211,15 +210,15 @@ def _absent(scan: StreamScan) -> Iterator[int]:
 
 
 def unacked_attempts(attempts: Attempts) -> Iterator[int]:
-    """The attempts that no stream has acknowledged."""
+    """The attempts that no stream acknowledged."""
     return (number for number, outcome in enumerate(attempts.outcomes) if outcome)
 
 
 def same_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:
     """
-    Whether the messages that all of *scans* hold stand in one order, and how many would have to be moved in the worst.
+    Whether the messages common to all *scans* have one order, and the most that any stream would have to move.
 
-    None where that cannot be said: a stream could not be read, or there is only one.
+    None if that is unknown: a stream could not be read, or there is only one.
     """
     if len({scan.captured.name for scan in scans}) < _SEVERAL or any(scan.error is not None for scan in scans):
         return None, 0

@@ -1,4 +1,4 @@
-"""What was measured, ready for expectations to be held against it."""
+"""Measurements, ready to be compared with expectations."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from vstream.scenario.model import Expectation
 
 SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
-"""What must be none for every stream."""
+"""Counts that must be zero for every stream."""
 _OVER_THE_RUN = frozenset({*SAFETY, Measure.SAME_ORDER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """An expectation of one stream and one region."""
+    """An expectation for one stream and one region."""
 
     expectation: Expectation
     stream: str | None
@@ -38,15 +38,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was measured, and what speaks against relying on it."""
+    """A measured value, and reasons to doubt it."""
 
     value: float | None
     detail: str
     doubts: tuple[str, ...] = ()
     floor: float | None = None
-    """The value is at least this, in spite of all doubts."""
+    """The value is at least this, whatever the doubts."""
     ceiling: float | None = None
-    """The value is at most this, in spite of all doubts."""
+    """The value is at most this, whatever the doubts."""
 
 
 def no_measurement(why: str) -> Measurement:
@@ -63,15 +63,15 @@ class Measurements:
     deliveries: Deliveries
     samples: Sequence[Sample]
     lines: Mapping[str, int]
-    """By file of the capture: how many lines it has."""
+    """Number of lines, by file of the capture."""
     windows: Mapping[str, WindowVerdict]
-    """The named ones."""
+    """The named windows."""
     run: WindowVerdict
     streams: Mapping[str, StreamVerdict]
     flows: Mapping[str, Propagation]
 
     def measure(self, question: Question) -> Measurement:
-        """The answer to *question*, with its doubts."""
+        """Measure *question*, with its doubts."""
         expectation = question.expectation
         if expectation.measure in _OVER_THE_RUN:
             measured = self._over_the_run(question)
@@ -291,7 +291,7 @@ class Measurements:
 
 
 def holds(expectation: Expectation, value: float | None) -> bool:
-    """Whether *value* is as expected; None never is."""
+    """Whether *value* meets the expectation; None never does."""
     if value is None:
         return False
     if expectation.compare is Compare.EQUAL:
@@ -302,7 +302,7 @@ def holds(expectation: Expectation, value: float | None) -> bool:
 
 
 def streams_of_region(stream: StreamVerdict, region: str) -> list[PhysicalVerdict]:
-    """The physical streams that *region* answers for: what it reads, and what else is placed there."""
+    """The physical streams of *region*: those its clients read, and those placed there."""
     read = {item.stream for item in stream.served if item.region == region}
     return [item for item in stream.physical if item.name in read or item.region == region]
 

@@ -20,7 +20,7 @@ CODES = {OperationOutcome.OK: OK, OperationOutcome.REJECTED: REJECTED, Operation
 
 
 class OperationLog:
-    """When each was due, and what came of it. Read it after `sort`."""
+    """When each operation was due, and how it ended. Read it after `sort`."""
 
     __slots__ = ("due", "late", "outcomes", "took")
 
@@ -40,7 +40,7 @@ class OperationLog:
         self.outcomes.append(CODES[operation.outcome])
 
     def sort(self) -> None:
-        """Bring all into the order in which they were due."""
+        """Sort by due time."""
         order = sorted(range(len(self.due)), key=self.due.__getitem__)
         self.due = array("q", map(self.due.__getitem__, order))
         self.late = array("q", map(self.late.__getitem__, order))
@@ -48,16 +48,16 @@ class OperationLog:
         self.outcomes = bytearray(map(self.outcomes.__getitem__, order))
 
     def between(self, start: int, end: int) -> tuple[int, int]:
-        """The places of those that were due from *start* on and before *end*."""
+        """The index range of operations that were due from *start* on and before *end*."""
         return bisect_left(self.due, start), bisect_left(self.due, end)
 
     def times(self, low: int, high: int) -> list[int]:
-        """How long those took that succeeded, of the places *low* to *high*."""
+        """Durations of the successful operations at the indexes *low* to *high*."""
         outcomes, took = self.outcomes, self.took
         return [took[place] for place in range(low, high) if not outcomes[place] and took[place] >= 0]
 
     def longest_gap(self, low: int, high: int, end: int) -> int:
-        """The longest time without a success: from the first that failed to the next that did not, or to *end*."""
+        """The longest time without a success: from the first failure to the next success, or to *end*."""
         longest = 0
         place = low
         while (failed := self.next_failure(place, high)) < high:
@@ -66,32 +66,32 @@ class OperationLog:
         return longest
 
     def next_failure(self, low: int, high: int) -> int:
-        """The place of the first that did not succeed, from *low* on; *high* if there is none."""
+        """The index of the first failure at or after *low*; *high* if there is none."""
         places = [place for code in (REJECTED, INDETERMINATE) if (place := self.outcomes.find(code, low, high)) >= 0]
         return min(places, default=high)
 
     def next_success(self, low: int, high: int) -> int:
-        """The place of the first that succeeded, from *low* on; *high* if there is none."""
+        """The index of the first success at or after *low*; *high* if there is none."""
         place = self.outcomes.find(OK, low, high)
         return place if place >= 0 else high
 
     def last_failure(self, low: int, high: int) -> int | None:
-        """The place of the last that did not succeed."""
+        """The index of the last failure."""
         place = max(self.outcomes.rfind(code, low, high) for code in (REJECTED, INDETERMINATE))
         return place if place >= 0 else None
 
     def count(self, code: int, low: int, high: int) -> int:
-        """How many of the places *low* to *high* ended with *code*."""
+        """How many operations at the indexes *low* to *high* ended with *code*."""
         return self.outcomes.count(code, low, high)
 
 
 def quantile(ordered: Sequence[int], share: float) -> int:
-    """The value at *share* of *ordered*, by nearest rank."""
+    """The quantile *share* (0 to 1) of the sorted values *ordered*, by nearest rank."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
 def summarize(values: Iterable[int]) -> Distribution | None:
-    """The distribution of *values*; None if there are none."""
+    """The distribution of *values*; None if empty."""
     ordered = sorted(values)
     if not ordered:
         return None

@@ -1,4 +1,4 @@
-"""How messages get from where they were written to where they are read: delays, lag, convergence."""
+"""How messages travel from write streams to read streams: delays, lag, convergence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SampledProgress:
-    """How far one stream had come at each look at it."""
+    """The last sequence of one stream at each sample."""
 
     def __init__(self, looks: Iterable[tuple[int, int]]) -> None:
         """*looks* are moments, in ascending order, and the stream's last sequence at each."""
@@ -32,13 +32,17 @@ class SampledProgress:
         self._seqs = list(accumulate((seq for _, seq in reversed(looks_by_stream)), min))[::-1]
 
     def first(self, seq: int) -> int | None:
-        """The first look at which the stream had *seq*, since the capture's start; None: it came after the last one."""
+        """
+        When the first sample showed *seq* in the stream, since the capture's start.
+
+        None: after the last sample.
+        """
         place = bisect_left(self._seqs, seq)
         return self._moments[place] if place < len(self._moments) else None
 
 
 def progress_by_stream(samples: Iterable[Sample]) -> dict[tuple[str, str], SampledProgress]:
-    """By region and stream; *samples* are in ascending order."""
+    """Progress by region and stream; *samples* must be in ascending order."""
     looks_by_stream: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for sample in samples:
         for stream, seq in sample.last_seq.items():
@@ -51,10 +55,10 @@ _MIRRORED = {model.value for model in Consistency if model.has_mirrors}
 
 class Propagation:
     """
-    The way of one virtual stream's messages; times are since the capture's start.
+    How the messages of one virtual stream spread. Times are since the capture's start.
 
-    A mirror keeps the times of what it mirrors. What is in one arrived when *looks*, twice
-    a second, saw that it was there; one that nobody looked at says nothing of arrivals.
+    A mirror keeps the times of the stream that it mirrors. So the arrival of a message in a mirror is taken from
+    *looks*, two samples a second; a mirror without samples says nothing about arrivals.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class Propagation:
                 yield number, written[number], arrived
 
     def arrivals(self) -> Iterator[ArrivalDelay]:
-        """By origin and reading region: how long messages took. Two looks a second do not tell that of a mirror."""
+        """Delays by origin and reading region. For mirrors, two samples a second are too coarse."""
         attempts = self._ledger.attempts
         for region, scan in self._served.items():
             if scan.is_write or region in self._mirrors:
@@ -115,7 +119,7 @@ class Propagation:
                 yield ArrivalDelay(origin=attempts.regions.text(origin), region=region, spread=result)
 
     def lag(self, start: int, interval: int, count: int) -> Iterator[tuple[str, str, Sequence[int]]]:
-        """Origin, reading region, and at the end of each of *count* intervals how many messages were written and not there."""
+        """By origin and reading region: messages written and not yet there at the end of each of *count* intervals."""
         attempts = self._ledger.attempts
         regions = sorted(set(attempts.region))
         written: dict[int, list[int]] = {region: [0] * count for region in regions}
@@ -135,7 +139,7 @@ class Propagation:
                 yield attempts.regions.text(region), reader, [max(0, lag) for lag in accumulate(pending[region])]
 
     def convergences(self, healed: Sequence[int]) -> list[list[Convergence]]:
-        """For each moment of *healed*, in ascending order: how long each region took to have all that was written before."""
+        """For each moment of *healed*, ascending: how long each region took to hold everything written before."""
         result: list[list[Convergence]] = [[] for _ in healed]
         for region, scan in self._served.items():
             if scan.is_write:
@@ -161,7 +165,11 @@ class Propagation:
         return result
 
     def visible(self, window: Window, origin: str | None, region: str) -> int | None:
-        """How many messages, acknowledged in *origin* (None: in any other) in *window*, *region* had before it ended."""
+        """
+        How many messages *region* had before the end of *window*, of those acknowledged in *origin* during it.
+
+        If *origin* is None, all other regions count.
+        """
         scan = self._served.get(region)
         if scan is None:
             return None

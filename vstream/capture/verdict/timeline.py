@@ -1,4 +1,4 @@
-"""What happened interval by interval, as values: what charts are drawn from."""
+"""What happened in each interval of the run: the data behind the charts."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class PublishSecond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """What happened interval by interval. Every list has one entry for each interval."""
+    """What happened in each interval. Every list has one entry per interval."""
 
     start: int
     interval: int
-    """Nanoseconds: a second, or more for a long run."""
+    """Length of an interval in nanoseconds: a second, or more for a long run."""
     intervals: int
     publishes: Mapping[str, tuple[PublishSecond, ...]]
-    """By region, all streams."""
+    """By region, over all streams."""
     reads: Mapping[str, tuple[float | None, ...]]
-    """By region: share of reads that were answered; None where there were none."""
+    """By region: share of answered reads; None without reads."""
     control_plane: Mapping[str, tuple[int | None, ...]]
-    """By region: the slowest answer of a meta leader in nanoseconds, -1 where one failed, None where none was asked."""
+    """By region: the meta leader's slowest answer in nanoseconds; -1 if a request failed, None without requests."""
     lag: Mapping[str, Mapping[str, tuple[int, ...]]]
-    """By origin, by reading region: messages written and not yet arrived, at the interval's end."""
+    """By origin and reading region: messages written and not yet arrived at the interval's end."""

@@ -1,4 +1,4 @@
-"""Numbers as people read them, and what a measure is called."""
+"""Format numbers for people, and name measures."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _PRECISE_BELOW = 10
 
 
 def unit(measure: Measure) -> Unit:
-    """What *measure* counts."""
+    """The unit of *measure*."""
     return UNITS.get(measure, Unit.COUNT)
 
 
 def duration(nanoseconds: float) -> str:
-    """Such as `1.25 s`, `35 ms` or `2 min 5 s`."""
+    """For example `1.25 s`, `35 ms` or `2 min 5 s`."""
     if nanoseconds == inf:
         return "never"
     seconds = nanoseconds / 1_000_000_000
@@ -58,7 +58,7 @@ def _short(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Such as `99.95 %`: a share below one is never shown as `100 %`, and one above nothing never as `0 %`."""
+    """For example `99.95 %`. A share below one is never shown as `100 %`, nor one above zero as `0 %`."""
     percent = value * 100
     for digits in range(2, 7):
         text = f"{percent:.{digits}f}".rstrip("0").rstrip(".")
@@ -79,7 +79,7 @@ def number(value: float, of: Unit) -> str:
 
 
 def label(expectation: Expectation, stream: str | None, region: str | None) -> str:
-    """One expectation, of one *stream* and *region*, in a few words: `foo: published in west during one-down >= 99.9 %`."""
+    """One expectation of a *stream* and *region* in a few words: `foo: published in west during one-down >= 99.9 %`."""
     parts = [expectation.measure.value]
     if expectation.operation is not None:
         parts.append(expectation.operation)

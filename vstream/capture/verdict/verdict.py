@@ -1,8 +1,7 @@
 """
-What is said of a capture, as values. Rendering is somebody else's.
+The verdict on a capture, as values. Views render it.
 
-Times are integer nanoseconds: since the capture's start where a field says when
-something was, and a length where it says how long.
+Times are integer nanoseconds: since the capture's start where a field is a moment, and a length where it is a duration.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ class CaseStatus(Enum):
     PASS = "pass"
     FAIL = "fail"
     UNKNOWN = "unknown"
-    """Neither is proven: nothing was measured, or what was measured is not what was asked."""
+    """Neither is proven: nothing was measured, or not what was asked."""
 
 
 class About(Enum):
     """What a case is about."""
 
     EXPECTATION = "expectation"
-    """Something that the scenario expects."""
+    """An expectation of the scenario."""
     SAFETY = "safety"
-    """What must hold for every stream, also if nobody says so."""
+    """A rule that holds for every stream, whether or not the scenario states it."""
     FAULT = "fault"
-    """A fault of the scenario has really happened."""
+    """Whether a fault of the scenario really happened."""
     STEP = "step"
-    """A step of the scenario came to its end."""
+    """Whether a step of the scenario completed."""
     CAPTURE = "capture"
-    """The capture holds what a verdict needs."""
+    """Whether the capture holds what a verdict needs."""
     SERVERS = "servers"
-    """The servers ran without a panic."""
+    """Whether the servers ran without a panic."""
 
 
 class Unit(Enum):
@@ -64,7 +63,7 @@ class Case:
 
     about: About
     name: str
-    """What was asked, in a few words; unique in a verdict but for expectations that are written twice."""
+    """The question in a few words; unique in a verdict, unless an expectation is written twice."""
     status: CaseStatus
     detail: str
     """What was seen, in a sentence."""
@@ -79,28 +78,28 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One message that something is wrong with."""
+    """One affected message."""
 
     id: str
-    """Of the message; of a stored one without an id, its subject."""
+    """The message's identity; for a stored message without one, its subject."""
     detail: str
     origin: str | None = None
-    """The region in which it was published."""
+    """The region where it was published."""
     acked: int | None = None
     """When its publish was acknowledged."""
     acked_by: str | None = None
-    """By which physical stream, with *acked_seq*."""
+    """The physical stream that acknowledged it, at *acked_seq*."""
     acked_seq: int | None = None
     stream: str | None = None
     """The physical stream in which it was found, at *seq*."""
     seq: int | None = None
     faults: tuple[str, ...] = ()
-    """What was broken at that time: of an acknowledged message when it was acknowledged, else when it was stored."""
+    """The faults open when the message was acknowledged; if it was not, when it was stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """How many messages something is true of, and the first few of them."""
+    """How many messages are affected, and the first few of them."""
 
     count: int = 0
     examples: tuple[Example, ...] = ()
@@ -108,57 +107,63 @@ class Affected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictFinding(Finding):
-    """What is wrong with messages of one virtual stream, and which are affected."""
+    """A problem with messages of one virtual stream, and which messages are affected."""
 
     affected: Affected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhysicalVerdict:
-    """One physical stream, judged."""
+    """The verdict on one physical stream."""
 
     name: str
     region: str
     role: str
     stored: int | None
-    """Messages that it held in the end. None: it is not known, and *error* says why."""
+    """Messages at the end of the run. None: unknown, and *error* says why."""
     error: str | None = None
     duplicated: Affected = Affected()
     """Copies beyond the first."""
     unexpected: Affected = Affected()
-    """Messages that nobody published, or that are not as they were published."""
+    """Messages that nobody published, or that differ from what was published."""
     altered: int = 0
-    """Of *unexpected*: those that were published, and with another payload or subject."""
+    """Part of *unexpected*: published, but with another payload or subject."""
     diverged: Affected = Affected()
-    """Messages that it should hold and does not, though another stream does; acknowledged ones only in a stream that was published to."""
+    """
+    Messages that it should hold and does not, while another stream does.
+    In a write stream, only acknowledged messages count.
+    """
     reordered: Affected = Affected()
-    """Messages to move until each origin's stand in the order that its write stream has; in a write stream, that of its acknowledgements."""
+    """
+    Fewest messages to move until those of each origin are in the order of its write stream.
+    For a write stream: in the order of its acknowledgements.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedVerdict:
-    """What the clients of one region read in the end."""
+    """What the clients of one region could read at the end."""
 
     region: str
     stream: str | None
-    """The physical stream; None: there is none in the capture."""
+    """The physical stream; None: it is not in the capture."""
     lost: Affected = Affected()
-    """Acknowledged, and not there."""
+    """Acknowledged and missing."""
     lost_by_origin: Mapping[str, int] = field(default_factory=dict)
-    """By region of origin; those without a loss are left out."""
+    """By region of origin; regions without a loss are left out."""
     lost_everywhere: int = 0
-    """Of *lost*: those that no captured stream holds."""
+    """Part of *lost*: in no captured stream."""
     recovered: Affected = Affected()
-    """Indeterminate or rejected, and yet there."""
+    """Indeterminate or rejected, and still present."""
     recovered_rejected: int = 0
-    """Of *recovered*: those that had been rejected."""
+    """Part of *recovered*: had been rejected."""
     superseded: int = 0
-    """Acknowledged and not there, since the stream's own limits have removed them."""
+    """Acknowledged and missing because the stream's own limits removed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishTally:
-    """What became of the publishes in one region."""
+    """Outcomes of the publishes in one region."""
 
     attempted: int = 0
     acknowledged: int = 0
@@ -167,12 +172,12 @@ class PublishTally:
     retried: int = 0
     """Operations that took more than one attempt."""
     errors: Mapping[str, int] = field(default_factory=dict)
-    """By error, how many operations it ended."""
+    """Number of operations that ended with each error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A distribution, in nanoseconds. The quantiles are of measured values, by nearest rank."""
+    """A distribution in nanoseconds. Quantiles are measured values, by nearest rank."""
 
     count: int
     p50: int
@@ -182,7 +187,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalDelay:
-    """How long messages of one region took until another region's read stream had stored them."""
+    """How long messages of one region took to be stored in another region's read stream."""
 
     origin: str
     region: str
@@ -196,13 +201,13 @@ class ConsumerVerdict:
     client: str
     region: str
     delivered: int
-    """Different messages."""
+    """Distinct messages."""
     redelivered: int
-    """Deliveries beyond the first that said so."""
+    """Deliveries after the first that were marked as redelivered."""
     repeated: int
-    """Deliveries of a stored message beyond the first that did not say so."""
+    """Deliveries of a stored message after the first that were not marked as redelivered."""
     skipped: int
-    """Messages of the read stream that it never received, though it received later ones."""
+    """Messages of the read stream that it never received, although it received later ones."""
     behind: int
     """Messages of the read stream after the last one that it received."""
     unknown: int
@@ -211,7 +216,7 @@ class ConsumerVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamVerdict:
-    """One virtual stream."""
+    """The verdict on one virtual stream."""
 
     name: str
     model: str
@@ -220,18 +225,24 @@ class StreamVerdict:
     served: tuple[ServedVerdict, ...]
     physical: tuple[PhysicalVerdict, ...]
     lost_by_origin: Mapping[str, int]
-    """Messages that one region at least has lost, each counted once, by region of origin; those without are left out."""
+    """
+    Messages lost in at least one region, each counted once, by region of origin.
+    Regions without a loss are left out.
+    """
     same_order: bool | None
-    """Whether all regions read the same messages in the same order; None: it is not known, or there is one region."""
+    """
+    Whether all regions read the same messages in the same order.
+    None: unknown, or only one region.
+    """
     displaced: int
-    """Messages to move in the region that differs most, until its order is the first region's."""
+    """Fewest messages to move, in the region that differs most, to match the first region's order."""
     arrivals: tuple[ArrivalDelay, ...] = ()
     consumers: tuple[ConsumerVerdict, ...] = ()
     unexpected_reads: Mapping[str, Affected] = field(default_factory=dict)
-    """By region, reads that returned a message that nobody published; regions without are left out."""
+    """Reads that returned a message that nobody published, by region; zeros are left out."""
 
     def findings(self) -> Iterator[VerdictFinding]:
-        """What is wrong with its messages."""
+        """Problems with its messages."""
         for served in self.served:
             yield from self._finding("lost", f"in {served.region}", served.lost)
         for stream in self.physical:
@@ -252,7 +263,7 @@ class StreamVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """Operations of one kind on one stream, in one region, that were due in one window."""
+    """Operations of one kind on one stream in one region that were due in one window."""
 
     stream: str
     region: str
@@ -261,19 +272,19 @@ class Availability:
     rejected: int
     indeterminate: int
     longest_gap: int
-    """The longest time in which none succeeded, from the first that failed to the next that did not."""
+    """The longest time without a success: from the first failure to the next success."""
     time: Distribution | None
-    """How long those that succeeded took, from when they were sent."""
+    """Duration of the successful operations, from when they were sent."""
 
     @property
     def share(self) -> float | None:
-        """Succeeded of attempted; None if none was attempted."""
+        """Succeeded divided by attempted; None without attempts."""
         return self.ok / self.attempted if self.attempted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """What one region could ask of the meta leader in one window."""
+    """API requests of one region to the meta leader in one window."""
 
     region: str
     asked: int
@@ -282,7 +293,7 @@ class ControlPlane:
 
     @property
     def share(self) -> float | None:
-        """Answered of asked; None if it was never asked."""
+        """Answered divided by asked; None without requests."""
         return self.answered / self.asked if self.asked else None
 
 
@@ -298,31 +309,34 @@ class WindowVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """What a fault did to the publishes on one stream in one region, until the next fault."""
+    """Failed publishes on one stream in one region after a fault, until the next fault."""
 
     stream: str
     region: str
     failed: int
-    """Publishes that were not acknowledged."""
+    """Publishes without an acknowledgement."""
     first_failure: int
-    """From the fault's first signal until the first of them was due."""
+    """Time from the fault's first signal until the first failed publish was due."""
     recovered: int | None
-    """From the first signal until one was acknowledged and none failed any more. None: not before the next fault."""
+    """
+    Time from the first signal until a publish was acknowledged and no later one failed.
+    None: not before the next fault.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convergence:
-    """How long a region took, once a fault was healed, to have all that had been written until then."""
+    """How long a region took, after a fault was healed, to hold everything written before that moment."""
 
     stream: str
     region: str
     took: int | None
-    """0: it had everything already. None: something never came."""
+    """0: it already held everything. None: something never arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultVerdict:
-    """One fault and what came of it."""
+    """One fault and its consequences."""
 
     fault: FaultRecord
     outages: tuple[Outage, ...]
@@ -332,22 +346,22 @@ class FaultVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """All that is said of one capture."""
+    """The verdict on one capture."""
 
     manifest: Manifest
     cases: tuple[Case, ...]
     streams: tuple[StreamVerdict, ...]
     windows: tuple[WindowVerdict, ...]
-    """The whole run first."""
+    """The whole run is first."""
     faults: tuple[FaultVerdict, ...]
     lateness: Distribution | None
-    """How much later than due operations were sent: the recorder's own fault. None without operations."""
+    """How late operations were sent: the recorder's own fault. None without operations."""
     timeline: Timeline
     warnings: tuple[str, ...]
 
     @property
     def status(self) -> CaseStatus:
-        """FAIL if anything is proven to be wrong, UNKNOWN if anything is not known, or nothing was asked; else PASS."""
+        """FAIL if a problem is proven, UNKNOWN if a case is unknown or there are no cases, otherwise PASS."""
         result = {case.status for case in self.cases}
         if CaseStatus.FAIL in result:
             return CaseStatus.FAIL
@@ -355,10 +369,10 @@ class Verdict:
 
     @property
     def zero(self) -> int:
-        """When the load began: what people read counts from there, as the live timeline and `at` of a step do."""
+        """Start of the load, from which people count, like the live timeline and `at` of a step."""
         return self.manifest.load[0] if self.manifest.load is not None else 0
 
     @property
     def counts(self) -> Mapping[CaseStatus, int]:
-        """How many cases ended in which way. Every status is a key."""
+        """Number of cases by status. Every status is a key."""
         return {status: sum(case.status is status for case in self.cases) for status in CaseStatus}

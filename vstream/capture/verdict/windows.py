@@ -1,4 +1,4 @@
-"""What was available when: by window, by fault, and interval by interval."""
+"""Availability by window, by fault and by interval."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _SECOND = 1_000_000_000
 _MOST_INTERVALS = 1_800
-"""Of the timeline: a second each for half an hour."""
+"""Longest timeline: half an hour at one second each."""
 _FAILED = -1
 
 
 def judge_window(window: Window, history: History, samples: Sequence[Sample], regions: Sequence[str]) -> WindowVerdict:
-    """What was available in *window*."""
+    """Availability in *window*."""
     return WindowVerdict(
         window=window,
         publishes=tuple(_availabilities(history.publishes, window)),
@@ -61,7 +61,7 @@ def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[
 
 
 def find_outages(context: CaptureContext, fault: FaultRecord, history: History) -> Iterator[Outage]:
-    """What *fault* did to publishes, from its first signal until the next fault's, or to the end of the load."""
+    """Failed publishes from the first signal of *fault* until the next fault, or until the end of the load."""
     later = [second.injected for second in context.faults if second.injected > fault.injected]
     until = min([*later, context.run.end])
     for (stream, region), calls in history.publishes.items():
@@ -80,14 +80,14 @@ def find_outages(context: CaptureContext, fault: FaultRecord, history: History) 
 
 
 def timeline_intervals(run: Window) -> tuple[int, int]:
-    """How long an interval of the timeline is, and how many there are."""
+    """Length and number of the timeline's intervals."""
     length = max(run.end - run.start, 1)
     interval = _SECOND * -(-length // (_SECOND * _MOST_INTERVALS))
     return interval, -(-length // interval)
 
 
 def publish_seconds(history: History, start: int, interval: int, count: int) -> Mapping[str, tuple[PublishSecond, ...]]:
-    """By region, the publishes of each interval."""
+    """The publishes in each interval, by region."""
     regions: defaultdict[str, list[OperationLog]] = defaultdict(list)
     for (_, region), calls in history.publishes.items():
         regions[region].append(calls)
@@ -116,7 +116,7 @@ def _second(every: Sequence[OperationLog], start: int, interval: int) -> Publish
 
 
 def read_shares(history: History, start: int, interval: int, count: int) -> Mapping[str, tuple[float | None, ...]]:
-    """By region, the share of reads that were answered in each interval."""
+    """The share of answered reads in each interval, by region."""
     totals: dict[str, list[list[int]]] = {}
     for (_, region), calls in history.reads.items():
         total = totals.setdefault(region, [[0, 0] for _ in range(count)])
@@ -134,7 +134,7 @@ def read_shares(history: History, start: int, interval: int, count: int) -> Mapp
 def control_plane_seconds(
     samples: Sequence[Sample], start: int, interval: int, count: int, regions: Sequence[str]
 ) -> Mapping[str, tuple[int | None, ...]]:
-    """By region, the slowest answer of a meta leader in each interval; -1 where one failed."""
+    """The meta leader's slowest answer in each interval, by region; -1 if a request failed."""
     result: dict[str, list[int | None]] = {}
     for sample in samples:
         place = (sample.at - start) // interval

@@ -118,8 +118,8 @@ def routing(topology: Topology, bundle: Bundle) -> str:
     """How clients reach streams, and what every message that they send is compared with (docs/routing.md)."""
     rules = len(bundle.mappings)
     text = (
-        f"routing: {topology.routing.value}, {_count(rules, 'mapping rule')} for every publish, "
-        f"about {publish_cost_s(topology, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
+        f"routing: {topology.routing.value}, {_count(rules, 'mapping rule')}; "
+        f"a publish and its acknowledgement cost a server about {publish_cost_s(topology, rules) * 1e6:,.0f} µs"
     )
     if profile_of(topology).has_physical_names and rules > _MANY_RULES:
         text += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"

@@ -110,7 +110,7 @@ def started_over(patient: Patient) -> Iterator[Symptom]:
 
     ## What to do
     `vstream repair --kind delete` shows all duplicates, and deletes them with `--yes`. Causes: the
-    layout of VD101 when a leader changed, a source that was removed and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data.
+    layout of VD101 when a leader changed, a source that was removed and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data. Duplicates of a write stream that was restored from a backup stay on servers since 2.15: for them it is another stream.
     """
     told: set[tuple[str, str]] = set()
     for repeat in patient.snapshot.repeats:

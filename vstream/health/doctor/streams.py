@@ -67,7 +67,7 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
     has replaced the last one, older values are sourced again and become the newest.
 
     ## What to do
-    Upgrade to 2.15, which stores positions. Until then, run `vstream beacon`: a small message of each origin on its own
+    Upgrade to 2.15, which stores positions. Until then, run `vstream probe --beacons`: a small message of each origin on its own
     subject keeps the position.
     """
     for name, config, versions in _configs(patient):
@@ -77,7 +77,7 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(
                 about=name,
                 evidence=f"it keeps {keeps} of each subject, has {sources} sources, and a server of its cluster runs {oldest}",
-                do="upgrade to 2.15; until then `vstream beacon`",
+                do="upgrade to 2.15; until then `vstream probe --beacons`",
             )
 
 
@@ -252,7 +252,7 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
     publish, as it should).
 
     Servers report this only for several replicas. For a stream with one replica, a refused publish is the only sign:
-    `vstream probe` and `vstream beacon` publish.
+    `vstream probe` publishes.
 
     ## What to do
     Free disk space, then restart the named servers one after another.

@@ -138,7 +138,7 @@ def _difference(one: _Stored | None, other: _Stored | None, seq: int) -> str | N
         return _GONE  # others are at these sequences by now
     plain = [words for words in (source, other_source) if len(words) > _IDENTITY and ":" not in words[0]]
     identities = {words[_IDENTITY] for words in plain}
-    return "the write stream was made again between them" if len(identities) > 1 else None
+    return "the write stream was made again or restored between them" if len(identities) > 1 else None
 
 
 def _split(block: bytes) -> tuple[list[str], list[bytes]]:

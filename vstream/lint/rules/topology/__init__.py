@@ -57,6 +57,7 @@ from vstream.lint.rules.topology.subjects import (
     naming_needs_token,
     overlapping_subjects,
 )
+from vstream.lint.rules.topology.survive import survival_not_met
 from vstream.lint.rules.topology.transport import (
     plaintext_credentials,
     plaintext_servers,
@@ -120,5 +121,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     plaintext_servers,
     users_missing,
     plaintext_credentials,
+    survival_not_met,
 )
 """In the order of their codes."""

@@ -1,0 +1,56 @@
+"""Scenarios that show what a topology survives."""
+
+from __future__ import annotations
+
+from vstream.lint import load_scenario
+from vstream.lint.load_topology import load
+from vstream.scenario.generate import to_yaml
+from vstream.scenario.survival import SurvivalScenario, compose, is_testable
+from vstream.topology.survival import Failure, survival_table
+
+_TEXT = b"""\
+version: 1
+name: acme
+server_version: "2.12"
+regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
+stretch: {members: all}
+streams:
+  sensors: {subjects: [sensors.>], write: {max_age: 1h}}
+  ledger: {subjects: [ledger.>], consistency: ordered, write: {max_age: 1h}}
+  stock: {subjects: [stock.>], consistency: stretch}
+  prices: {subjects: [prices.>], consistency: homed, home: east}
+"""
+
+
+def _scenarios() -> tuple[SurvivalScenario, ...]:
+    topology = load(_TEXT, "acme.yaml").require()
+    return compose(topology, survival_table(topology), rate=20)
+
+
+def test_every_cell_that_can_be_shown_is_in_one_of_few_failures() -> None:
+    cells = survival_table(load(_TEXT, "acme.yaml").require())
+    scenarios = _scenarios()
+    shown = {key for scenario in scenarios for keys in scenario.asked.values() for key in keys}
+    testable = {(cell.stream, cell.failure, cell.ability) for cell in cells if is_testable(cell.ruling)}
+    assert shown == {key for key in testable if key[1] is not Failure.ZONE}
+    # The home of `prices` is the worst region to lose; a loss of power leaves losses, so nothing comes after it.
+    assert [scenario.incidents for scenario in scenarios] == [
+        (
+            "server east-1",
+            "server stretch-west",
+            "region east",
+            "two_regions west and east",
+            "partition east",
+            "cut_off west",
+        ),
+        ("power east",),
+    ]
+
+
+def test_the_scenarios_are_valid_and_each_expectation_is_found_again() -> None:
+    for scenario in _scenarios():
+        text = to_yaml({**scenario.data, "topology": "acme.yaml"}).encode()
+        loaded = load_scenario.load(text, "survive.yaml", lambda _: _TEXT)
+        assert loaded.diagnostics == ()
+        found = {(item.measure, item.window, item.stream, item.region) for item in loaded.require().expectations}
+        assert set(scenario.asked) <= found

@@ -1,0 +1,81 @@
+"""`vstream survive`."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.views import console, rehearsal
+from vstream.cli.views import survive as view
+from vstream.cli.views.json_output import print_json
+from vstream.lint.load_topology import LoadedTopology
+from vstream.runner import survival as runner
+from vstream.runner.survival import CellStatus, SurvivalRehearsal
+from vstream.scenario.survival import compose
+from vstream.topology.survival import Ability, Failure, SurvivalCell, survival_table
+
+
+def command(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    stream: Annotated[list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream.")] = None,
+    failure: Annotated[list[Failure] | None, typer.Option("--failure", help="Only if this fails.")] = None,
+    ability: Annotated[list[Ability] | None, typer.Option("--ability", help="Only this ability.")] = None,
+    rehearse: Annotated[bool, typer.Option("--rehearse", help="Show or refute each cell on a lab.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="With --rehearse: where captures go.")] = None,
+    server_version: Annotated[
+        str | None, typer.Option("--server-version", help="With --rehearse: the nats-server, such as 2.12.8.")
+    ] = None,
+    rate: Annotated[int, typer.Option("--rate", help="With --rehearse: publishes per second.", min=1)] = 20,
+    output: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="The format.")] = "text",
+) -> None:
+    """
+    Show what each stream survives, and why: a server, a zone, a region, two regions, a partition, a loss of power.
+
+    From the topology alone. `--rehearse` starts labs, makes each failure happen while clients
+    publish and read in every region, and says which cells were shown and which were refuted.
+    It takes some minutes, and exits with 1 if a cell was refuted, with 3 if one could not be measured.
+    `survive` in the topology demands cells: `vstream validate` fails where they do not hold.
+
+    Examples: `vstream survive`, `vstream survive acme.yaml --failure region --rehearse`
+    """
+    loaded = options.load_topology(topology)
+    streams = options.choose_streams(loaded.require(), stream)
+    cells = [cell for cell in survival_table(loaded.require()) if cell.stream in streams]
+    cells = [cell for cell in cells if cell.failure in (failure or Failure) and cell.ability in (ability or Ability)]
+    result = _rehearse(loaded, cells, out, server_version, rate) if rehearse else None
+    if output == "json":
+        print_json("survive", view.as_dict(loaded.require(), cells, result))
+    elif output == "markdown":
+        typer.echo(view.markdown(cells, result), nl=False)
+    else:
+        for part in view.text(cells, result):
+            console.stdout().print(part)
+    if result is not None and (result.count(CellStatus.REFUTED) or result.problems):
+        raise typer.Exit(NO)
+    if result is not None and result.count(CellStatus.UNKNOWN):
+        raise typer.Exit(FAILED)
+
+
+def _rehearse(
+    loaded: LoadedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
+) -> SurvivalRehearsal:
+    topology = loaded.require()
+    lab = f"survive-{secrets.token_hex(2)}"
+    request = runner.RehearsalRequest(
+        topology_text=loaded.text,
+        cells=cells,
+        scenarios=compose(topology, cells, rate=rate),
+        directory=out or Path("captures") / lab,
+        lab=lab,
+        version=version,
+    )
+    for line in view.outline(request):
+        console.print_note(line)
+    with rehearsal.show_run([region.name for region in topology.regions]) as on_event:
+        return run(runner.rehearse(request, on_event))

@@ -1,0 +1,237 @@
+"""
+What a topology survives, as scenarios: each incident that a cell of the table is about happens, and clients try what it says.
+
+A cell is shown if everything that the worst incident leaves is as the table says, for the clients of each region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from vstream.scenario.model import ClientOperation, Measure
+from vstream.topology import survival
+from vstream.topology.survival import Ability, Failure, Survival
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.survival import Incident, Ruling, SurvivalCell
+
+CellKey = tuple[str, Failure, Ability]
+"""The stream, what fails, and what clients do."""
+Asked = tuple[Measure, str | None, str | None, str | None]
+"""How an expectation is found again in a verdict: its measure, window, stream and region."""
+
+_SETTLE: Final = 12
+"""Seconds in which a group elects a leader. It takes up to 9."""
+_SETTLE_COPIES: Final = 60
+"""Seconds in which a copy asks a stream again that has another leader since."""
+_SETTLE_AT_ONCE: Final = 1
+_STEADY: Final = 6
+_POWER: Final = 8
+"""Seconds of load before the power goes."""
+_LOSE: Final = 3
+_BACK: Final = 240
+_WORKS: Final = ">= 95%"
+"""Not all: on a busy machine one in a hundred is late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurvivalScenario:
+    """A scenario without its topology, and which cells each of its expectations is about."""
+
+    data: dict[str, Any]
+    asked: Mapping[Asked, tuple[CellKey, ...]]
+    incidents: tuple[str, ...]
+    """What happens in it, such as `region west`."""
+
+
+@dataclass(slots=True)
+class _Scenario:
+    """One that is being composed."""
+
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    expect: list[dict[str, Any]] = field(default_factory=list)
+    asked: dict[Asked, tuple[CellKey, ...]] = field(default_factory=dict)
+    incidents: list[str] = field(default_factory=list)
+
+    def ask(self, expectation: Asked, key: CellKey) -> None:
+        self.asked[expectation] = (*self.asked.get(expectation, ()), key)
+
+
+def compose(topology: Topology, cells: Sequence[SurvivalCell], *, rate: int) -> tuple[SurvivalScenario, ...]:
+    """
+    The scenarios that show *cells*: one with everything that heals, and one for each loss of power, which leaves losses.
+
+    *rate* is in messages per second, of each stream in each region. Cells that nothing can show are in none of them.
+    """
+    streams = {stream.name: stream for stream in topology.streams}
+    testable = [cell for cell in cells if cell.incident is not None and is_testable(cell.ruling)]
+    lasting, dark = _Scenario(), []
+    for failure in Failure:
+        chosen = [cell for cell in testable if cell.failure is failure]
+        for incident in _cover(topology, streams, chosen):
+            scenario = lasting
+            if failure is Failure.POWER:
+                scenario = _Scenario()
+                dark.append(scenario)
+            _Composer(topology, streams, scenario).add(incident, chosen)
+    return tuple(_finish(scenario, rate) for scenario in (lasting, *dark) if scenario.steps)
+
+
+def is_testable(ruling: Ruling) -> bool:
+    """Whether a lab can show or refute it: it says something, and that does not depend on where replicas happen to be."""
+    return ruling.is_certain and ruling.answer not in {Survival.NEVER, Survival.UNKNOWN}
+
+
+def _finish(scenario: _Scenario, rate: int) -> SurvivalScenario:
+    data = {
+        "scenario": 1,
+        "name": "survive",
+        "workload": {"rate": f"{rate}/s", "readers": [{"by": "direct"}]},
+        "steps": scenario.steps,
+        "expect": scenario.expect,
+    }
+    return SurvivalScenario(data=data, asked=scenario.asked, incidents=tuple(scenario.incidents))
+
+
+def _cover(
+    topology: Topology, streams: Mapping[str, VirtualStream], cells: Sequence[SurvivalCell]
+) -> Iterator[Incident]:
+    """Few incidents, so that for each of *cells* one is as bad as the worst."""
+    left = {(cell.stream, cell.ability): cell for cell in cells}
+    shows: dict[int, list[tuple[str, Ability]]] = {}
+    candidates = survival.incidents(topology, cells[0].failure) if cells else ()
+    for index, incident in enumerate(candidates):
+        shows[index] = [key for key, cell in left.items() if _is_as_bad(topology, streams[cell.stream], cell, incident)]
+    while left and shows:
+        index = max(shows, key=lambda candidate: sum(key in left for key in shows[candidate]))
+        if not any(key in left for key in shows[index]):
+            return
+        yield candidates[index]
+        for key in shows.pop(index):
+            left.pop(key, None)
+
+
+def _is_as_bad(topology: Topology, stream: VirtualStream, cell: SurvivalCell, incident: Incident) -> bool:
+    rulings = survival.rulings(topology, stream, cell.ability, incident).values()
+    return any(ruling.answer is cell.ruling.answer and ruling.is_certain for ruling in rulings)
+
+
+class _Composer:
+    def __init__(self, topology: Topology, streams: Mapping[str, VirtualStream], scenario: _Scenario) -> None:
+        self._topology = topology
+        self._streams = streams
+        self._scenario = scenario
+
+    def add(self, incident: Incident, cells: Sequence[SurvivalCell]) -> None:
+        """Let *incident* happen, and expect what *cells* and the table say of it."""
+        name = f"{incident.failure.value}-{len(self._scenario.incidents) + 1}"
+        self._scenario.incidents.append(f"{incident.failure.value} {incident.name}")
+        if incident.failure is Failure.POWER:
+            self._add_power(incident, cells, name)
+            return
+        steady, tried = f"{name}-steady", f"{name}-tried"
+        regions = [
+            region for region in incident.clients if any(region in self._streams[cell.stream].regions for cell in cells)
+        ]
+        tries_consumers = any(cell.ability is Ability.CONSUMERS for cell in cells)
+        self._scenario.steps += [
+            {"wait": "2s"},
+            {**_fault(incident), "as": name},
+            {"wait": f"{self._patience(incident, cells)}s"},
+            {"wait": f"{_STEADY}s", "as": steady},
+            *([{"try": regions, "as": tried}] if regions and tries_consumers else []),
+            {"heal": name},
+            {"resync": None},
+            {"converge": f"{_BACK}s", "as": f"{name}-back"},
+        ]
+        for cell in cells:
+            for region, ruling in self._rulings(cell, incident):
+                if is_testable(ruling):
+                    self._expect(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
+
+    def _rulings(self, cell: SurvivalCell, incident: Incident) -> Collection[tuple[str, Ruling]]:
+        return survival.rulings(self._topology, self._streams[cell.stream], cell.ability, incident).items()
+
+    def _patience(self, incident: Incident, cells: Sequence[SurvivalCell]) -> int:
+        """Seconds until what comes back has come back, and what is to fail has failed."""
+        rulings = [(cell.ability, ruling) for cell in cells for _, ruling in self._rulings(cell, incident)]
+        if (Ability.OWN_READS, Survival.PAUSE) in {(ability, ruling.answer) for ability, ruling in rulings}:
+            return _SETTLE_COPIES
+        return _SETTLE if any(ruling.answer is not Survival.YES for _, ruling in rulings) else _SETTLE_AT_ONCE
+
+    def _expect(self, cell: SurvivalCell, region: str, *, can: bool, steady: str, tried: str) -> None:
+        stream, key = cell.stream, (cell.stream, cell.failure, cell.ability)
+        if cell.ability is Ability.ORDER:
+            self._expect_order(cell, holds=can)
+            return
+        share = {region: _WORKS if can else "== 0%"}
+        visible = {f"{region} -> {region}": ">= 1" if can else 0}
+        works = {region: {ClientOperation.CREATE_CONSUMER.value: can}}
+        expectations: dict[Ability, tuple[Measure, str, Mapping[str, Any]]] = {
+            Ability.WRITES: (Measure.PUBLISHED, steady, share),
+            Ability.READS: (Measure.READ, steady, share),
+            Ability.OWN_READS: (Measure.VISIBLE, steady, visible),
+            Ability.CONSUMERS: (Measure.WORKS, tried, works),
+        }
+        measure, window, expected = expectations[cell.ability]
+        self._scenario.expect.append({"in": window, "stream": stream, measure.value: expected})
+        self._scenario.ask((measure, window, stream, region), key)
+
+    def _expect_order(self, cell: SurvivalCell, *, holds: bool) -> None:
+        asked = (Measure.SAME_ORDER, None, cell.stream, None)
+        if asked not in self._scenario.asked:
+            self._scenario.expect.append({"stream": cell.stream, "same-order": holds})
+        key = (cell.stream, cell.failure, cell.ability)
+        if key not in self._scenario.asked.get(asked, ()):
+            self._scenario.ask(asked, key)
+
+    def _add_power(self, incident: Incident, cells: Sequence[SurvivalCell], name: str) -> None:
+        steady, tried = f"{name}-steady", f"{name}-tried"
+        regions = list(incident.clients)
+        self._scenario.steps += [
+            {"wait": f"{_POWER}s"},
+            {"power-loss": list(incident.regions), "lose": f"{_LOSE}s", "as": name},
+            {"resync": None},
+            {"wait": f"{_SETTLE}s"},
+            {"wait": f"{_STEADY}s", "as": steady},
+            {"try": regions, "as": tried},
+        ]
+        losing = set()
+        for cell in cells:
+            rulings = self._rulings(cell, incident)
+            if cell.ability is Ability.WRITES:
+                worst = max((ruling for _, ruling in rulings), key=lambda ruling: list(Survival).index(ruling.answer))
+                self._expect_losses(cell, worst)
+                losing |= set() if worst.answer.is_survival else {cell.stream}
+            elif cell.ability is Ability.ORDER:
+                for _, ruling in rulings:
+                    if is_testable(ruling):
+                        self._expect_order(cell, holds=ruling.answer.is_survival)
+            else:
+                for region, ruling in rulings:
+                    if is_testable(ruling):
+                        self._expect(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
+        for stream in self._streams:
+            if stream in losing:
+                # What is lost takes numbers and places with it, until it is repaired.
+                self._scenario.expect.append({"stream": stream, "reordered": "any", "diverged": "any"})
+
+    def _expect_losses(self, cell: SurvivalCell, ruling: Ruling) -> None:
+        if not is_testable(ruling):
+            self._scenario.expect.append({"stream": cell.stream, "lost": "any"})
+            return
+        bound = 0 if ruling.answer.is_survival else ">= 1"
+        self._scenario.expect.append({"stream": cell.stream, "lost": bound})
+        self._scenario.ask((Measure.LOST, None, cell.stream, None), (cell.stream, cell.failure, cell.ability))
+
+
+def _fault(incident: Incident) -> dict[str, Any]:
+    if incident.failure in {Failure.PARTITION, Failure.CUT_OFF}:
+        return {"isolate": incident.regions[0]}
+    if incident.failure in {Failure.REGION, Failure.TWO_REGIONS}:
+        return {"kill-region": list(incident.regions)}
+    return {"kill-server": sorted(incident.down)}

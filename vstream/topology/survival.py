@@ -1,0 +1,451 @@
+"""
+What survives what: for each virtual stream, which failures its writes and reads go on through, from the topology alone.
+
+A failure stands for several incidents (any server, any region): each is played through for the clients of each region
+that it leaves, and the worst answer counts. What is said here was measured on real servers, see docs/survival.md;
+`vstream.scenario.rehearse_survival` makes a scenario of it that shows it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Final
+
+from vstream.topology import physical
+from vstream.topology.model import Consistency, Role
+from vstream.topology.profiles import profile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from vstream.topology.model import PhysicalPart, Seat, Topology, VirtualStream
+
+
+class Failure(Enum):
+    """What fails. Of each kind the worst one counts."""
+
+    SERVER = "server"
+    """Any one server."""
+    ZONE = "zone"
+    """All servers of a region that have the same tag, such as `az:a`."""
+    REGION = "region"
+    """All servers of a region, its member of the stretch cluster among them."""
+    TWO_REGIONS = "two_regions"
+    PARTITION = "partition"
+    """A region is cut off from all others: what clients of the others can do."""
+    CUT_OFF = "cut_off"
+    """The same for the clients in that region."""
+    POWER = "power"
+    """All servers of a region lose power at once, and come back."""
+
+
+class Ability(Enum):
+    """What clients do."""
+
+    WRITES = "writes"
+    """A publish is acknowledged; after a loss of power also: what was acknowledged is still there."""
+    READS = "reads"
+    """Direct Get by the virtual name is answered."""
+    OWN_READS = "own_reads"
+    """What a client writes meanwhile can be read in its region, a moment later."""
+    CONSUMERS = "consumers"
+    """A consumer can be created on the region's copy, and delivers."""
+    ORDER = "order"
+    """All regions read the same messages in one order."""
+
+
+class Survival(Enum):
+    """Whether clients can go on, from the best to the worst."""
+
+    YES = "yes"
+    PAUSE = "pause"
+    """Yes, after an election, or a retry of a source: seconds, and at worst a minute."""
+    UNKNOWN = "unknown"
+    NO = "no"
+    NEVER = "never"
+    """The consistency model does not promise it on any day."""
+
+    @property
+    def is_survival(self) -> bool:
+        """Whether a topology that demands it has it."""
+        return self in {Survival.YES, Survival.PAUSE}
+
+
+_RANK: Final = {answer: rank for rank, answer in enumerate(Survival)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """An answer and why. *is_certain* is False where it depends on which servers hold the replicas, or on timing."""
+
+    answer: Survival
+    reason: str
+    is_certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """One thing that can happen. *clients* are the regions whose clients are asked."""
+
+    failure: Failure
+    name: str
+    """Such as `west`, or `west and east`."""
+    down: frozenset[str] = frozenset()
+    """Servers."""
+    regions: tuple[str, ...] = ()
+    """The regions that are down or cut off."""
+    clients: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurvivalCell:
+    """One cell of the table: the worst that can happen, and where; *incident* is None where nothing of the kind can."""
+
+    stream: str
+    failure: Failure
+    ability: Ability
+    ruling: Ruling
+    incident: Incident | None = None
+
+
+def survival_table(topology: Topology) -> tuple[SurvivalCell, ...]:
+    """Every cell, stream by stream, failure by failure."""
+    questions = product(topology.streams, Failure, Ability)
+    return tuple(worst_cell(topology, stream, failure, ability) for stream, failure, ability in questions)
+
+
+def worst_cell(topology: Topology, stream: VirtualStream, failure: Failure, ability: Ability) -> SurvivalCell:
+    """The worst that *failure* does to *ability*, for a client of *stream* in any region that it leaves."""
+    worst: SurvivalCell | None = None
+    for incident in incidents(topology, failure):
+        for ruling in rulings(topology, stream, ability, incident).values():
+            if worst is None or _RANK[ruling.answer] > _RANK[worst.ruling.answer]:
+                worst = SurvivalCell(
+                    stream=stream.name, failure=failure, ability=ability, ruling=ruling, incident=incident
+                )
+    if worst is None:
+        worst = SurvivalCell(stream=stream.name, failure=failure, ability=ability, ruling=_nothing_to_fail(failure))
+    return worst
+
+
+def incidents(topology: Topology, failure: Failure) -> tuple[Incident, ...]:
+    """Everything of the kind *failure* that can happen to *topology*; empty where nothing can."""
+    return tuple(_OUTAGES[failure](topology))
+
+
+def rulings(topology: Topology, stream: VirtualStream, ability: Ability, incident: Incident) -> Mapping[str, Ruling]:
+    """By region, what clients of *stream* there can do while *incident* lasts."""
+    clients = [region for region in incident.clients if region in stream.regions]
+    if not clients:
+        alone = Ruling(answer=Survival.NO, reason=f"the stream is in no region that {incident.name} leaves")
+        return {region: alone for region in stream.regions[:1] if incident.failure is not Failure.CUT_OFF}
+    return {region: _Judge(topology, stream, incident, region).rule(ability) for region in clients}
+
+
+def _nothing_to_fail(failure: Failure) -> Ruling:
+    if failure is Failure.ZONE:
+        return Ruling(answer=Survival.UNKNOWN, reason="no zones: servers have no tags that begin with a `unique_tag`")
+    if failure in {Failure.REGION, Failure.TWO_REGIONS}:
+        return Ruling(answer=Survival.NO, reason="no region would be left")
+    return Ruling(answer=Survival.UNKNOWN, reason="there is one region: nothing can be cut off")
+
+
+def _names(seats: Iterable[Seat]) -> frozenset[str]:
+    return frozenset(seat.server.name for seat in seats)
+
+
+def _all_regions(topology: Topology) -> tuple[str, ...]:
+    return tuple(region.name for region in topology.regions)
+
+
+def _servers(topology: Topology) -> Iterator[Incident]:
+    for seat in topology.processes:
+        yield Incident(
+            failure=Failure.SERVER,
+            name=seat.server.name,
+            down=frozenset({seat.server.name}),
+            clients=_all_regions(topology),
+        )
+
+
+def zone_tags(topology: Topology, region: str) -> Mapping[str, str]:
+    """By server of *region*, the tag by which replicas of a stream are rulings_kept apart; those that have none are left out."""
+    prefix = topology.server_options.unique_tag
+    tags: dict[str, str] = {}
+    for server in topology.region(region).servers if prefix else ():
+        for tag in server.tags:
+            if tag.startswith(str(prefix)):
+                tags[server.name] = tag
+    return tags
+
+
+def _zones(topology: Topology) -> Iterator[Incident]:
+    for region in topology.regions:
+        tags = zone_tags(topology, region.name)
+        for zone in dict.fromkeys(tags.values()):
+            down = frozenset(server for server, tag in tags.items() if tag == zone)
+            yield Incident(
+                failure=Failure.ZONE, name=f"{zone} in {region.name}", down=down, clients=_all_regions(topology)
+            )
+
+
+def _without(topology: Topology, failure: Failure, number: int) -> Iterator[Incident]:
+    regions = _all_regions(topology)
+    for lost in combinations(regions, number):
+        clients = tuple(region for region in regions if region not in lost)
+        if clients:
+            down = _names(seat for seat in topology.processes if seat.region in lost)
+            yield Incident(failure=failure, name=" and ".join(lost), down=down, regions=lost, clients=clients)
+
+
+def _cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
+    regions = _all_regions(topology)
+    for region in regions if len(regions) > 1 else ():
+        rest = tuple(name for name in regions if name != region)
+        clients = (region,) if failure is Failure.CUT_OFF else rest
+        yield Incident(failure=failure, name=region, regions=(region,), clients=clients)
+
+
+def _power(topology: Topology) -> Iterator[Incident]:
+    for region in _all_regions(topology):
+        down = _names(seat for seat in topology.processes if seat.region == region)
+        yield Incident(failure=Failure.POWER, name=region, down=down, regions=(region,), clients=_all_regions(topology))
+
+
+_OUTAGES: Final = {
+    Failure.SERVER: _servers,
+    Failure.ZONE: _zones,
+    Failure.REGION: lambda topology: _without(topology, Failure.REGION, 1),
+    Failure.TWO_REGIONS: lambda topology: _without(topology, Failure.TWO_REGIONS, 2),
+    Failure.PARTITION: lambda topology: _cuts(topology, Failure.PARTITION),
+    Failure.CUT_OFF: lambda topology: _cuts(topology, Failure.CUT_OFF),
+    Failure.POWER: _power,
+}
+
+_ALL_WELL: Final = Ruling(answer=Survival.YES, reason="")
+
+
+class _Judge:
+    """One stream, one incident, the clients of one region."""
+
+    def __init__(self, topology: Topology, stream: VirtualStream, incident: Incident, region: str) -> None:
+        self._topology = topology
+        self._stream = stream
+        self._incident = incident
+        self._region = region
+
+    def rule(self, ability: Ability) -> Ruling:
+        """What the clients can do."""
+        if ability is Ability.ORDER and self._stream.consistency is Consistency.VIRTUAL:
+            return Ruling(
+                answer=Survival.NEVER, reason="each region has an order of its own; that of each origin is kept"
+            )
+        if self._incident.failure is Failure.POWER:
+            return self._after_power(ability)
+        if ability is not Ability.ORDER and all(self._is_away(seat) for seat in self._local_seats()):
+            return Ruling(answer=Survival.NO, reason=f"clients in {self._region} have no server left")
+        rules: dict[Ability, Callable[[], Ruling]] = {
+            Ability.WRITES: lambda: self._quorum(self._writer, "take publishes"),
+            Ability.READS: self._reads,
+            Ability.OWN_READS: self._own_reads,
+            Ability.CONSUMERS: self._consumers,
+            Ability.ORDER: self._order,
+        }
+        return rules[ability]()
+
+    # The streams that count
+
+    def _part(self, *roles: Role) -> PhysicalPart | None:
+        """Of these roles, the physical stream of the region, or else the only one that there is."""
+        parts = [part for part in self._stream.physical if part.role in roles]
+        local = [part for part in parts if part.place == self._region]
+        return next(iter(local or parts), None)
+
+    @property
+    def _writer(self) -> PhysicalPart:
+        """The stream that takes publishes of the region."""
+        part = self._part(Role.WRITE) or self._part(Role.ORIGIN)
+        assert part is not None
+        return part
+
+    @property
+    def _reader(self) -> PhysicalPart:
+        """The stream that answers reads in the region: the home of a homed stream has no copy."""
+        parts = [part for part in self._stream.physical if part.place == self._region]
+        return next((part for part in parts if part.role is Role.READ), self._writer)
+
+    @property
+    def _decider(self) -> PhysicalPart:
+        """The stream that everybody reads, in the end."""
+        return self._part(Role.ORDER) or self._part(Role.ORIGIN) or self._reader
+
+    def _name(self, part: PhysicalPart) -> str:
+        return f"`{physical.physical_name(self._stream, part.role, part.place)}`"
+
+    # The servers that count
+
+    def _seats_at(self, place: str) -> list[Seat]:
+        cluster = self._topology.cluster_at(place)
+        return [seat for seat in self._topology.seats if seat.cluster == cluster]
+
+    def _local_seats(self) -> list[Seat]:
+        return self._seats_at(self._region)
+
+    def _is_cut(self, seat: Seat) -> bool:
+        """Whether a link that is cut lies between the clients and *seat*."""
+        if self._incident.failure not in {Failure.PARTITION, Failure.CUT_OFF}:
+            return False
+        return (seat.region in self._incident.regions) is not (self._region in self._incident.regions)
+
+    def _is_away(self, seat: Seat) -> bool:
+        return seat.server.name in self._incident.down or self._is_cut(seat)
+
+    def _quorum(self, part: PhysicalPart, purpose: str) -> Ruling:
+        """Whether the clients reach a majority of the replicas of *part*."""
+        seats, name = self._seats_at(part.place), self._name(part)
+        away = [seat for seat in seats if self._is_away(seat)]
+        replicas = _replicas(part)
+        if not away:
+            return Ruling(answer=Survival.YES, reason=f"{name} is not touched")
+        lost = min(replicas, self._replicas_at_most(away))
+        needed = replicas // 2 + 1
+        if replicas - lost >= needed:
+            return Ruling(
+                answer=Survival.PAUSE,
+                reason=f"{name} has {replicas - lost} of {replicas} replicas left: another leads it after an election",
+            )
+        if len(away) == len(seats):
+            verb = "cannot be reached" if self._is_cut(away[0]) else "is gone"
+            return Ruling(answer=Survival.NO, reason=f"{name}, without which nobody can {purpose}, {verb}")
+        is_certain = min(replicas, len(seats) - len(away)) < needed
+        return Ruling(
+            answer=Survival.NO,
+            reason=f"{name} {'has' if is_certain else 'may have'} {replicas - lost} of {replicas} replicas left: no "
+            "majority",
+            is_certain=is_certain,
+        )
+
+    def _replicas_at_most(self, away: list[Seat]) -> int:
+        """How many replicas of one stream servers that are *away* hold at most: one in each zone, where there are any."""
+        zones = zone_tags(self._topology, self._region_of(away))
+        if away[0].is_stretch or not all(seat.server.name in zones for seat in away):
+            return len(away)
+        return len({zones[seat.server.name] for seat in away})
+
+    @staticmethod
+    def _region_of(seats: list[Seat]) -> str:
+        return seats[0].region
+
+    # What clients do
+
+    def _order(self) -> Ruling:
+        return Ruling(
+            answer=Survival.YES, reason=f"{self._name(self._decider)} alone decides on it; the others wait for it"
+        )
+
+    def _reads(self) -> Ruling:
+        local = self._quorum(self._reader, "read here")
+        if local.answer.is_survival:
+            # Any replica that is left answers a Direct Get: nobody waits for an election.
+            return Ruling(answer=Survival.YES, reason=f"{self._name(self._reader)} answers{self._staleness()}")
+        origin = self._decider
+        if self._stream.has_namesake and profile_of(self._stream).has_physical_names and origin is not self._reader:
+            elsewhere = self._quorum(origin, "read")
+            if elsewhere.answer.is_survival:
+                return Ruling(
+                    answer=Survival.PAUSE, reason=f"{self._name(origin)} answers instead of the region's copy"
+                )
+        return local
+
+    def _staleness(self) -> str:
+        if self._stream.consistency.has_mirrors and not self._quorum(self._decider, "").answer.is_survival:
+            return ", as of before"
+        if self._incident.failure is Failure.CUT_OFF and self._stream.consistency is Consistency.VIRTUAL:
+            return " with what was published here"
+        return ""
+
+    def _own_reads(self) -> Ruling:
+        chain = [self._quorum(self._writer, "take publishes"), self._reads()]
+        if self._decider.role is not Role.READ:
+            chain.insert(1, self._quorum(self._decider, "read what is new"))
+        if self._incident.failure in {Failure.SERVER, Failure.ZONE}:
+            chain.append(self._quorum(self._reader, "read what is new"))
+        worst = max(chain, key=lambda ruling: _RANK[ruling.answer])
+        if worst.answer is Survival.PAUSE:
+            return Ruling(
+                answer=Survival.PAUSE,
+                reason=f"{worst.reason}; a copy asks again within a minute, at once after `vstream resync`",
+            )
+        return (
+            worst
+            if worst.answer is not Survival.YES
+            else Ruling(answer=Survival.YES, reason="nothing on its way is touched")
+        )
+
+    def _consumers(self) -> Ruling:
+        members = self._local_seats() if profile_of(self._topology).has_domains else list(self._topology.seats)
+        away = [seat for seat in members if self._is_away(seat)]
+        left = len(members) - len(away)
+        if left <= len(members) // 2:
+            return Ruling(
+                answer=Survival.NO, reason=f"{left} of {len(members)} servers are in touch: no JetStream meta leader"
+            )
+        copy = self._quorum(self._reader, "create a consumer here")
+        if copy.answer is Survival.YES and away:
+            return Ruling(
+                answer=Survival.PAUSE,
+                reason=f"{left} of {len(members)} servers elect a JetStream meta leader if it is lost",
+            )
+        if copy.answer is Survival.YES:
+            return Ruling(answer=Survival.YES, reason="the JetStream meta group is not touched")
+        return copy
+
+    # What is left when the power is back
+
+    def _after_power(self, ability: Ability) -> Ruling:
+        if ability in {Ability.READS, Ability.CONSUMERS}:
+            return Ruling(answer=Survival.PAUSE, reason="again when the servers are back")
+        if ability is Ability.ORDER:
+            ruling = self._keeps(self._decider)
+            # Copies that are ahead differ only if something is published before they are repaired.
+            return replace(ruling, is_certain=ruling.answer.is_survival)
+        written = [part for part in self._stream.physical if part.role in {Role.WRITE, Role.ORIGIN}]
+        worst = max(map(self._keeps, written), key=lambda ruling: _RANK[ruling.answer])
+        if ability is Ability.OWN_READS and worst.answer is Survival.NO:
+            return Ruling(
+                answer=Survival.NO,
+                reason=f"{worst.reason}; its sequences are given out again, and readers that are ahead pass what is new "
+                "until `vstream repair --kind refill`",
+                is_certain=False,
+            )
+        return worst
+
+    def _keeps(self, part: PhysicalPart) -> Ruling:
+        """Whether *part* still has what it acknowledged."""
+        seats, name = self._seats_at(part.place), self._name(part)
+        dark = [seat for seat in seats if seat.server.name in self._incident.down]
+        replicas = _replicas(part)
+        if not dark:
+            return Ruling(answer=Survival.YES, reason=f"{name} is elsewhere")
+        if replicas - min(replicas, len(dark)) >= replicas // 2 + 1:
+            return Ruling(answer=Survival.PAUSE, reason=f"the other replicas of {name} have what it acknowledged")
+        is_certain = len(dark) == len(seats)
+        if part.settings.fields.get("storage") == "memory":
+            return Ruling(answer=Survival.NO, reason=f"{name} is in memory: all of it is gone", is_certain=is_certain)
+        if all(seat.jetstream.sync_interval == "always" for seat in dark):
+            return Ruling(
+                answer=Survival.PAUSE, reason=f"{name} is on disk before it acknowledges (`sync_interval: always`)"
+            )
+        interval = dark[0].jetstream.sync_interval or "2m"
+        return Ruling(
+            answer=Survival.NO,
+            reason=f"{name} may lose what it acknowledged in the last {interval} (`sync_interval: always` prevents it)",
+            is_certain=is_certain,
+        )
+
+
+def _replicas(part: PhysicalPart) -> int:
+    number = part.settings.fields.get("num_replicas")
+    return number if isinstance(number, int) else 1
