@@ -20,6 +20,39 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MARKUP: MarkupMode = "markdown"
+_COMPLETED = frozenset(
+    [
+        "code",
+        "come_from",
+        "commands",
+        "consumer",
+        "extend_select",
+        "fault",
+        "ignore",
+        "lab",
+        "lost",
+        "one",
+        "other",
+        "region",
+        "scenario",
+        "scenarios",
+        "select",
+        "server",
+        "stream",
+        "targets",
+        "to",
+    ]
+)
+"""Parameters with values that `vstream.cli.completion` knows, which is loaded only when a shell asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedValue:
+    """A value that a shell offers, as Typer's completion reads it."""
+
+    value: str
+    type: str = "plain"
+    help: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +127,21 @@ class LazyGroup(HelpfulGroup):
 
 def _name_values(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
+        _add_completion(parameter)
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
         elif parameter.metavar is None:
             parameter.metavar = _name_value(parameter)
     return parameters
+
+
+def _add_completion(parameter: Any) -> None:
+    """Let the shell offer values of *parameter* that vstream can know, such as the regions of the topology."""
+    name = "lab" if parameter.envvar == "VSTREAM_LAB" else parameter.name
+    if name in _COMPLETED:
+        parameter.shell_complete = lambda context, incomplete: [
+            OfferedValue(value) for value in import_module("vstream.cli.completion").complete(name, context, incomplete)
+        ]
 
 
 def _name_value(parameter: Any) -> str | None:

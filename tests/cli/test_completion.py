@@ -1,0 +1,82 @@
+"""What a shell offers for values: from the topology, the labs and the manual, and nothing where they cannot be read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.command import environment, walk_commands
+from vstream.cli import completion
+from vstream.cli.completion import complete
+
+TOPOLOGY = """\
+version: 1
+name: acme
+server_version: "2.12"
+regions: {west: {servers: 1}, east: {servers: 1}}
+streams: {foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {worker: {}}}, bar: {subjects: [bar.>], write: {max_age: 1h}}}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path
+
+
+def offer(parameter: str, incomplete: str = "", command: str = "probe", **params: Any) -> list[str]:
+    return complete(parameter, SimpleNamespace(info_name=command, params=params), incomplete)
+
+
+def test_names_come_from_the_topology(here: Path) -> None:
+    assert offer("region") == ["east", "west"]
+    assert offer("region", "w", topology="topology.yaml") == ["west"]
+    assert offer("stream") == ["bar", "foo"]
+    assert offer("consumer", stream="foo") == ["worker"]
+    assert offer("consumer", stream="bar") == []
+    assert offer("targets", command="kill-server") == ["east-1", "west-1"]
+    assert offer("targets", command="kill-region") == ["east", "west"]
+    assert offer("to", command="failover") == ["east", "west"]
+    assert offer("to", command="upgrade") == []
+
+
+def test_codes_scenarios_and_commands_come_from_vstream() -> None:
+    assert offer("select", "VS30")[:2] == ["VS301", "VS302"]
+    assert offer("scenario", "split") == ["split-brain"]
+    assert offer("commands", "plan") == ["plan", "plan --drift"]
+
+
+def test_nothing_is_offered_where_nothing_can_be_read(here: Path) -> None:
+    (here / "topology.yaml").write_text("regions: [")
+    assert offer("region") == offer("lab") == offer("fault") == []
+    (here / "topology.yaml").unlink()
+    assert offer("stream") == []
+
+
+def test_every_completed_parameter_is_one_of_a_command() -> None:
+    names = {parameter.name for _, command in walk_commands() for parameter in command.params}
+    assert set(completion._VALUES) <= names | {"lab"}
+
+
+def test_bash_completes_a_region_and_a_command(here: Path) -> None:
+    """A real bash runs the function that `--install-completion` installs."""
+    script = """
+        eval "$(_VSTREAM_COMPLETE=source_bash vstream)"
+        COMP_WORDS=(vstream probe --region w); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
+        COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
+    """
+    path = here / "bin"
+    path.mkdir()
+    (path / "vstream").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vstream "$@"\n')
+    (path / "vstream").chmod(0o755)
+    variables = environment()
+    variables["PATH"] = f"{path}:{variables['PATH']}"
+    ran = subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.split() == ["west", "status"], ran.stderr

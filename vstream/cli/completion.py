@@ -1,0 +1,106 @@
+"""What the shell offers for a value: the regions, streams and consumers of the topology, labs, faults, scenarios, codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from vstream.audit.codes import CHAPTER as AUDIT
+from vstream.chaos import journal
+from vstream.cli import options
+from vstream.cli.scenario.find import list_shipped
+from vstream.errors import VstreamError
+from vstream.health.doctor.examine import CHAPTER as DOCTOR
+from vstream.lab import lab
+from vstream.lab.state import lab_directory
+from vstream.lint.manual import CHAPTERS
+from vstream.scenario.faults import FAULTS, Aim
+from vstream.topology.model import Topology
+from vstream.topology.permissions import COMMANDS
+
+
+def complete(parameter: str, context: Any, incomplete: str) -> list[str]:
+    """
+    The values that *parameter* may have and that begin with *incomplete*, in alphabetical order.
+
+    None where nothing can be read, such as the topology: a shell has no place for errors.
+    """
+    try:
+        values = _VALUES[parameter](context)
+    except (VstreamError, OSError, ValueError):
+        return []
+    return sorted({value for value in values if value.startswith(incomplete)})
+
+
+def _read_topology(context: Any) -> Topology:
+    path = Path(context.params.get("topology") or options.default_file())
+    if str(path) == "-":
+        raise VstreamError("standard input is the terminal now")
+    return options.load_topology(path).require()
+
+
+def _list_regions(context: Any) -> Iterable[str]:
+    return (region.name for region in _read_topology(context).regions)
+
+
+def _list_servers(context: Any) -> Iterable[str]:
+    return (seat.server.name for seat in _read_topology(context).processes)
+
+
+def _list_streams(context: Any) -> Iterable[str]:
+    return (stream.name for stream in _read_topology(context).streams)
+
+
+def _list_consumers(context: Any) -> Iterable[str]:
+    for stream in _read_topology(context).streams:
+        if context.params.get("stream") in {None, stream.name}:
+            yield from (consumer.name for consumer in stream.consumers)
+
+
+def _list_targets(context: Any) -> Iterable[str]:
+    """What a fault is for, which its declaration says."""
+    aim = FAULTS[context.info_name].aim
+    if aim is Aim.STREAM:
+        return _list_streams(context)
+    servers = _list_servers(context) if aim in {Aim.SERVERS, Aim.MACHINES} else ()
+    regions = _list_regions(context) if aim is not Aim.SERVERS else ()
+    return (*servers, *regions)
+
+
+def _list_faults(context: Any) -> Iterable[str]:
+    names = [context.params["lab"]] if context.params.get("lab") else lab.names()
+    books = [journal.read(lab_directory(name)) for name in names]
+    return (fault.id for book in books if book is not None for fault in book.faults)
+
+
+def _for(command: str, list_values: Callable[[Any], Iterable[str]]) -> Callable[[Any], Iterable[str]]:
+    """*list_values* for the one command in which the parameter means that."""
+    return lambda context: list_values(context) if context.info_name == command else ()
+
+
+def _list_codes(_context: Any) -> Iterable[str]:
+    return (page.code for chapter in (*CHAPTERS, AUDIT, DOCTOR) for page in chapter.pages)
+
+
+_VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
+    "region": _list_regions,
+    "lost": _list_regions,
+    "to": _for("failover", _list_regions),
+    "come_from": _list_regions,
+    "one": _list_regions,
+    "other": _list_regions,
+    "stream": _list_streams,
+    "consumer": _list_consumers,
+    "server": _for("logs", _list_servers),
+    "targets": _list_targets,
+    "fault": _list_faults,
+    "lab": lambda _context: lab.names(),
+    "scenario": lambda _context: list_shipped(),
+    "scenarios": lambda _context: list_shipped(),
+    "code": _list_codes,
+    "select": _list_codes,
+    "ignore": _list_codes,
+    "extend_select": _list_codes,
+    "commands": lambda _context: COMMANDS,
+}
