@@ -84,13 +84,19 @@ def _unknown_pairs(world: World, status: Mapping[str, Any]) -> list[Any]:
     return [pair for pair in status["pairs"] if pair["stream"] == world.virtual and pair["state"] == "unknown"]
 
 
-def judge_doctor(world: World, report: Mapping[str, Any], status: Mapping[str, Any]) -> Verdict:
-    """Only what a doctor can know without reading streams: what it must say, and what it may."""
+def judge_doctor(world: World, report: Mapping[str, Any], status: Mapping[str, Any], absent: int) -> Verdict:
+    """
+    Only what a doctor can know without reading streams: what it must say, and what it may.
+
+    Of the *absent* streams in all worlds it names three, and says how many there are.
+    """
     findings = [
         item for item in report["findings"] if world.name in _WORLD.findall(f"{item['about']} {item['evidence']}")
     ]
     codes = {finding["code"] for finding in findings if finding["severity"] == "error"}
     truth = world.truth
+    if any(finding["evidence"] == f"{absent:,} do not exist" for finding in report["findings"]):
+        codes |= truth.doctor & {"VD502"}
     is_unknown = truth.doctor == {"VD301"} and bool(_unknown_pairs(world, status))
     may = truth.doctor | truth.doctor_may
     return Verdict(
@@ -109,7 +115,9 @@ def judge_doctor(world: World, report: Mapping[str, Any], status: Mapping[str, A
 def judge_status(world: World, report: Mapping[str, Any]) -> Verdict:
     """A stream with a problem is one that the doctor has something to say about, and the other way round."""
     problems = tuple(str(problem) for problem in report["problems"] if world.name in _WORLD.findall(str(problem)))
-    is_named = bool(problems)
+    # Problems name the worst stream between two regions: the pairs say which have it, too.
+    states = {pair["state"] for pair in report["pairs"] if pair["stream"] == world.virtual} - {"ok", "unknown"}
+    is_named = bool(problems) or bool(states and world.truth.doctor)
     unknown = _unknown_pairs(world, report)
     return Verdict(
         world=world,

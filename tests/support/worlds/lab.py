@@ -206,7 +206,8 @@ def run_worlds(directory: Path, plans: list[Plan], version: str, spark: SparkSes
         written = time.monotonic()
         status, report = worlds.ask("status", codes=(0, 1, 3)), worlds.ask("doctor", codes=(0, 1, 3))
         verdicts = [judging.judge_status(world, status) for world in worlds.worlds]
-        verdicts += [judging.judge_doctor(world, report, status) for world in worlds.worlds]
+        absent = sum("VD502" in world.truth.doctor for world in worlds.worlds)
+        verdicts += [judging.judge_doctor(world, report, status, absent) for world in worlds.worlds]
         report = worlds.ask("repair")
         verdicts += [judging.judge_repair(world, report) for world in worlds.worlds]
         if worlds.version < (2, 15) or any(world.unfed for world in worlds.worlds):
