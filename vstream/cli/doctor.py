@@ -15,6 +15,7 @@ from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.servers import build_bundle, find_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
 from vstream.diagnostics import Severity
 from vstream.health.doctor.examine import Diagnosis, Health
 from vstream.health.pipeline import diagnose
@@ -50,7 +51,9 @@ def command(
     servers = find_servers(loaded, lab)
     config_files = configs.read_configs(loaded, servers, files)
     bundle = build_bundle(loaded, servers, templates)
-    diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, deadline=deadline))
+    with progress_bar() as progress:
+        progress.add_task(f"asking {servers.description}", total=None)
+        diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, deadline=deadline))
     if output == "json":
         print_json("doctor", diagnosis.as_dict())
     else:

@@ -6,10 +6,12 @@ import io
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,3 +188,26 @@ def test_a_progress_display_is_erased_before_text_is_printed() -> None:
     for text in ("data", "note"):
         before = shown[: shown.index(text)]
         assert before.endswith(("\x1b[2K", "\r", "\n")), ascii(before[-40:])
+
+
+def test_a_doctor_says_whom_it_waits_for(tmp_path: Path) -> None:
+    """A region that accepts connections and says nothing takes all of the deadline."""
+    controller, terminal = pty.openpty()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        file = tmp_path / "topology.yaml"
+        file.write_text(
+            "version: 1\nname: foo\nserver_version: '2.15'\nregions: {west: {servers: 1}}\n"
+            f"connect: {{west: {{urls: ['{address}']}}}}\nstreams: {{}}\n"
+        )
+        subprocess.run(
+            [sys.executable, "-m", "vstream", "doctor", file, "--deadline", "0.5"],
+            stdout=terminal,
+            stderr=terminal,
+            env={**environment(), "TERM": "xterm"},
+            check=False,
+        )
+    os.close(terminal)
+    shown = read_all(controller).decode()
+    os.close(controller)
+    assert f"asking {address}" in shown
