@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tests.support.command import fork_server
 from tests.support.durations import DurationRecorder, estimate
 from tests.support.golden import Golden
 from tests.support.jetstream import JetStreamServer
@@ -42,9 +45,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record durations where the workers report to."""
-    if config.getoption("--update-durations") and not hasattr(config, "workerinput"):
+    """Start what all workers share, where they are started from."""
+    if hasattr(config, "workerinput"):
+        return
+    if config.getoption("--update-durations"):
         config.pluginmanager.register(DurationRecorder())
+    if config.getoption("numprocesses", None) and not config.getoption("collectonly"):
+        fork_server()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Keep the garbage collector away from modules and tests, which stay: it would go over all of them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,9 @@ from tests.support.paths import ROOT
 from vstream.cli.app import app
 from vstream.cli.lazy_group import LazyCommand
 from vstream.cli.schema import output_schema
+
+_FORK_SERVER = "VSTREAM_TESTS_FORK_SERVER"
+"""Names the socket of the fork server to a process started by one that has started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,11 @@ class Ran:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "GITHUB_ACTIONS", "FORCE_COLOR"}}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in {"COLUMNS", "GITHUB_ACTIONS", "FORCE_COLOR", _FORK_SERVER}
+    }
     return {**kept, "NO_COLOR": "1", "COLUMNS": "100", **(extra or {})}
 
 
@@ -123,8 +131,7 @@ def _umask() -> int:
 
 def _run(request: Mapping[str, object], timeout: float) -> tuple[int, int]:
     """The command's exit code, negative if a signal has ended it, as `subprocess` has it, and its memory."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(_fork_server()))
+    with connect_when_ready(fork_server()) as client:
         client.sendall(json.dumps(request).encode() + b"\n")
         with client.makefile("rb") as answers:
             process = int(answers.readline())
@@ -137,15 +144,36 @@ def _run(request: Mapping[str, object], timeout: float) -> tuple[int, int]:
             return code, memory
 
 
+def connect_when_ready(path: Path) -> socket.socket:
+    """A connection to the fork server at *path*, which may still be importing."""
+    deadline = time.monotonic() + 300
+    while True:
+        client = socket.socket(socket.AF_UNIX)
+        try:
+            client.connect(str(path))
+        except OSError:
+            client.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return client
+
+
 @cache
-def _fork_server() -> Path:
-    """The socket of this process's own fork server, which ends with it."""
+def fork_server() -> Path:
+    """
+    The socket of the fork server for this process and those that it starts, which ends with it.
+
+    The workers of a test run share the one of the process that started them.
+    """
+    if shared := os.environ.get(_FORK_SERVER):
+        return Path(shared)
     directory = tempfile.TemporaryDirectory(prefix="vstream-forks-")
     path = Path(directory.name) / "socket"
     command = [sys.executable, "-m", "tests.support.fork_server", str(path)]
-    server = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    server = subprocess.Popen(command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE)
+    os.environ[_FORK_SERVER] = str(path)
 
     def end() -> None:
         server.kill()
@@ -153,8 +181,6 @@ def _fork_server() -> Path:
         directory.cleanup()
 
     atexit.register(end)
-    assert server.stdout is not None
-    assert server.stdout.readline() == "ready\n"
     return path
 
 

@@ -69,7 +69,6 @@ def serve(path: Path) -> dict[str, Any] | None:
     selector = selectors.DefaultSelector()
     for source in (listener, wake, sys.stdin):
         selector.register(source, selectors.EVENT_READ)
-    print("ready", flush=True)  # noqa: T201
     while True:
         ready = {key.fileobj for key, _ in selector.select()}
         if sys.stdin in ready:
