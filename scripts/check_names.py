@@ -29,8 +29,8 @@ LIMITS = {
     "import inside a function": 0,
     "class name used twice": 0,
     "noqa": 46,
-    "line": 83_600,
-    "file": 507,
+    "line": 84_000,
+    "file": 510,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

@@ -518,6 +518,24 @@ class ResyncOutput(Output):
     streams: list[Plain]
 
 
+class RefreshedStreamOutput(TypedDict):
+    """A stream that stands still: *action* is refresh or wait."""
+
+    stream: str
+    place: str
+    action: str
+    reason: str
+
+
+class ResyncWatchOutput(Output):
+    """A line of `resync --watch`, whenever something changes."""
+
+    at: str
+    """UTC, ISO 8601."""
+    streams: list[RefreshedStreamOutput]
+    problem: str | None
+
+
 class RepairOutput(Output):
     """What was repaired, or would be, and what is left."""
 
@@ -665,6 +683,7 @@ OUTPUTS: Final[dict[str, Any]] = {
     "probe-beacons": BeaconsOutput,
     "repair": RepairOutput,
     "resync": ResyncOutput,
+    "resync-watch": ResyncWatchOutput,
     "scenario-explore": ExploreOutput,
     "scenario-list": ScenariosOutput,
     "scenario-verdict": VerdictOutput,

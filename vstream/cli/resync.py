@@ -13,7 +13,11 @@ from vstream.cli.exit_codes import NO
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
+from vstream.health.live.refresh import watch
 from vstream.health.live.resync import resync
+
+_LOOK = 4.0
+"""Seconds that one look of `--watch` may take."""
 
 
 def command(
@@ -22,6 +26,10 @@ def command(
         float, typer.Option(help="Seconds to wait before the step-downs, and again after them.", min=1)
     ] = 120,
     wait_only: Annotated[bool, typer.Option("--wait-only", help="Only measure; do not step down leaders.")] = False,
+    is_watching: Annotated[
+        bool, typer.Option("--watch", "-w", help="Until Ctrl-C, refresh each stream that stands still, and no other.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two looks.", min=0.2, max=3600)] = 1,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
@@ -32,9 +40,16 @@ def command(
     10 s, then later and later. Its next leader asks at once, so each read stream's leader steps down.
     Exits with 1 unless every read stream has everything in time.
 
-    Examples: `vstream resync`, `vstream resync acme.yaml --wait-only`
+    `--watch` does it without anyone, stream by stream: where nothing has come for two looks although
+    the origin, the gateways and the meta leader are there. Otherwise it says what it waits for.
+
+    Examples: `vstream resync`, `vstream resync acme.yaml --wait-only`, `vstream resync --watch`
     """
     loaded = options.load_topology(topology).require()
+    if is_watching:
+        show = view.RefreshPrinter(is_json=output == "json").show
+        site = find_target_servers(loaded, lab)
+        run(watch(loaded, site, every=every, deadline=_LOOK, on_look=show))
     result = run(resync(loaded, find_target_servers(loaded, lab), timeout=timeout, step_down=not wait_only))
     if output == "json":
         print_json("resync", view.resync_as_dict(result))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.chaos.blast_radius import Quorum
+from vstream.cli.views import console
+from vstream.cli.views.json_output import JsonLayout, print_json
+from vstream.health.refresh import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from vstream.chaos.inject import HealResult
     from vstream.chaos.journal import OpenFault
     from vstream.chaos.rolling_restart import RestartResult
+    from vstream.health.live.refresh import RefreshLook
     from vstream.health.live.resync import ResyncedStream, ResyncResult
 
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
@@ -171,6 +176,46 @@ def resync(result: ResyncResult) -> Table:
             stream.note or "",
         )
     return table
+
+
+class RefreshPrinter:
+    """What `resync --watch` does and waits for, each line once for as long as it stays the same."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._is_json = is_json
+        self._shown: tuple[str, ...] = ()
+
+    def show(self, look: RefreshLook) -> None:
+        """Print what has changed since the last look; every refresh is new."""
+        lines = [f"{decision.verb.value} {decision.stream}: {decision.reason}" for decision in look.decisions]
+        if look.problem is not None:
+            lines.append(f"problem: {look.problem}")
+        waits = tuple(f"{decision.verb.value} {decision.stream}" for decision in look.decisions)
+        key = (*waits, look.problem or "")
+        if key == self._shown and not any(decision.verb is Verb.REFRESH for decision in look.decisions):
+            return
+        if self._is_json:
+            print_json("resync-watch", refresh_as_dict(look), layout=JsonLayout.LINE)
+        else:
+            for line in lines or ["nothing stands still"]:
+                console.stdout().print(f"{datetime.now(UTC):%H:%M:%S} {line}")
+        sys.stdout.flush()
+        self._shown = key
+
+
+def refresh_as_dict(look: RefreshLook) -> dict[str, Any]:
+    """One look as plain JSON data."""
+    decisions = []
+    for decision in look.decisions:
+        decisions.append(
+            {
+                "stream": decision.stream,
+                "place": decision.place,
+                "action": decision.verb.value,
+                "reason": decision.reason,
+            }
+        )
+    return {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "streams": decisions, "problem": look.problem}
 
 
 def resync_as_dict(result: ResyncResult) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""When a stream that stands still is refreshed, and when that could do harm, so that it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.health.doctor.test_examine import TOPOLOGY, healthy
+from tests.support.paths import ROOT
+from vstream.health.refresh import RefreshPolicy, Verb
+from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
+from vstream.lint.load_topology import load
+
+READER, ORIGIN = "foo-read-east", "foo-write-west"
+
+
+def _well() -> Snapshot:
+    snapshot = healthy()
+    streams = {name: replace(stream, replicas=3, current=3) for name, stream in snapshot.streams.items()}
+    return replace(snapshot, streams=streams)
+
+
+def _with(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:
+    changed = replace(snapshot.streams[name], **changes)  # type: ignore[arg-type]
+    return replace(snapshot, streams={**snapshot.streams, name: changed})
+
+
+def _silent(snapshot: Snapshot, seconds: float | None = 12.0) -> Snapshot:
+    """The same, but the reader has not heard one origin for so long."""
+    sources = tuple(
+        replace(source, heard=seconds) if source.stream == ORIGIN else source
+        for source in snapshot.streams[READER].sources
+    )
+    return _with(snapshot, READER, sources=sources)
+
+
+def _decisions(*looks: Snapshot) -> list[list[tuple[str, str]]]:
+    policy = RefreshPolicy(TOPOLOGY)
+    return [[(decision.verb.value, decision.stream) for decision in policy.decide(look)] for look in looks]
+
+
+def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
+    return replace(snapshot, at=snapshot.at + seconds)
+
+
+def test_a_stream_that_hears_an_origin_is_left_alone() -> None:
+    assert _decisions(_well(), _later(_well(), 1)) == [[], []]
+
+
+@pytest.mark.parametrize("seconds", [12.0, None])
+def test_a_stream_that_does_not_is_refreshed_at_the_second_look(seconds: float | None) -> None:
+    stuck = _silent(_well(), seconds)
+    assert _decisions(stuck, _later(stuck, 1)) == [[], [("refresh", READER)]]
+
+
+def test_it_is_refreshed_again_later_and_later() -> None:
+    stuck = _silent(_well())
+    seconds = (0, 1, 2, 20, 22, 40, 60, 63)
+    said = _decisions(*(_later(stuck, at) for at in seconds))
+    refreshed = [at for at, look in zip(seconds, said, strict=True) if ("refresh", READER) in look]
+    assert refreshed == [1, 22, 63]
+
+
+def test_what_was_well_in_between_is_refreshed_at_once() -> None:
+    stuck, well = _silent(_well()), _well()
+    said = _decisions(stuck, _later(stuck, 1), _later(well, 2), _later(stuck, 8), _later(stuck, 9))
+    assert said[-1] == [("refresh", READER)]
+
+
+def test_a_message_that_waits_while_the_reader_stands_still() -> None:
+    lag = Lag(last=200, first=1, cursor=100, oldest_at=_well().at - 30, oldest_seq=101)
+    stuck = replace(_well(), lags={(ORIGIN, READER): lag})
+    assert _decisions(stuck, _later(stuck, 1), _later(stuck, 2))[-1] == [("refresh", READER)]
+    # One that catches up is slow, and moves.
+    moves = [replace(_later(stuck, at), lags={(ORIGIN, READER): replace(lag, cursor=100 + at)}) for at in range(4)]
+    assert _decisions(*moves) == [[], [], [], []]
+
+
+def _without_origin_leader(snapshot: Snapshot) -> Snapshot:
+    return _with(snapshot, ORIGIN, leader=None)
+
+
+def _without_origin(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, streams={name: item for name, item in snapshot.streams.items() if name != ORIGIN})
+
+
+def _without_reader_leader(snapshot: Snapshot) -> Snapshot:
+    return _with(snapshot, READER, leader=None)
+
+
+def _one_replica(snapshot: Snapshot) -> Snapshot:
+    return _with(snapshot, READER, replicas=1, current=1)
+
+
+def _no_follower(snapshot: Snapshot) -> Snapshot:
+    return _with(snapshot, READER, current=1)
+
+
+def _rolled_back(snapshot: Snapshot) -> Snapshot:
+    lag = Lag(last=100, first=1, cursor=150)
+    return replace(snapshot, lags={("foo-write-central", READER): lag})
+
+
+def _with_servers(change: Callable[[ServerSnapshot], ServerSnapshot]) -> Callable[[Snapshot], Snapshot]:
+    return lambda snapshot: replace(snapshot, servers=tuple(map(change, snapshot.servers)))
+
+
+def _no_gateway(server: ServerSnapshot) -> ServerSnapshot:
+    return replace(server, gateways=frozenset({"central"}) - {str(server.cluster)})
+
+
+def _no_meta_leader(server: ServerSnapshot) -> ServerSnapshot:
+    return replace(server, has_jetstream=True, meta_size=9, meta_leader=None)
+
+
+@pytest.mark.parametrize(
+    ("hinder", "reason"),
+    [
+        (_without_origin_leader, "`foo-write-west` has no leader"),
+        (_without_reader_leader, "it has no leader"),
+        (_one_replica, "one replica: no other server can lead it"),
+        (_no_follower, "1 of its 3 replicas are current: nobody can take over"),
+        (_with_servers(_no_gateway), "`west-1` has no gateway to east"),
+        (_with_servers(_no_meta_leader), "`west-1` knows no JetStream meta leader"),
+    ],
+)
+def test_it_waits_while_the_next_leader_would_not_be_answered(
+    hinder: Callable[[Snapshot], Snapshot], reason: str
+) -> None:
+    stuck = hinder(_silent(_well()))
+    policy = RefreshPolicy(TOPOLOGY)
+    policy.decide(stuck)
+    (decision,) = policy.decide(_later(stuck, 1))
+    assert (decision.stream, decision.verb, decision.reason) == (READER, Verb.WAIT, reason)
+
+
+def test_an_origin_that_was_rolled_back_is_repaired_first() -> None:
+    stuck = _rolled_back(_silent(_well()))
+    policy = RefreshPolicy(TOPOLOGY)
+    policy.decide(stuck)
+    (decision,) = policy.decide(_later(stuck, 1))
+    assert decision.verb is Verb.WAIT
+    assert decision.reason.endswith("`vstream repair --kind refill` comes first")
+
+
+def test_nothing_is_done_for_a_region_that_is_gone() -> None:
+    gone = _without_origin(_silent(_well()))
+    assert _decisions(gone, _later(gone, 1), _later(gone, 30)) == [[], [], []]
+
+
+def test_the_order_comes_before_its_mirrors() -> None:
+    topology = load((ROOT / "scenarios/topologies/stretch.yaml").read_bytes(), "stretch.yaml").require()
+    snapshot = healthy(topology=topology)
+    streams = {}
+    for name, stream in snapshot.streams.items():
+        sources = tuple(replace(source, heard=30.0) for source in stream.sources)
+        streams[name] = replace(stream, replicas=3, current=3, sources=sources)
+    stuck = replace(snapshot, streams=streams)
+    policy = RefreshPolicy(topology)
+    policy.decide(stuck)
+    verbs = {decision.stream: decision.verb for decision in policy.decide(_later(stuck, 1))}
+    assert verbs["ledger-order-stretch"] is Verb.REFRESH
+    assert verbs["ledger-read-west"] is Verb.WAIT
+    assert verbs["stock-read-west"] is Verb.REFRESH

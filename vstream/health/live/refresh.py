@@ -1,0 +1,71 @@
+"""Look at the servers again and again, and make streams source again that stand still although nothing is in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from vstream.errors import NotPermittedError, VstreamError
+from vstream.health.live.collect import collect_snapshot
+from vstream.health.refresh import RefreshDecision, RefreshPolicy, Verb
+from vstream.jetstream.admin import JetStreamAdmin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.topology.model import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshLook:
+    """One look. *problem* is why the servers could not be asked, or why a leader did not step down."""
+
+    decisions: tuple[RefreshDecision, ...] = ()
+    problem: str | None = None
+
+
+async def watch(
+    topology: Topology,
+    site: TargetServers,
+    *,
+    every: float,
+    deadline: float,
+    on_look: Callable[[RefreshLook], None],
+) -> NoReturn:
+    """
+    Look every *every* seconds until cancelled; each look takes *deadline* seconds at most.
+
+    Whatever servers answer, it goes on. Raises NotPermittedError where it may not step leaders down: that does not pass.
+    """
+    policy = RefreshPolicy(topology)
+    while True:
+        began = time.monotonic()
+        on_look(await _look(topology, site, policy, deadline))
+        await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+async def _look(topology: Topology, site: TargetServers, policy: RefreshPolicy, deadline: float) -> RefreshLook:
+    try:
+        decisions = policy.decide(await collect_snapshot(topology, site.endpoints, deadline=deadline))
+    except NotPermittedError:
+        raise
+    except VstreamError as error:
+        return RefreshLook(problem=error.message)
+    chosen = [decision for decision in decisions if decision.verb is Verb.REFRESH]
+    return RefreshLook(decisions=decisions, problem=await _refresh(site, chosen) if chosen else None)
+
+
+async def _refresh(site: TargetServers, chosen: Sequence[RefreshDecision]) -> str | None:
+    """Make the leaders of *chosen* step down. Returns why one did not, if so: the next look tells what came of it."""
+    try:
+        async with site.connect(chosen[0].place) as connection:
+            admin = JetStreamAdmin(connection)
+            await asyncio.gather(*(admin.step_down(decision.stream) for decision in chosen))
+    except NotPermittedError:
+        raise
+    except VstreamError as error:
+        return error.message
+    return None

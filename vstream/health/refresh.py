@@ -1,0 +1,155 @@
+"""
+Which read streams to refresh, that is, to make source again at once: those that stand still although nothing is in the way.
+
+Pure: from one look at the servers after the other. Making a leader step down costs its consumers a moment. It helps only
+if the next leader can be answered, so there is a reason to wait for each case in which it cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.health.pairs import assess_pairs
+from vstream.health.report import PairState
+from vstream.topology.model import Role
+from vstream.topology.profiles import profile_of
+from vstream.topology.replication import all_physical_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from vstream.health.report import PairStatus
+    from vstream.health.snapshot import Snapshot, StreamSnapshot
+    from vstream.topology.model import Topology
+
+AGAIN_AFTER = 20.0
+"""Seconds until a stream is refreshed again that still stands still; twice as long each time."""
+_LONGEST = 640.0
+
+
+class Verb(Enum):
+    """What to do with a stream that stands still."""
+
+    REFRESH = "refresh"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshDecision:
+    """One stream that stands still: what to do with it, and why it stands still, or why to wait."""
+
+    stream: str
+    place: str
+    verb: Verb
+    reason: str
+
+
+@dataclass(slots=True)
+class _Past:
+    """What is known of a stream from earlier looks."""
+
+    cursors: Mapping[str, int | None] = field(default_factory=dict)
+    """By origin, the reader's position at the last look."""
+    stalled: frozenset[str] = frozenset()
+    """Origins that nothing came from at the last look."""
+    refreshed_at: float | None = None
+    times: int = 0
+
+
+class RefreshPolicy:
+    """Decides look by look. It remembers what it has seen, and what it has told to be refreshed."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._physical = all_physical_streams(topology)
+        self._role = {stream.name: stream.role for stream in self._physical}
+        self._past: dict[str, _Past] = {}
+
+    def decide(self, snapshot: Snapshot) -> tuple[RefreshDecision, ...]:
+        """Every stream that stands still since the last look. Those to refresh count as refreshed at this moment."""
+        by_reader: dict[str, list[PairStatus]] = {}
+        for pair in assess_pairs(self._topology, self._physical, snapshot):
+            by_reader.setdefault(pair.reader, []).append(pair)
+        # An order that is refreshed stops its mirrors once more: these are next, when it has what it needs.
+        readers = sorted(by_reader, key=lambda name: self._role[name] is not Role.ORDER)
+        decisions: list[RefreshDecision] = []
+        for reader in readers:
+            busy = {decision.stream for decision in decisions}
+            decision = self._decide(snapshot, by_reader[reader], busy)
+            if decision is not None:
+                decisions.append(decision)
+        return tuple(decisions)
+
+    def _decide(self, snapshot: Snapshot, pairs: list[PairStatus], busy: set[str]) -> RefreshDecision | None:
+        reader, place = pairs[0].reader, pairs[0].reader_place
+        past = self._past.setdefault(reader, _Past())
+        stalled = frozenset(pair.origin for pair in pairs if _stands_still(pair, past.cursors.get(pair.origin)))
+        confirmed = [pair for pair in pairs if pair.origin in stalled & past.stalled]
+        past.cursors, past.stalled = {pair.origin: pair.cursor for pair in pairs}, stalled
+        if not stalled and all(pair.state is PairState.OK for pair in pairs):
+            past.refreshed_at, past.times = None, 0
+        if not confirmed:
+            return None
+        hindrance = next(self._hindrances(snapshot, pairs, confirmed, busy), None)
+        if hindrance is None:
+            hindrance = _too_soon(past, snapshot.at)
+        if hindrance is not None:
+            return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=hindrance)
+        past.refreshed_at, past.times = snapshot.at, past.times + 1
+        return RefreshDecision(stream=reader, place=place, verb=Verb.REFRESH, reason=confirmed[0].detail)
+
+    def _hindrances(
+        self, snapshot: Snapshot, pairs: Iterable[PairStatus], stalled: Iterable[PairStatus], busy: set[str]
+    ) -> Iterator[str]:
+        """Why not to refresh the reader of *pairs* now."""
+        reader: StreamSnapshot | None = None
+        for pair in pairs:
+            reader = snapshot.streams.get(pair.reader)
+            if pair.state is PairState.ROLLED_BACK:
+                yield f"{pair.detail}: `vstream repair --kind refill` comes first"
+        if reader is None or reader.leader is None:
+            yield "it has no leader"
+            return
+        if reader.replicas == 1:
+            yield "one replica: no other server can lead it"
+        elif reader.current == 1 or reader.current <= reader.replicas // 2:
+            yield f"{reader.current} of its {reader.replicas} replicas are current: nobody can take over"
+        for pair in stalled:
+            yield from self._away(snapshot, pair, busy)
+
+    def _away(self, snapshot: Snapshot, pair: PairStatus, busy: set[str]) -> Iterator[str]:
+        """Why the origin would not answer the next leader."""
+        origin = snapshot.streams.get(pair.origin)
+        if origin is None or origin.leader is None:
+            yield f"`{pair.origin}` has no leader"
+        if pair.origin in busy:
+            yield f"`{pair.origin}` comes first"
+        clusters = {self._topology.cluster_at(pair.reader_place), self._topology.cluster_at(pair.origin_place)}
+        for server in snapshot.servers:
+            if server.cluster not in clusters or not server.is_reached:
+                continue
+            has_domains = profile_of(self._topology).has_domains
+            if not has_domains and server.gateways is not None:
+                missing = clusters - {server.cluster} - server.gateways
+                if missing:
+                    yield f"`{server.name}` has no gateway to {', '.join(sorted(missing))}"
+            if server.has_jetstream and server.meta_size > 1 and not server.meta_leader:
+                yield f"`{server.name}` knows no JetStream meta leader"
+
+
+def _stands_still(pair: PairStatus, before: int | None) -> bool:
+    """Whether nothing comes: the origin is not heard, or what waits there has waited and the reader did not move."""
+    if pair.state is PairState.SILENT:
+        return True
+    return pair.state is PairState.BEHIND and pair.cursor is not None and pair.cursor == before
+
+
+def _too_soon(past: _Past, now: float) -> str | None:
+    if past.refreshed_at is None:
+        return None
+    patience = min(_LONGEST, AGAIN_AFTER * 2 ** (past.times - 1))
+    if now - past.refreshed_at >= patience:
+        return None
+    return f"it was refreshed {now - past.refreshed_at:.0f} s ago: again after {patience:.0f} s"
