@@ -1,1 +1,1 @@
-"""Faults on purpose: said first, confirmed, written down before they happen, and undone."""
+"""Fault injection: announced, journalled before it happens, confirmed, and healed."""

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class Quorum(Enum):
-    """Whether the write streams of a region can still store."""
+    """Whether the write streams of a region can still store messages."""
 
     KEPT = "kept"
     PERHAPS = "perhaps"
-    """It depends on where the servers have put the replicas: a region may have more servers than a stream."""
+    """It depends on which servers hold the replicas: a region may have more servers than a stream has replicas."""
     LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionEffect:
-    """One region while the fault lasts. *streams* are its write streams, *without* those that may not store."""
+    """A region while the fault lasts. *streams* are its write streams, *without* those that may lose their quorum."""
 
     region: str
     servers: int
@@ -41,12 +41,12 @@ class RegionEffect:
     without: int
     quorum: Quorum
     is_new: bool
-    """Whether it is this fault that takes something, rather than an earlier one."""
+    """Whether this fault takes something away, rather than an earlier one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupEffect:
-    """A group of servers that elects a leader, while the fault lasts. *left* are those that hear each other, most of them."""
+    """A group that elects a leader, while the fault lasts. *left* is its largest part that is still connected."""
 
     peers: int
     left: int
@@ -59,7 +59,7 @@ class GroupEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideEffect:
-    """Regions that are in touch with each other and with no others, and how many servers serve in them."""
+    """Regions that reach each other and no others, and how many servers run in them."""
 
     regions: tuple[str, ...]
     servers: int
@@ -68,19 +68,22 @@ class SideEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impact:
-    """Everything that the fault takes, and why it would be more than was asked for."""
+    """Everything that the fault takes away, and why that would be more than was asked for."""
 
     regions: tuple[RegionEffect, ...]
     meta: GroupEffect | None
-    """Of all servers; None where each region has its own. Without a leader, streams are neither made, changed nor moved."""
+    """
+    All servers; None if each region has a meta group of its own.
+    Without a meta leader, streams cannot be created, changed or moved.
+    """
     stretch: GroupEffect | None
-    """The stretch cluster; its streams have a replica on most of its members."""
+    """The stretch cluster; its streams have replicas on most of its members."""
     sides: tuple[SideEffect, ...]
-    """One, unless links are cut."""
+    """One side, unless links are cut."""
     apart: tuple[str, ...]
-    """Regions that serve without their hub: nothing is copied from them or to them."""
+    """Regions that run without their hub: nothing is copied from or to them."""
     losses: tuple[str, ...]
-    """What will be gone for good."""
+    """What will be lost for good."""
     refusals: tuple[str, ...]
 
 
@@ -94,12 +97,11 @@ def assess_impact(
     losses: Sequence[str] = (),
 ) -> Impact:
     """
-    What it means to take the servers *taken* and the links *cut* from *topology*, where *lost* and *silent* are missing.
+    The effect of taking *taken* servers and *cuts* in *topology*, where *lost* and *silent* are missing already.
 
-    The regions that servers are taken from are the ones that were asked for: a
-    fault that leaves others without a write quorum as well, or that takes the
-    majority of the meta group, is more than that. So is one on top of a majority
-    that is lost already. What is lost for good is always more than was asked for.
+    Asked for are the regions whose servers are taken. A fault that also costs other regions their write quorum, or the
+    meta group its majority, takes more than that. So does a fault while a majority is already missing. Permanent loss
+    is always more than was asked for.
     """
     effects = tuple(_region(topology, region, lost, taken) for region in topology.regions)
     parts = connected_sides([region.name for region in topology.regions], {*silent, *cut})
@@ -148,7 +150,7 @@ def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[C
 
 
 def connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
-    """*regions* in groups that hear each other, if only by others between them: a link in one direction is none."""
+    """*regions* in groups that reach each other, perhaps through other regions. A one-way link does not count."""
     sides: list[tuple[str, ...]] = []
     left = list(regions)
     while left:

@@ -1,7 +1,8 @@
 """
-Which regions get messages from which, and how late: measured by messages in the system account, where nothing stores them.
+Measure which regions receive messages from which, and how late.
 
-Also whether links have the latency, jitter, bandwidth and loss that was asked for.
+Messages in the system account are used, which no stream stores. Also verifies latency, jitter, bandwidth and loss of
+links.
 """
 
 from __future__ import annotations
@@ -35,25 +36,28 @@ _PAYLOAD = 2**18
 _ROUNDS = 5
 _JITTER_ROUNDS = 16
 _NEARLY = 0.9
-"""Part of a delay that messages must be late by."""
+"""Share of the requested delay by which messages must be late."""
 _JITTER_PART = 0.25
-"""Part of the jitter that the times of some messages must be apart: of 16 they are, but for one time in ten million."""
+"""
+Share of the jitter by which the times of some messages must differ.
+Of 16 messages they do, except once in ten million runs.
+"""
 _BULK = 0.25
-"""Seconds of a link's rate that are sent to measure it."""
+"""How many seconds of traffic at the link's rate are sent to measure it."""
 _LEAST_BULK, _MOST_BULK = 2**12, 2**22
 """Bytes that are sent at least, and at most: a link that takes more in a moment is not told from one without a rate."""
 _HALF = 0.5
-"""Part of the time that a rate allows for, which bytes must take at least: queues let the first of them pass."""
+"""Share of the expected time that the bytes must take at least: queues let the first of them pass at once."""
 _LATE = 0.15
-"""Seconds. What was lost is sent again after 0.2 s or more."""
+"""Seconds. Lost packets are sent again after 0.2 s or more."""
 _LOSS_TIMEOUT = 10.0
 """Seconds to wait for the first loss."""
 _CERTAIN = 0.001
-"""The chance that so many messages all arrive in time although the link is lossy: below it the fault is not active."""
+"""A lossy link would deliver this many messages in time only with a lower probability: then the fault is not active."""
 
 
 class ConnectivityProbe:
-    """One client in each region that serves; *patience* is how many seconds a message may take."""
+    """One client in each running region. *patience* is the longest time to wait for a message, in seconds."""
 
     def __init__(self, clients: Mapping[str, ReconnectingConnection], *, patience: float) -> None:
         self._clients = clients
@@ -64,13 +68,13 @@ class ConnectivityProbe:
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        """Every pair of these regions, in both directions."""
+        """All ordered pairs of these regions."""
         return frozenset(
             (sender, receiver) for sender in self._clients for receiver in self._clients if sender != receiver
         )
 
     async def listen(self) -> None:
-        """Subscribe everywhere. It takes a moment until all servers know."""
+        """Subscribe in every region. It takes a moment until all servers know."""
         for region, client in self._clients.items():
             await client.subscribe(f"{self._subject}.*.*", partial(self._receive, region))
 
@@ -80,9 +84,9 @@ class ConnectivityProbe:
 
     async def send_round(self, awaited: Collection[Pair]) -> Mapping[Pair, float]:
         """
-        Send a message from each region, and give the seconds that it took to each region that it reached.
+        Send one message from each region; returns the seconds it took, by the regions it reached.
 
-        Returns when all of *awaited* have arrived, else when patience is over.
+        Returns when all of *awaited* have arrived, or when patience is over.
         """
         self._round += 1
         number, began = self._round, time.monotonic()
@@ -98,7 +102,7 @@ class ConnectivityProbe:
         return {pair: self._arrived[number, pair] - began for pair in self.pairs if (number, pair) in self._arrived}
 
     async def send_bulk(self, pair: Pair, size: int, *, within: float) -> float | None:
-        """The seconds that *size* bytes take from the first region to the second; None if longer than *within*."""
+        """Seconds that *size* bytes take from the first region to the second; None if longer than *within*."""
         self._round += 1
         # In pieces, each by itself: the kernel lets 64 KiB pass a limit at once if they come as one.
         piece = min(_PAYLOAD, max(_LEAST_PAYLOAD, size // _PIECES))
@@ -117,7 +121,7 @@ class ConnectivityProbe:
         return self._arrived[first + count - 1, pair] - began
 
     async def find_silent(self, awaited: Collection[Pair], *, within: float) -> Collection[Pair]:
-        """Send until all of *awaited* arrive in one round, and give those that did not arrive *within* seconds."""
+        """Send until all of *awaited* arrive in one round; returns those still missing after *within* seconds."""
         deadline = time.monotonic() + within
         while missing := set(awaited) - set(await self.send_round(awaited)):
             if time.monotonic() > deadline:
@@ -125,7 +129,7 @@ class ConnectivityProbe:
         return missing
 
     async def measure_latency(self, pairs: Collection[Pair], rounds: int = _ROUNDS) -> Mapping[Pair, Sequence[float]]:
-        """How many seconds a few messages took over each of *pairs*: those that arrived."""
+        """Seconds that a few messages took over each of *pairs*. Lost messages are left out."""
         times = [await self.send_round(pairs) for _ in range(rounds)]
         return {pair: tuple(seconds[pair] for seconds in times if pair in seconds) for pair in pairs}
 
@@ -136,9 +140,10 @@ class ConnectivityProbe:
         before: Mapping[Pair, Sequence[float]],
     ) -> str:
         """
-        What proves that the links are as *requested*. *effective* is how they are in all; *before* is how long messages took.
+        Evidence that the links are as *requested*.
 
-        Raises LabError for one that is not.
+        *effective* is the total shape of the links, *before* how long messages took before. Raises LabError for a link
+        that is not as requested.
         """
         rounds = _JITTER_ROUNDS if any(state.jitter for state in requested.values()) else _ROUNDS
         after = await self.measure_latency(requested, rounds)
@@ -208,7 +213,7 @@ def _ms(seconds: float) -> str:
 
 
 def format_pairs(pairs: Iterable[Pair]) -> str:
-    """Links, as people write them: `west → east`, and `west ↔ east` for both directions."""
+    """Links as people write them: `west → east`, and `west ↔ east` for both directions."""
     links = sorted(set(pairs))
     both = {pair for pair in links if pair[::-1] in links}
     shown = [f"{pair[0]} ↔ {pair[1]}" for pair in links if pair in both and pair[0] < pair[1]]
@@ -217,7 +222,7 @@ def format_pairs(pairs: Iterable[Pair]) -> str:
 
 @asynccontextmanager
 async def probe_connectivity(site: TargetServers, *, patience: float) -> AsyncIterator[ConnectivityProbe]:
-    """Clients of the system account in every region of the lab that serves."""
+    """Open clients of the system account in every running region of the lab."""
     clients: dict[str, ReconnectingConnection] = {}
     try:
         for region in site.regions:

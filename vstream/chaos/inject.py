@@ -1,8 +1,8 @@
 """
-Injecting and healing: what is said before, written down before, confirmed after, and undone whatever happens.
+Inject and heal faults: announced and journalled before, confirmed after, and undone whatever happens.
 
-The lab's lock is held while processes are signalled and the journal changes, and not
-while a fault lasts or a lab recovers: another command can heal it, or add to it.
+The lab's lock is held while processes are signalled and the journal changes. It is free while a fault lasts or a lab
+recovers, so another command can heal the fault or add one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionRequest:
-    """What is to be done. *command* is what was typed."""
+    """What to inject. *command* is what the user typed."""
 
     site: TargetServers
     topology: Topology
@@ -42,12 +42,12 @@ class InjectionRequest:
     on_impact: Callable[[Impact], None]
     """Called before anything happens."""
     also_confirm: Callable[[], Awaitable[str]] | None = None
-    """What else must be seen before the fault counts as confirmed, such as that another server leads."""
+    """What else must be observed before the fault counts as confirmed, such as a new leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionResult:
-    """A fault that is active: *evidence* proves it. *entry* is None for one that leaves nothing to undo."""
+    """An active fault; *evidence* proves it. *entry* is None if there is nothing to undo."""
 
     entry: OpenFault | None
     evidence: str
@@ -55,19 +55,19 @@ class InjectionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealResult:
-    """What was undone, and how many seconds it took until all was healthy."""
+    """What was undone, and how many seconds it took until everything was healthy."""
 
     faults: tuple[OpenFault, ...]
     seconds: float | None
-    """None where no server of the lab runs, nor is meant to: nothing is healthy there."""
+    """None if no server of the lab runs or is meant to: then nothing can be healthy."""
 
 
 async def inject(request: InjectionRequest, fault: LabFault) -> InjectionResult:
     """
     Take servers or links away until `heal`.
 
-    Raises RefusedError, with nothing done, where that takes more than was asked
-    for; LabError, with all of it undone, where it has no effect. Undone as well if cancelled.
+    Raises RefusedError, with nothing done, if that takes away more than was asked for. Raises LabError, with everything
+    undone, if the fault has no effect. Cancelling undoes it too.
     """
     site = request.site
     async with site.directory.lock():
@@ -104,9 +104,9 @@ async def inject_for(
     on_progress: Callable[[ReadinessProgress], None],
 ) -> None:
     """
-    Inject *fault*, wait *seconds*, heal it, and return once all is healthy.
+    Inject *fault*, wait *seconds*, heal it, and return when everything is healthy.
 
-    Heals as well if it is cancelled meanwhile. Somebody else may have healed it by then.
+    Cancelling heals it too. Another command may have healed it by then.
     """
     injected = await inject(request, fault)
     assert injected.entry is not None
@@ -129,12 +129,11 @@ async def heal(
     is_known: bool = True,
 ) -> HealResult:
     """
-    Undo the open faults *ids*, or all, and return once all servers that shall run are healthy.
+    Undo the open faults *ids*, or all, and return when all servers that should run are healthy.
 
-    Safe to call again after a crash at any point, and waits for a command that holds
-    the lab. Raises LabError that says what is missing where *timeout* seconds were not
-    enough: the faults stay in the journal then. Raises UnknownNameError for an unknown id, unless
-    *is_known* is False: then it was healed before.
+    Can be repeated after a crash at any point, and waits for a command that holds the lab. Raises LabError, with what
+    is missing, if *timeout* seconds were not enough; the faults then stay in the journal. Raises UnknownNameError for
+    an unknown id, unless *is_known* is False: then it was healed before.
     """
     began = time.monotonic()
     async with site.directory.lock(patience=timeout):
@@ -165,12 +164,12 @@ async def heal(
 
 
 async def hand_over(request: InjectionRequest, fault: Fault) -> InjectionResult:
-    """Make a leader step down, and see that another leads."""
+    """Make a leader step down, and confirm that another server leads."""
     return InjectionResult(entry=None, evidence=await fault.inject(request.site, ""))
 
 
 def prune_journal(site: TargetServers) -> Journal:
-    """The journal without faults of which nothing is left. Call it with the lab's lock held."""
+    """The journal without faults that left no trace. Call it with the lab's lock held."""
     book = journal.read(site.directory) or Journal()
     for entry in book.faults:
         if entry.fault.is_over(site, entry.id):
@@ -192,7 +191,11 @@ def require_allowed(
     cuts: Collection[Pair] = (),
     losses: Sequence[str] = (),
 ) -> None:
-    """Say what taking *servers* and *cuts* will do. Raises RefusedError if that is too much, unless it was forced."""
+    """
+    Announce the effect of taking *servers* and *cuts*.
+
+    Raises RefusedError if that is more than was asked for, unless it was forced.
+    """
     lost = request.site.unavailable() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
         request.topology, lost=lost, taken=servers, silent=request.site.cuts(), cut=cuts, losses=losses

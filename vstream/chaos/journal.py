@@ -1,8 +1,8 @@
 """
 The open faults of a lab, on disk: `chaos.json` in its directory.
 
-A fault is written down before its first signal, whole and at once. So whoever
-comes after a crash, at whichever point it happened, knows what may have to be undone.
+A fault is written atomically before its first signal. So after a crash at any point, the next command knows what may
+have to be undone.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _FORMAT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFault:
-    """A fault that was, or was about to be, injected and was not undone since."""
+    """A fault that was or may have been injected, and was not undone since."""
 
     id: str
     command: str
-    """The command that it came from, such as `kill-region west`."""
+    """The command that injected it, such as `kill-region west`."""
     fault: LabFault
     since: datetime
     is_confirmed: bool = False
@@ -40,39 +40,39 @@ class OpenFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What is open in one lab."""
+    """The open faults of one lab."""
 
     faults: tuple[OpenFault, ...] = ()
     number: int = 0
-    """Of the last fault: names are not used again."""
+    """Number of the last fault: names are never reused."""
 
     def get(self, fault_id: str) -> OpenFault | None:
         """The open fault *fault_id*."""
         return next((fault for fault in self.faults if fault.id == fault_id), None)
 
     def add(self, command: str, fault: LabFault) -> tuple[Journal, OpenFault]:
-        """With one more fault."""
+        """The journal with another fault."""
         number = self.number + 1
         entry = OpenFault(id=f"f{number}", command=command, fault=fault, since=datetime.now(UTC))
         return replace(self, number=number, faults=(*self.faults, entry)), entry
 
     def confirm(self, fault_id: str) -> Journal:
-        """With *fault_id* proven to be active."""
+        """The journal with *fault_id* confirmed."""
         faults = [replace(fault, is_confirmed=True) if fault.id == fault_id else fault for fault in self.faults]
         return replace(self, faults=tuple(faults))
 
     def remove(self, fault_id: str) -> Journal:
-        """Without *fault_id*."""
+        """The journal without *fault_id*."""
         return replace(self, faults=tuple(fault for fault in self.faults if fault.id != fault_id))
 
 
 def path(directory: LabDirectory) -> Path:
-    """Where the journal of a lab is."""
+    """The file of a lab's journal."""
     return directory.path / "chaos.json"
 
 
 def read(directory: LabDirectory) -> Journal | None:
-    """The journal, None if nothing was ever written. Raises LabError if it cannot be understood."""
+    """The journal; None if nothing was ever written. Raises LabError if it cannot be parsed."""
     file = path(directory)
     try:
         return decode(json.loads(file.read_text(encoding="utf-8")))
@@ -86,7 +86,7 @@ def read(directory: LabDirectory) -> Journal | None:
 
 
 def write(directory: LabDirectory, journal: Journal) -> None:
-    """Keep *journal*, whatever happens to this process or machine next. Call it with the lab's lock held."""
+    """Store *journal* durably: it survives a crash of this process or machine. Call it with the lab's lock held."""
     write_private(path(directory), json.dumps(encode(journal), indent=2) + "\n")
 
 
@@ -111,7 +111,7 @@ def _encode_fault(open_fault: OpenFault) -> dict[str, Any]:
 
 
 def decode(document: Mapping[str, Any]) -> Journal:
-    """Raises ValueError, KeyError or TypeError if *document* is not what `encode` gives."""
+    """The reverse of `encode`. Raises ValueError, KeyError or TypeError for other data."""
     if document["format"] != _FORMAT:
         raise ValueError(f"its format is {document['format']}, this vstream knows {_FORMAT}")
     return Journal(number=int(document["number"]), faults=tuple(map(_decode_fault, document["faults"])))

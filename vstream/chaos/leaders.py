@@ -1,4 +1,4 @@
-"""Who leads: the meta group, and single streams."""
+"""Leaders of the meta group and of single streams."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 POLL = 0.05
 ELECTION = 20.0
-"""Seconds for an election. It takes 4 to 9 where a leader was killed, and milliseconds where it handed over."""
+"""Seconds for an election. It takes 4 to 9 after a leader was killed, and milliseconds after a step-down."""
 _PATIENCE = 2.0
-"""Seconds for one question: a stream without a leader does not answer at all."""
+"""Seconds for one request: a stream without a leader does not answer at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLeadership:
-    """Who holds a stream. *leader* is None while it has none; *followers* are those that have everything."""
+    """Who serves a stream. *leader* is None while there is none; *followers* are those that are up to date."""
 
     stream: str
     leader: str | None
     replicas: int
     followers: tuple[str, ...]
     since: str | None = None
-    """From when on *leader* leads, as it says itself; servers before 2.12 do not."""
+    """When *leader* became leader, as it reports; servers before 2.12 do not."""
 
     @property
     def can_elect(self) -> bool:
@@ -44,7 +44,7 @@ class StreamLeadership:
 
 async def stream_leadership(connection: Connection, stream: str) -> StreamLeadership:
     """
-    Who holds *stream*, as its leader says.
+    Who serves *stream*, according to its leader.
 
     Raises LabError if there is no such stream, NotReachableError if nobody answers for it.
     """
@@ -69,7 +69,7 @@ async def stream_leadership(connection: Connection, stream: str) -> StreamLeader
 
 
 async def stream_leader(connection: Connection, stream: str) -> str | None:
-    """The server that leads *stream*, None while nobody answers for it."""
+    """The server that leads *stream*; None while nobody answers for it."""
     try:
         return (await stream_leadership(connection, stream)).leader
     except NotPermittedError:
@@ -79,7 +79,7 @@ async def stream_leader(connection: Connection, stream: str) -> str | None:
 
 
 async def meta_leader(monitors: Iterable[str]) -> str | None:
-    """The server that most of those that monitor at *monitors* take for the meta leader, None if they know of none."""
+    """The meta leader according to most of the servers at *monitors*; None if they know of none."""
 
     async def view(url: str) -> str | None:
         try:
@@ -93,7 +93,7 @@ async def meta_leader(monitors: Iterable[str]) -> str | None:
 
 
 async def require_meta_leader(site: TargetServers) -> str:
-    """The meta leader. Raises LabError while there is none, or nothing says where to ask."""
+    """The meta leader. Raises LabError while there is none, or if there is no monitoring address to ask."""
     site.require_one_meta_group()
     monitors = site.monitors()
     if not monitors:
@@ -112,7 +112,7 @@ async def require_meta_leader(site: TargetServers) -> str:
 async def wait_for_successor(
     find: Callable[[], Awaitable[str | None]], old: str, *, within: float
 ) -> tuple[str | None, float]:
-    """The leader that *find* names instead of *old*, and after how many seconds; None if that takes longer than *within*."""
+    """The leader that *find* names instead of *old*, and after how many seconds; None after *within* seconds."""
     began = time.monotonic()
     while True:
         leader = await find()

@@ -1,4 +1,4 @@
-"""When servers are well again after a fault."""
+"""Wait until servers are healthy again after a fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.lab.readiness import Member
 
 _PATIENCE = 1.0
-"""Seconds for a message before it is sent again."""
+"""Seconds to wait for a message before it is sent again."""
 
 
 async def wait_until_healthy(
@@ -34,11 +34,10 @@ async def wait_until_healthy(
     without: Collection[str] = (),
 ) -> None:
     """
-    Return once all servers that run take clients, are linked, know a meta leader, and messages get everywhere.
+    Wait until all running servers accept clients, are linked, know a meta leader, and exchange messages.
 
-    Servers that another open fault holds down are not waited for, nor those of *without*, nor links that one
-    cuts; nor is a meta leader where the majority that elects it is missing. Raises
-    LabError that says what is missing after *timeout* seconds, or that a server has died.
+    Not waited for: servers that another open fault holds down, those of *without*, cut links, and a meta leader if its
+    majority is missing. Raises LabError that says what is missing after *timeout* seconds, or that a server has died.
     """
     deadline = time.monotonic() + timeout
     serving = [site.address(server) for server in site.servers if site.serves(server) and server not in without]
@@ -77,7 +76,7 @@ async def _wait_until_connected(
 
 
 async def wait_until_caught_up(site: TargetServers, *, timeout: float) -> None:
-    """Return once every server says that its streams and consumers have everything. Raises LabError with who lags."""
+    """Wait until all servers report their streams and consumers as current. Raises LabError with who lags."""
     deadline = time.monotonic() + timeout
     for server in site.servers:
         if not site.serves(server):

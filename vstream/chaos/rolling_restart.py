@@ -1,4 +1,4 @@
-"""Restarting servers one after the other, each only when all are healthy again; with another binary, if so wanted."""
+"""Restart servers one after another, each when all are healthy again; optionally with another binary."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartResult:
-    """One server: how many seconds it took to end, and from then on until all were healthy."""
+    """One server: seconds until it exited, and from then until everything was healthy."""
 
     server: str
     version: str
-    """What it runs now."""
+    """The version it runs now."""
     stopping: float
     recovering: float
 
@@ -46,13 +46,12 @@ async def restart(
     on_progress: Callable[[ReadinessProgress], None],
 ) -> tuple[RestartResult, ...]:
     """
-    End and start *servers* in turn. The next one waits until every server is healthy and every stream has caught up.
+    Stop and start *servers* in turn. The next one waits until all servers are healthy and all streams current.
 
-    With *program* they are started with that, now and from then on: an upgrade. Refused
-    before the first signal if any of the steps takes more than its own region. Raises
-    LabError at a server that does not come back, with the rest untouched; before the
-    first signal if *program* would refuse a configuration. If it is cancelled, the
-    server of that moment is started first.
+    With *program* they are started with that binary from then on: an upgrade. Refused before the first signal if any
+    step takes away more than its own region. Raises LabError if a server does not come back, with the rest untouched,
+    or before the first signal if *program* would refuse a configuration. When cancelled, the server that is down is
+    started first.
     """
     site = request.site
     if program is not None:

@@ -1,4 +1,4 @@
-"""From what people name to the servers that are meant."""
+"""From names that people give to the servers they mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
 def servers_of_region(site: TargetServers, region: str) -> tuple[str, ...]:
-    """The servers of *region* that run. Raises UnknownNameError if there is no such region, LabError if none runs."""
+    """The running servers of *region*. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(site, region)
     running = tuple(server for server in site.in_region(region) if site.process(server).is_running())
     if not running:
@@ -31,7 +31,7 @@ def servers_of_region(site: TargetServers, region: str) -> tuple[str, ...]:
 
 
 def server(site: TargetServers, name: str) -> tuple[str, ...]:
-    """The server *name*. Raises UnknownNameError if there is none, LabError if it does not run."""
+    """The server *name*. Raises UnknownNameError if it does not exist, LabError if it does not run."""
     if name not in site.servers:
         raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(site.servers)}")
     if not site.process(name).is_running():
@@ -40,7 +40,7 @@ def server(site: TargetServers, name: str) -> tuple[str, ...]:
 
 
 def region_or_server(site: TargetServers, name: str) -> tuple[str, ...]:
-    """The servers that serve of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
+    """The running servers of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
     if name in site.regions and name in site.servers:
         raise UnknownNameError(
             f"`{name}` is a region and a server", hint="name each server of the region, or rename one of them"
@@ -59,9 +59,9 @@ def region_or_server(site: TargetServers, name: str) -> tuple[str, ...]:
 
 def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """
-    The sides of a partition: in each of *texts*, regions with commas between them.
+    The sides of a partition. Each of *texts* lists regions, separated by commas.
 
-    Raises UnknownNameError for an unknown region, one that is on two sides, and fewer than two sides.
+    Raises UnknownNameError for an unknown region, for a region on two sides, and for fewer than two sides.
     """
     parts = tuple(tuple(name.strip() for name in text.split(",") if name.strip()) for text in texts)
     named = [name for side in parts for name in side]
@@ -75,7 +75,7 @@ def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], .
 
 
 def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Pair, ...]:
-    """The links between *parts*, which are regions; with *one_way* only what the first of them sends."""
+    """The links between *parts*, which are groups of regions; with *one_way* only what the first one sends."""
     senders = parts[:1] if one_way else parts
     pairs: list[Pair] = []
     for side in senders:
@@ -86,7 +86,7 @@ def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[P
 
 
 def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
-    """The links of each of *regions* to all others. Raises UnknownNameError for an unknown one, and where it is the only one."""
+    """The links of each of *regions* to all others. Raises UnknownNameError if one is unknown or the only region."""
     for name in regions:
         _require_region(site, name)
     if len(site.regions) == 1:
@@ -96,7 +96,7 @@ def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
 
 
 def link(site: TargetServers, one: str, other: str) -> tuple[Pair, Pair]:
-    """The link between two regions, both directions. Raises UnknownNameError for an unknown one, or one with itself."""
+    """The link between two regions, in both directions. Raises UnknownNameError if one is unknown or both are one."""
     for name in (one, other):
         _require_region(site, name)
     if one == other:
@@ -129,9 +129,9 @@ def _instead(site: TargetServers, name: str) -> str:
 
 def stream(topology: Topology, name: str, region: str | None) -> str:
     """
-    The physical stream that is meant by *name*: of a virtual one, the write stream of *region*; without, what is called so.
+    The physical stream for *name*: the write stream in *region* of a virtual stream, otherwise the stream of that name.
 
-    Raises UnknownNameError if the virtual stream is not in that region, or no region was given.
+    Raises UnknownNameError if the virtual stream is not in that region, or if the region is missing.
     """
     virtual = next((declared for declared in topology.streams if declared.name == name), None)
     if virtual is None:
@@ -150,7 +150,7 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
 
 
 async def led_stream(site: TargetServers, name: str) -> tuple[StreamLeadership, str]:
-    """Who holds stream *name*, and who leads it. Raises LabError if there is no such stream or nobody leads it."""
+    """The leadership of stream *name*. Raises LabError if there is no such stream or it has no leader."""
     async with site.connect() as connection:
         role = await leaders.stream_leadership(connection, name)
     if role.leader is None or role.leader not in site.servers:
@@ -164,7 +164,7 @@ async def led_stream(site: TargetServers, name: str) -> tuple[StreamLeadership, 
 
 
 def require_elector(role: StreamLeadership) -> None:
-    """Raises RefusedError if nobody could lead after the present leader of *role*."""
+    """Raises RefusedError if the others could not elect a leader after the present one of *role*."""
     if role.replicas == 1:
         raise RefusedError(
             f"stream `{role.stream}` has one replica: no follower can take over",
@@ -179,7 +179,7 @@ def require_elector(role: StreamLeadership) -> None:
 
 
 def new_stream_leader(site: TargetServers, role: StreamLeadership, old: str) -> Callable[[], Awaitable[str]]:
-    """What sees, after *old* was killed, that another server leads the stream of *role*."""
+    """A check, for after *old* was killed, that another server leads the stream of *role*."""
 
     async def see() -> str:
         if not role.can_elect:
@@ -194,7 +194,7 @@ def new_stream_leader(site: TargetServers, role: StreamLeadership, old: str) -> 
 
 
 def new_meta_leader(site: TargetServers, old: str) -> Callable[[], Awaitable[str]]:
-    """What sees, after *old* was killed, that another server leads the meta group."""
+    """A check, for after *old* was killed, that another server leads the meta group."""
 
     async def see() -> str:
         serving = len(site.servers) - len(site.unavailable())

@@ -1,4 +1,4 @@
-"""The servers that faults are for: a lab, whose processes can be signalled, or a deployment that has only its API."""
+"""The servers that faults target: a lab, with processes to signal, or a deployment, with only its API."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ class TargetServers:
     """Where faults happen. *lab* is None for servers that vstream did not start."""
 
     servers: Mapping[str, str]
-    """The region that each server stands in."""
+    """The region of each server."""
     clusters: Mapping[str, str]
-    """The cluster that each server belongs to: its region's own, or the stretch cluster."""
+    """The cluster of each server: its region's own, or the stretch cluster."""
     endpoints: Mapping[str, Endpoint]
     system: Endpoint | None
-    """How to reach the system account: only that can move the meta leader."""
+    """How to reach the system account: only there can the meta leader step down."""
     lab: tuple[LabDirectory, LabRecord] | None
     hubs: Mapping[str, str] = field(default_factory=dict)
-    """By region, the server that joins it to the others, and has no JetStream; then each region has its own meta group."""
+    """By region, the server that joins it to the others without JetStream; then each region has its own meta group."""
     held: frozenset[str] = frozenset()
-    """Servers that stay down, whichever fault is healed: another open one has taken them."""
+    """Servers that another open fault holds down, whichever fault is healed."""
 
     @property
     def directory(self) -> LabDirectory:
-        """The lab's directory. Raises LabError if this is no lab."""
+        """The lab's directory. Raises LabError if this is not a lab."""
         return self._required_lab()[0]
 
     @property
     def record(self) -> LabRecord:
-        """What the lab is made of. Raises LabError if this is no lab."""
+        """The record of the lab. Raises LabError if this is not a lab."""
         return self._required_lab()[1]
 
     @property
@@ -67,11 +67,11 @@ class TargetServers:
         return tuple(frozenset(self.in_region(region)) - {hub} for region, hub in self.hubs.items())
 
     def latest_record(self) -> LabRecord:
-        """The record as it is by now: an upgrade changes what servers are started with."""
+        """The record as it is now: an upgrade changes the binaries of servers."""
         return self.directory.read() or self.record
 
     def in_region(self, region: str) -> tuple[str, ...]:
-        """The servers that stand in *region*, its member of the stretch cluster among them."""
+        """The servers in *region*, including its member of the stretch cluster."""
         return tuple(server for server, where in self.servers.items() if where == region)
 
     def address(self, server: str) -> ServerAddress:
@@ -79,19 +79,19 @@ class TargetServers:
         return next(address for address in self.record.servers if address.server.name == server)
 
     def process(self, server: str) -> NatsServer:
-        """The server of the lab: it is looked up in the process table, by identity, at every signal."""
+        """The server of the lab. Its process is looked up by identity for every signal."""
         return NatsServer(self.directory, server)
 
     def unavailable(self) -> frozenset[str]:
-        """The servers of the lab that do not serve now: gone, or stopped by a signal."""
+        """The servers of the lab that do not run, or are stopped by a signal."""
         return frozenset(server for server in self.servers if not self.serves(server))
 
     def serves(self, server: str) -> bool:
-        """Whether the process of *server* runs and is not stopped. Always, where there are no processes to look at."""
+        """Whether the process of *server* runs and is not stopped. Always true outside a lab."""
         return self.lab is None or self.is_alive(server, stopped=False)
 
     def is_alive(self, server: str, *, stopped: bool) -> bool:
-        """Whether *server* has a process, and that is, or is not, stopped by a signal."""
+        """Whether *server* has a process, and whether a signal has stopped it."""
         process = self.process(server).process()
         if process is None:
             return False
@@ -101,7 +101,7 @@ class TargetServers:
             return False
 
     def monitors(self, among: Collection[str] | None = None) -> tuple[str, ...]:
-        """Where the servers that serve answer monitoring requests; only those *among* these where it is a lab."""
+        """Monitoring addresses of running servers; in a lab, only of those *among* the given ones."""
         if self.lab is None:
             return tuple(url for endpoint in self.endpoints.values() for url in endpoint.monitor)
         asked = self.servers if among is None else [server for server in self.servers if server in among]
@@ -109,7 +109,7 @@ class TargetServers:
 
     @asynccontextmanager
     async def connect(self, first: str | None = None) -> AsyncIterator[Connection]:
-        """A connection to region *first*, or to any other that can be reached. Raises NotReachableError if none can."""
+        """A connection to region *first*, or to another one. Raises NotReachableError if no region can be reached."""
         regions = sorted(self.endpoints, key=lambda region: region != first)
         if self.hubs:
             async with self._connect_to_each(regions) as connection:
@@ -139,7 +139,7 @@ class TargetServers:
 
     @asynccontextmanager
     async def connect_to_system(self) -> AsyncIterator[Connection]:
-        """A connection to the system account. Raises LabError where nothing says how, or where there are several."""
+        """A connection to the system account. Raises LabError if its address is unknown or ambiguous."""
         self.require_one_meta_group()
         if self.system is None:
             raise LabError(
@@ -157,7 +157,7 @@ class TargetServers:
             await connection.close()
 
     def require_one_meta_group(self) -> None:
-        """Raises LabError where each region has a meta leader of its own: a fault for *the* leader says not which."""
+        """Raises LabError if each region has its own meta leader: the fault does not say which."""
         if self.hubs:
             raise LabError(
                 "with `routing: domains` each region has a JetStream meta leader of its own",
@@ -165,7 +165,7 @@ class TargetServers:
             )
 
     def system_in(self, region: str) -> Endpoint:
-        """How to reach the system account of the lab in *region*; without addresses if no server there serves."""
+        """How to reach the lab's system account in *region*; without addresses if no server runs there."""
         assert self.system is not None
         if region not in self.hubs:
             return replace(self.system, urls=self._serving(region).urls)
@@ -224,7 +224,7 @@ def of_lab(name: str) -> TargetServers:
 
 
 def of_topology(topology: Topology, name: str) -> TargetServers:
-    """The lab *name*, which must be one of *topology*. Raises LabError if it is not."""
+    """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
     site = of_lab(name)
     expected = {seat.server.name: seat.region for seat in topology.processes}
     if expected != dict(site.servers):
@@ -236,7 +236,7 @@ def of_topology(topology: Topology, name: str) -> TargetServers:
 
 
 def of_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
-    """Servers that are reached by `connect`: their API alone can be used."""
+    """Servers reached through `connect`: only their API can be used."""
     return TargetServers(
         servers={seat.server.name: seat.region for seat in topology.processes},
         clusters={seat.server.name: seat.cluster for seat in topology.processes},

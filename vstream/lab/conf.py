@@ -1,4 +1,4 @@
-"""The rendered bundle on disk: what servers read must be whole, accepted, and known to be what runs."""
+"""The rendered bundle on disk: complete, accepted by the servers, and known to be what they run with."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _SERVERS = "servers/"
 _SERVER_FILES = (".conf", ".cfg")
-"""What servers read. The rest of a bundle (streams, contexts) is for people and for `vstream apply`."""
+"""Files that servers read. The rest of a bundle (streams, contexts) is for people and for `vstream apply`."""
 _DIALLED = re.compile(r"^[ \t]*gateways: \[\n.*?^[ \t]*\]\n", re.MULTILINE | re.DOTALL)
-"""The clusters that a server dials, as the template that ships with vstream writes them."""
+"""The clusters that a server dials, as vstream's own template writes them."""
 
 
 def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
-    """Make *conf* hold exactly *artifacts*. Files that are right already are left alone."""
+    """Make *conf* hold exactly *artifacts*. Files that are already right are left alone."""
     for artifact in artifacts:
         path = _inside(conf, artifact)
         if _text(path) == artifact.text:
@@ -48,7 +48,7 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
 
 def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
     """
-    The paths of those servers' configurations of *artifacts* that *conf* holds otherwise.
+    Paths of the server configurations in *artifacts* that differ in *conf*.
 
     Which clusters a server dials does not count: it hears of new ones from these. Nor do mappings, which are loaded
     while servers run, and configurations that *conf* does not hold.
@@ -66,7 +66,7 @@ def _without_dialled(text: str) -> str:
 
 
 def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """*artifacts*, with what *conf* holds of the files that servers read instead of theirs: servers run with it."""
+    """*artifacts*, except that files read by servers come from *conf*, which the servers run with."""
     kept_files = []
     for artifact in artifacts:
         text = _text(_inside(conf, artifact)) if artifact.path.endswith(_SERVER_FILES) else None
@@ -75,7 +75,7 @@ def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact
 
 
 def keeping_servers(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """*artifacts*, with the server configurations that *conf* holds instead of theirs, and besides theirs."""
+    """*artifacts*, except that existing server configurations come from *conf*."""
     paths = {f"{_SERVERS}{path.name}": path for path in (conf / "servers").glob("*.conf")}
     held = [Artifact(path=name, text=path.read_text(encoding="utf-8")) for name, path in paths.items()]
     return (*(artifact for artifact in artifacts if artifact.path not in paths), *held)

@@ -1,4 +1,4 @@
-"""What labs can do on this machine, tried out rather than guessed, and what to do about what they cannot."""
+"""What labs can do on this machine, found by trying, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NINE = 9
-"""Servers of the lab that is thought of: three regions of three."""
+"""Servers of a typical lab: three regions with three each."""
 _ENOUGH = 1024
-"""File descriptors: a server of such a lab uses 40, its proxy 60."""
+"""File descriptors: a server of such a lab needs 40, its proxy 60."""
 
 
 async def examine() -> tuple[Finding, ...]:
     """
-    Try everything out. Starts no servers, and leaves nothing.
+    Try everything. Starts no servers, and leaves nothing behind.
 
-    A finding for each thing that was tried, whose code names it: a note says that it works, a warning that it does not,
-    and an error that no lab at all can run without it.
+    One finding per thing tried; its code names it. A note means that it works, a warning that it does not, and an error
+    that no lab can run without it.
     """
     return tuple(await asyncio.to_thread(lambda: tuple(_findings())))
 

@@ -1,4 +1,4 @@
-"""Which servers a client talks to: those of a lab are known by what their own logs say of them."""
+"""Recognise a lab's servers: their own logs give their ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUFFIXES = (".log", ".err")
 @dataclass(frozen=True, slots=True)
 class OwnServers:
     """
-    The servers of the lab whose logs are in *logs*. Everybody else's are strangers.
+    The servers of the lab whose logs are in *logs*. All others are strangers.
 
     Names and ports say nothing: another lab has the same names, and may have got the
     ports. A server takes a new id each time it starts, and writes it into its
@@ -22,7 +22,7 @@ class OwnServers:
     logs: Path
 
     def knows(self, server: str, server_id: str) -> bool:
-        """Whether the lab has started a *server* that called itself *server_id*, the two as in a server's INFO."""
+        """Whether the lab started *server* with the id *server_id*; both as in a server's INFO."""
         if not server_id or server != Path(server).name:
             return False
         pattern = re.compile(rb"\bID: +" + re.escape(server_id.encode()) + rb"\s")

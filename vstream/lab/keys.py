@@ -1,4 +1,4 @@
-"""The keys of a lab in operator mode: made when it first starts, in its own directory, and gone with it."""
+"""The keys of a lab in operator mode: created at its first start, in its own directory, and removed with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def keyring(name: str) -> Keyring:
 
 
 def login(name: str, user: str) -> dict[str, Any]:
-    """The fields of an Endpoint that *user* of lab *name* logs in with; none if that is a password, or nothing."""
+    """The Endpoint fields that *user* of lab *name* logs in with; empty if that is a password, or nothing."""
     ring = keyring(name)
     conf = lab_directory(name).conf
     # The servers show a certificate of the lab's own authority then, not of the one that signed the users'.

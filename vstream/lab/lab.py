@@ -142,8 +142,8 @@ async def down(name: str, *, purge: bool = False) -> None:
     """
     Stop all servers of lab *name*; with *purge*, remove its data, logs and ports too.
 
-    Works from the process table and from records, so also after a crash. Nothing
-    to stop is fine. Raises LabError if somebody else is changing the lab.
+    Uses the process table and the records, so it works after a crash. It is fine if nothing runs. Raises LabError if
+    another command is changing the lab.
     """
     directory = lab_directory(name)
     if not directory.path.exists():
@@ -179,7 +179,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
 
 
 async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
-    """As `reload`, and each server's own configuration stays as the lab was started with, whatever *bundle* says."""
+    """Like `reload`, but each server's own configuration stays as it was at the start, whatever *bundle* says."""
     directory, _ = recorded_lab(name)
     return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))
 

@@ -1,4 +1,4 @@
-"""What carrying out a plan needs of a lab: its servers load the mappings when they are told to."""
+"""The lab's side of applying a plan: its servers load the mappings when told to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LabMappings:
-    """MappingAdmin for the lab *name*: writes the mappings of *bundle* and reloads every server but those of *lost* regions."""
+    """MappingAdmin for lab *name*: writes the mappings of *bundle* and reloads all servers outside *lost* regions."""
 
     def __init__(self, name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class LabMappings:
 
 
 def mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAdmin:
-    """How the servers of lab *name*, but those of *lost* regions, come to load *bundle*: by a reload, or by a push."""
+    """How the servers of lab *name*, outside *lost* regions, get *bundle*: by a reload or by a push."""
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)
     addresses = lab.addresses(name)

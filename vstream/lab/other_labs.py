@@ -1,8 +1,7 @@
 """
-The labs of this user in other state directories: their ports are theirs also while a fault keeps their servers down.
+Labs of this user in other state directories: their ports stay reserved while a fault keeps servers down.
 
-A port that nobody listens on may be that of a server which was killed on purpose, and
-shall come back there.
+A port that nobody listens on may belong to a server that was killed on purpose and will come back there.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 
 def labs_running_elsewhere(known: Path) -> Iterator[LabRecord]:
     """
-    What labs of other state directories are made of, of which servers are meant to run.
+    Records of labs in other state directories with servers that should run.
 
-    *known* is a directory that all of them share. From now on it names this state directory, too.
+    *known* is a directory that all of them share. From now on it also names this state directory.
     """
     own_directory = labs_directory()
     with suppress(OSError):  # then the others do not hear of us

@@ -1,7 +1,7 @@
 """
-The passwords of a lab's users: made up when it first starts, in a file that nobody else can read.
+The passwords of a lab's users: generated at its first start, in a file that nobody else can read.
 
-They stand where servers read them, beside the accounts that name them, and nowhere else.
+They are stored only where servers read them, beside the accounts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BYTES = 24
 
 
 def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
-    """The files of *bundle* with the passwords that they need, if they do: those that *conf* has, and new ones for the rest."""
+    """The files of *bundle* with the passwords they need: existing ones from *conf*, and new ones for the rest."""
     texts = {artifact.path: artifact.text for artifact in bundle.artifacts}
     hubs = {address.region: address for address in bundle.servers if address.is_hub}
     if not (ACCOUNTS_PATH in texts or hubs):
@@ -108,12 +108,12 @@ def _secret(path: str, values: Mapping[str, str]) -> Artifact:
 
 
 def password(conf: Path, user: str) -> str | None:
-    """The password of *user*, None if the lab has no users."""
+    """The password of *user*; None if the lab has no users."""
     return _read_passwords(conf).get(password_variable(user))
 
 
 def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
-    """What *user* is called in *region*, and the password; None if the lab has no users."""
+    """The name of *user* in *region* and the password; None if the lab has no users."""
     regional_password = _read(conf / passwords_path(region)).get(password_variable(user))
     if regional_password is not None:
         return regional_user(user, region), regional_password

@@ -1,9 +1,9 @@
 """
 Addresses for the servers of a lab.
 
-A lab takes a block of consecutive ports on the loopback interface only: four for each
-server, then the fronts of a link proxy, if it has one. Blocks lie below 32768: from there on the operating system hands
-ports to outgoing connections, and a server that needs one of them may not start.
+A lab takes a block of consecutive loopback ports: four per server, then the fronts of the link proxy, if any. Blocks
+end below 32768: from there on, the operating system gives ports to outgoing connections, and a server that needs one of
+them may not start.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 FIRST = 14000
 END = 32768
-"""The first port that is not ours."""
+"""The first port that labs do not use."""
 BLOCK = 100
-"""Labs start at multiples of this, so that people can remember them."""
+"""Labs start at multiples of this, so that people can remember the ports."""
 PER_SERVER = 4
 
 
@@ -37,7 +37,7 @@ def server_ports(address: ServerAddress) -> tuple[int, int, int, int]:
 
 
 def front_ports(address: ServerAddress) -> tuple[int, ...]:
-    """The ports at which the link proxy stands for one server."""
+    """The proxy's ports in front of one server."""
     return tuple(port for port in (address.gateway_front, address.route_front) if port is not None)
 
 
@@ -55,17 +55,17 @@ def is_free(port: int) -> bool:
 
 
 def occupied_ports(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
-    """Those ports of *addresses* that something listens on."""
+    """Ports of *addresses* that are in use."""
     return tuple(port for address in addresses for port in server_ports(address) if not is_free(port))
 
 
 def occupied_fronts(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
-    """Those fronts of *addresses* that something listens on."""
+    """Fronts of *addresses* that are in use."""
     return tuple(port for address in addresses for port in front_ports(address) if not is_free(port))
 
 
 def count_fronts(places: Sequence[Seat], backend: Backend) -> int:
-    """How many ports *backend* needs besides those of the servers of *places*."""
+    """The number of ports that *backend* needs besides those of the servers of *places*."""
     return len(places) + sum(seat.is_stretch for seat in places) if backend is Backend.PROXY else 0
 
 
@@ -94,7 +94,7 @@ def choose_block(count: int, *, fronts: int = 0, reserved: Collection[int] = (),
 def allocate(
     places: Sequence[Seat], first: int, directory: LabDirectory, *, backend: Backend = Backend.NONE
 ) -> tuple[ServerAddress, ...]:
-    """Addresses for *places* from port *first* on, with stores and logs in *directory*, and links made by *backend*."""
+    """Addresses for *places* from port *first* on; stores and logs are in *directory*, links are made by *backend*."""
     fronts = backend is Backend.PROXY
     front = itertools.count(first + PER_SERVER * len(places))
     addresses = []

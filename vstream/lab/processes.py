@@ -1,4 +1,4 @@
-"""Processes that outlive the command that started them: spawned, recognised, ended."""
+"""Processes that outlive the command that started them: spawn, recognise and stop them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KILL_PATIENCE = 10.0
 
 def start_process(argv: Sequence[str], *, said: Path, cwd: Path) -> int:
     """
-    Start a process in a session of its own, and give its id. What it says is added to the file *said*.
+    Start a process in a new session, with its output appended to the file *said*; returns its id.
 
     It outlives this process and its terminal. Raises OSError if it cannot be run.
     """
@@ -36,7 +36,7 @@ def start_process(argv: Sequence[str], *, said: Path, cwd: Path) -> int:
 
 
 def arguments(process: psutil.Process) -> list[str]:
-    """The arguments of *process*; none for a zombie, and for what is not ours to see."""
+    """The arguments of *process*; empty for zombies and for processes that we may not see."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -52,19 +52,19 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def reap(process: psutil.Process) -> None:
-    """Collect *process* if it is a dead child of ours. Other parents collect their own."""
+    """Collect *process* if it is a dead child of this process. Other parents collect their own."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
 
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
-    """Send signal *number*, unless it has ended."""
+    """Send signal *number*, unless the process has ended."""
     with suppress(psutil.NoSuchProcess):
         process.send_signal(number)  # psutil checks that the process id was not given to another
 
 
 async def end(processes: Iterable[psutil.Process], *, grace: float) -> list[psutil.Process]:
-    """End *processes*, by SIGKILL those that still run after *grace* seconds; give those that survive that."""
+    """Stop *processes*; after *grace* seconds with SIGKILL. Returns those that survive."""
     asked = list(processes)
     for process in asked:
         send(process, signal.SIGTERM)

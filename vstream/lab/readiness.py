@@ -1,4 +1,4 @@
-"""When a super-cluster is ready: a sequence of facts, each asked of every server until it holds or time is up."""
+"""When a super-cluster is ready: facts in sequence, each checked on every server until it holds or time is up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REQUEST_TIMEOUT = 2.0
 
 
 class ReadinessStage(Enum):
-    """What is being waited for."""
+    """What `up` is waiting for."""
 
     CONFIGS = "configurations accepted"
     ACCEPTING = "servers accepting clients"
@@ -35,7 +35,7 @@ class ReadinessStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadinessProgress:
-    """How far `up` is: *done* of *total* servers have reached *stage*."""
+    """Progress of `up`: *done* of *total* servers have reached *stage*."""
 
     stage: ReadinessStage
     done: int
@@ -44,20 +44,20 @@ class ReadinessProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A server, and what it must be linked with."""
+    """A server, and the servers that it must be linked with."""
 
     name: str
     host: str
     client: int
     monitor: str
     siblings: frozenset[str]
-    """The other servers of its cluster: reached by routes."""
+    """The other servers of its cluster, reached by routes."""
     clusters: frozenset[str]
-    """All other clusters: reached by gateways."""
+    """All other clusters, reached by gateways."""
     peers: int
-    """How many servers its meta group has; 0 for one without JetStream."""
+    """Number of servers in its meta group; 0 for a server without JetStream."""
     hub: str | None = None
-    """The server that joins its region to the others."""
+    """The server that connects its region to the others."""
 
 
 def monitor_url(address: ServerAddress) -> str:
@@ -114,7 +114,7 @@ def _member(
 
 
 async def check_clients(member: Member) -> str | None:
-    """Why *member* cannot serve a client yet, or None if it can."""
+    """Why *member* cannot serve clients yet; None if it can."""
     varz = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
     if varz.server_name != member.name:
         return f"`{member.monitor}` is answered by server `{varz.server_name}`"
@@ -131,7 +131,7 @@ async def check_clients(member: Member) -> str | None:
 
 
 async def check_links(member: Member) -> str | None:
-    """Which links *member* misses, or None if it has all."""
+    """The links that *member* lacks; None if it has all."""
     if missing := member.siblings - await monitoring.routed_servers(member.monitor, _REQUEST_TIMEOUT):
         return f"no route to {_names(missing)}"
     if member.hub is not None and member.hub not in await monitoring.leaf_servers(member.monitor, _REQUEST_TIMEOUT):
@@ -144,7 +144,7 @@ async def check_links(member: Member) -> str | None:
 
 
 async def check_meta_leader(member: Member) -> str | None:
-    """Why *member* does not take part in a JetStream of all its peers that has a leader, or None if it does."""
+    """Why *member* is not in a complete meta group with a leader; None if it is."""
     if not member.peers:
         return None
     group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)

@@ -35,7 +35,7 @@ _SUFFIX = ".conf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
-    """A server that was meant to run. It has a process id and a start time once it was spawned."""
+    """A server that is meant to run. It has a process id and a start time once it was spawned."""
 
     server: str
     state: str
@@ -52,12 +52,12 @@ def arguments(binary: Path, config: Path) -> tuple[str, ...]:
 
 
 def write(directory: LabDirectory, record: ServerRecord) -> None:
-    """Keep *record*, whatever happens to this process or machine next."""
+    """Store *record* durably: it survives a crash of this process or machine."""
     write_private(_path(directory, record.server), json.dumps(asdict(record), indent=2) + "\n")
 
 
 def read(directory: LabDirectory, server: str) -> ServerRecord | None:
-    """The record of *server*; None if there is none, or none that can be understood."""
+    """The record of *server*; None if it is missing or cannot be parsed."""
     try:
         document = json.loads(_path(directory, server).read_text(encoding="utf-8"))
         return ServerRecord(**{**document, "argv": tuple(document["argv"])})
@@ -66,22 +66,22 @@ def read(directory: LabDirectory, server: str) -> ServerRecord | None:
 
 
 def recorded_servers(directory: LabDirectory) -> tuple[str, ...]:
-    """The names of all servers that were meant to run."""
+    """The names of all servers that are meant to run."""
     return tuple(sorted(path.stem for path in directory.run.glob("*.json")))
 
 
 def forget(directory: LabDirectory, server: str) -> None:
-    """The server is not meant to run any more."""
+    """Record that the server is no longer meant to run."""
     _path(directory, server).unlink(missing_ok=True)
 
 
 def process_of(directory: LabDirectory, server: str) -> psutil.Process | None:
-    """The running process of *server*, by its record, else by its arguments."""
+    """The running process of *server*, by its record, otherwise by its arguments."""
     return _recorded_process(directory, server) or next(iter(scan_processes(directory).get(server, ())), None)
 
 
 def scan_processes(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
-    """All running servers of the lab, by name, from the process table alone."""
+    """All running servers of the lab by name, from the process table alone."""
     servers = f"{directory.conf / 'servers'}{os.sep}"
     processes: dict[str, list[psutil.Process]] = defaultdict(list)
     for process in psutil.process_iter():
@@ -93,9 +93,9 @@ def scan_processes(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Proc
 
 def is_arriving(directory: LabDirectory) -> bool:
     """
-    Whether a process may be about to become a server: whoever started it was killed before it had its own arguments.
+    Whether a process may be about to become a server: its parent was killed before it had its own arguments.
 
-    Between fork and exec, all that tells it is its working directory. A shell of somebody in there looks the same.
+    Between fork and exec, only its working directory identifies it. A user's shell in that directory looks the same.
     """
     records = (read(directory, server) for server in recorded_servers(directory))
     if not any(record is not None and record.pid is None for record in records):

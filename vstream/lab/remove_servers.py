@@ -1,8 +1,8 @@
 """
-Fewer servers for a lab that runs: stopped, removed from the JetStream meta group, and forgotten.
+Remove servers from a running lab: stop them, remove them from the meta group, and forget them.
 
-A server that is only stopped keeps its vote: the meta group waits for it for ever. So it is
-removed there, which only the system account may ask for, before the lab forgets it.
+A server that is only stopped keeps its vote, and the meta group counts it for ever. So it is removed there first, which
+needs the system account.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vstream.lab.state import LabDirectory, LabRecord
 
 PATIENCE = 60.0
-"""Seconds for the meta group: a leader that was among those that stopped is replaced in 4 to 9."""
+"""Seconds for the meta group: if its leader was among the stopped servers, a new one takes 4 to 9."""
 _PAUSE = 0.25
 
 

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from vstream.lab.state import LabDirectory
 
 GRACE = 10.0
-"""Seconds a server has after SIGTERM. An idle one needs 20 ms."""
+"""Seconds that a server has after SIGTERM. An idle one needs 20 ms."""
 _CHECK_TIMEOUT = 30.0
 _ARRIVAL = 5.0
-"""Seconds that a process has to become the server that it was started as. It takes milliseconds."""
+"""Seconds that a spawned process has to become the server. It takes milliseconds."""
 _POLL = 0.01
 _BLOCK = 65536
 _LINE = 512
-"""More bytes than most log lines have."""
+"""Bytes; most log lines are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """How long the logs were."""
+    """The lengths of the logs at one moment."""
 
     log: int
     err: int
@@ -50,21 +50,21 @@ class NatsServer:
 
     @property
     def config(self) -> Path:
-        """What it is started with."""
+        """Its configuration file."""
         return self.directory.config(self.name)
 
     @property
     def log_file(self) -> Path:
-        """What it logs."""
+        """Its log."""
         return self.directory.log / f"{self.name}.log"
 
     @property
     def err_file(self) -> Path:
-        """What it says before it has a log, and in a panic."""
+        """Its output before it has a log, and in a panic."""
         return self.directory.log / f"{self.name}.err"
 
     def process(self) -> psutil.Process | None:
-        """Its process, or None if it does not run."""
+        """Its process; None if it does not run."""
         return records.process_of(self.directory, self.name)
 
     def is_running(self) -> bool:
@@ -73,9 +73,9 @@ class NatsServer:
 
     def start(self, binary: Path, version: str) -> None:
         """
-        Spawn it in a session of its own: it outlives this process and its terminal.
+        Spawn it in a new session: it outlives this process and its terminal.
 
-        It need not be ready yet, nor stay alive. Raises LabError if *binary* cannot be run.
+        It may not be ready yet, or may die. Raises LabError if *binary* cannot be run.
         """
         argv = records.arguments(binary.absolute(), self.config)
         intent = ServerRecord(
@@ -114,16 +114,15 @@ class NatsServer:
         return False
 
     async def stop(self, *, grace: float = GRACE) -> None:
-        """End it, by SIGKILL after *grace* seconds. Not running is fine. Raises LabError if it survives that."""
+        """Stop it; after *grace* seconds with SIGKILL. Fine if it does not run. Raises LabError if it survives."""
         await stop_all(self.directory, (self.name,), grace=grace)
 
     async def reload(self, monitor: str, *, binary: Path, timeout: float) -> None:
         """
         Make it load its configuration again, and return once it has.
 
-        Raises LabError with the server's own words if it refuses, NotReachableError
-        if it does not answer at *monitor* or says nothing within *timeout* seconds.
-        In each case the server goes on with what it had.
+        Raises LabError with the server's own words if it refuses, and NotReachableError if it does not answer at
+        *monitor* within *timeout* seconds. In both cases the server continues with the old configuration.
         """
         refusal = await config_problem(binary, self.config)
         if refusal is not None:
@@ -142,7 +141,7 @@ class NatsServer:
             await asyncio.sleep(_POLL)
 
     def log_mark(self) -> LogMark:
-        """Where the logs end now."""
+        """The present end of the logs."""
         return LogMark(_size(self.log_file), _size(self.err_file))
 
     def said_since(self, mark: LogMark) -> list[str]:
@@ -150,7 +149,7 @@ class NatsServer:
         return _lines_from(self.log_file, mark.log) + _lines_from(self.err_file, mark.err)
 
     def last_lines(self, count: int) -> tuple[str, ...]:
-        """The last *count* lines it has written; of its log and its other output, the newer file comes last."""
+        """The last *count* lines of its log and its other output; the newer file comes last."""
         written = sorted((path for path in (self.err_file, self.log_file) if path.exists()), key=_modification_time)
         window = max(_BLOCK, count * _LINE)
         lines = [line for path in written for line in _lines_from(path, max(0, _size(path) - window))[-count:]]
@@ -158,7 +157,7 @@ class NatsServer:
 
 
 async def config_problem(binary: Path, config: Path) -> str | None:
-    """What `nats-server -t` says against *config*, or None if it accepts it."""
+    """What `nats-server -t` objects to in *config*; None if it accepts the file."""
     try:
         checker = await asyncio.create_subprocess_exec(
             binary,
@@ -187,10 +186,10 @@ async def config_problem(binary: Path, config: Path) -> str | None:
 
 async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None, *, grace: float = GRACE) -> None:
     """
-    End *servers*, or all of the lab, at the same time, and forget their records.
+    Stop *servers*, or all of the lab, at the same time, and forget their records.
 
-    Finds them in the process table, so it needs no record to be right. A server
-    that ignores SIGTERM for *grace* seconds is killed. Raises LabError if one survives.
+    They are found in the process table, so records need not be right. A server that ignores SIGTERM for *grace* seconds
+    is killed. Raises LabError if one survives.
     """
     deadline = time.monotonic() + _ARRIVAL
     while records.is_arriving(directory) and time.monotonic() < deadline:

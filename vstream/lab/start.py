@@ -55,21 +55,21 @@ _ELECTION = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """One `up`, and what it was asked for. *deadline* is on the monotonic clock."""
+    """One `up` and its request. *deadline* is on the monotonic clock."""
 
     directory: LabDirectory
     topology: Topology
     render: Callable[[Sequence[ServerAddress]], Bundle]
     programs: Mapping[str, Program]
-    """What to start each server with, by its name."""
+    """The program of each server, by name."""
     on_progress: Callable[[ReadinessProgress], None]
     deadline: float
     backend: Backend | None = None
-    """What makes the links between regions; None for what the lab has, or else what suits the topology."""
+    """The backend of the links between regions; None for the present one, or the one that suits the topology."""
     shape: Mapping[Pair, LinkState] = field(default_factory=dict)
-    """How these links shall be."""
+    """The requested shape of these links."""
     tls: bool | None = None
-    """Whether all ports speak TLS; None for what the lab has, or else the default."""
+    """Whether all ports use TLS; None for the present setting, or the default."""
 
 
 async def begin(start: Start) -> None:
@@ -111,7 +111,7 @@ async def _begin_at_free_ports(start: Start, attempt: int) -> None:
 
 
 async def complete(start: Start, running: frozenset[str]) -> None:
-    """Start the missing servers of a lab of which *running* run: those that have ended, and those of new regions."""
+    """Start the missing servers of a lab of which *running* run: servers that have exited, and those of new regions."""
     directory, name = start.directory, start.directory.name
     record = directory.read()
     hint = f"`vstream lab down {name}` first"
@@ -363,7 +363,7 @@ async def _stopped_on_failure(
 
 
 async def run_to_completion(work: Awaitable[_Result]) -> _Result:
-    """What *work* comes to, although this task is being cancelled, even repeatedly: it leaves nothing half done."""
+    """The result of *work*, even if this task is cancelled, perhaps repeatedly: nothing is left half done."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:

@@ -53,16 +53,16 @@ _PRIVATE = 0o700
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRecord:
-    """What a lab is made of: written before its first server starts, kept until it is purged."""
+    """What a lab consists of: written before its first server starts, kept until it is purged."""
 
     topology: str
     servers: tuple[ServerAddress, ...]
     programs: Mapping[str, Program]
-    """What each server is started with, by its name."""
+    """The program of each server, by name."""
 
     @property
     def transport(self) -> Transport | None:
-        """What all its ports speak TLS with, if they do."""
+        """The TLS files of all its ports, if they use TLS."""
         return next((address.transport for address in self.servers if address.transport is not None), None)
 
 
@@ -84,7 +84,7 @@ class LabDirectory:
 
     @property
     def certificates(self) -> Path:
-        """What its servers speak TLS with, if they do."""
+        """The TLS files of its servers, if they use TLS."""
         return self.path / "tls"
 
     @property
@@ -104,29 +104,29 @@ class LabDirectory:
 
     @property
     def faults(self) -> Path:
-        """What open faults keep: a directory for each that needs one, by its name."""
+        """Data of open faults: a directory for each that needs one, by its name."""
         return self.path / "chaos"
 
     @property
     def log(self) -> Path:
-        """What the servers write."""
+        """The logs of the servers."""
         return self.path / "log"
 
     @property
     def data(self) -> Path:
-        """What the servers store."""
+        """The stores of the servers."""
         return self.path / "data"
 
     def config(self, server: str) -> Path:
-        """The configuration that *server* is started with: its identity in the process table."""
+        """The configuration of *server*: its identity in the process table."""
         return self.conf / "servers" / f"{server}.conf"
 
     def store(self, server: str) -> Path:
-        """What *server* stores."""
+        """The store of *server*."""
         return self.data / server
 
     def next_store(self, server: str) -> Path:
-        """What is to take the place of the store of *server*: for a moment there may be this one alone."""
+        """The store that will replace that of *server*; for a moment it may be the only one."""
         return self.data / f".{server}.next"
 
     def replace_store(self, server: str) -> None:
@@ -140,7 +140,7 @@ class LabDirectory:
             following.rename(store)
 
     def create(self) -> None:
-        """Make the directory and its parts, readable by nobody else."""
+        """Create the directory and its parts, readable by nobody else."""
         above = (self.path.parent.parent, self.path.parent, self.path)
         try:
             for directory in (*above, self.conf, self.conf / "servers", self.run, self.links, self.log, self.data):
@@ -153,7 +153,7 @@ class LabDirectory:
             ) from error
 
     def read(self) -> LabRecord | None:
-        """The recorded lab, or None if there is none. Raises LabError if the record cannot be understood."""
+        """The recorded lab; None if there is none. Raises LabError if the record cannot be parsed."""
         path = self.path / "lab.json"
         try:
             return _lab_record(json.loads(path.read_text(encoding="utf-8")))
@@ -174,9 +174,9 @@ class LabDirectory:
     @asynccontextmanager
     async def lock(self, *, patience: float | None = None) -> AsyncIterator[None]:
         """
-        Nobody else changes this lab meanwhile. The kernel gives the lock back when its holder dies.
+        Hold the lab's lock: no other command changes the lab. The kernel releases it if its holder dies.
 
-        Raises LabError that names the holder if another process still changes the lab after *patience* seconds, or one.
+        Raises LabError that names the holder if another process still holds it after *patience* seconds.
         """
         self.create()
         async with hold_lock(
@@ -199,7 +199,7 @@ class LabDirectory:
         return f"process {pid}" if psutil.pid_exists(pid) else "another process"
 
     def purge(self) -> None:
-        """Remove everything, the lock last: who waits for it must not see half a lab. Call it with the lock held."""
+        """Remove everything, the lock last: whoever waits for it must not see half a lab. Needs the lock held."""
         for path in self.path.iterdir():
             if path.name == "lab.lock":
                 continue
@@ -212,7 +212,7 @@ class LabDirectory:
 
 
 def labs_directory() -> Path:
-    """The directory that holds a directory for each lab, with every link resolved."""
+    """The directory that holds a directory per lab, with symbolic links resolved."""
     chosen = os.environ.get("VSTREAM_STATE_DIR")
     state = Path(chosen).expanduser() if chosen else user_state_path("vstream")
     # Servers are recognised by the path of their configuration: it must not depend on how one got here.
@@ -220,7 +220,7 @@ def labs_directory() -> Path:
 
 
 def lab_directory(name: str) -> LabDirectory:
-    """The directory of the lab called *name*. Raises LabError if no lab can have that name."""
+    """The directory of lab *name*. Raises LabError if the name is not allowed."""
     if not _NAME.fullmatch(name):
         raise LabError(
             f"`{name}` cannot be the name of a lab",
@@ -236,7 +236,7 @@ def lab_directories() -> tuple[LabDirectory, ...]:
 
 @asynccontextmanager
 async def hold_lock(lock_file: Path, *, patience: float) -> AsyncIterator[bool]:
-    """Hold *lock_file* inside; False if somebody else still holds it after *patience* seconds."""
+    """Hold *lock_file* inside the block; False if another process still holds it after *patience* seconds."""
     lock = FileLock(lock_file, thread_local=False)
     deadline = time.monotonic() + patience
     while not (is_held := _is_acquired(lock, lock_file)) and time.monotonic() < deadline:

@@ -33,7 +33,7 @@ class ServerState(Enum):
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """Nobody wants it to run."""
+    """It is not meant to run."""
     CRASHED = "crashed"
     """It was started and not stopped, and does not run."""
 
@@ -53,13 +53,13 @@ class ServerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyStatus:
-    """What makes the links between regions. *pid* is None unless it runs."""
+    """The link proxy. *pid* is None unless it runs."""
 
     backend: Backend
     state: ServerState
     pid: int | None
     overlays: tuple[str, ...]
-    """What lies over the shape of the links: faults that are open."""
+    """Overlays on the links: open faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class LabStatus:
     directory: Path
     servers: tuple[ServerStatus, ...]
     links: ProxyStatus | None
-    """None if servers of different regions dial each other."""
+    """None if servers of different regions dial each other directly."""
 
     @property
     def running(self) -> int:
@@ -111,24 +111,24 @@ def status(name: str) -> LabStatus:
 
 
 def is_running(name: str) -> bool:
-    """Whether any server of lab *name* runs. Raises LabError if its record cannot be understood."""
+    """Whether any server of lab *name* runs. Raises LabError if its record cannot be parsed."""
     directory = lab_directory(name)
     return directory.read() is not None and bool(records.scan_processes(directory))
 
 
 def names() -> tuple[str, ...]:
-    """The names of all labs of this user, also of those whose record cannot be understood."""
+    """The names of all labs of this user, even if their record cannot be parsed."""
     return tuple(directory.name for directory in lab_directories())
 
 
 def list_labs() -> tuple[LabStatus, ...]:
-    """All labs of this user, by name. Raises LabError if a record cannot be understood."""
+    """All labs of this user, by name. Raises LabError if a record cannot be parsed."""
     # One that was purged since its directory was seen is no lab any more.
     return tuple(status(directory.name) for directory in lab_directories() if directory.read() is not None)
 
 
 def addresses(name: str) -> tuple[ServerAddress, ...]:
-    """Where the servers of lab *name* listen: what its bundle has to be rendered with. Raises LabError if none."""
+    """The server addresses of lab *name*, for rendering its bundle. Raises LabError if there is no such lab."""
     return recorded_lab(name)[1].servers
 
 
@@ -169,7 +169,7 @@ def _login(name: str, user: str, region: str) -> dict[str, Any]:
 
 
 def client_endpoints(name: str) -> Mapping[str, Endpoint]:
-    """As `endpoints`, for what applications do."""
+    """Like `endpoints`, for applications."""
     return endpoints(name, APP_USER)
 
 
@@ -177,7 +177,7 @@ def system_endpoint(name: str, region: str | None = None) -> Endpoint:
     """
     How to reach the system account of lab *name*. The templates give every lab a user for it.
 
-    Each domain has its own: that of *region* is reached there.
+    With domains, each region has its own system account: that of *region* is used.
     """
     password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
     servers = addresses(name)

@@ -1,5 +1,5 @@
 """
-The faults. Each module says what its faults do, how they are undone, and what the journal keeps of them.
+The faults. Each module says what its faults do, how they are healed, and what the journal stores.
 
 To add one: declare it in `vstream.scenario.faults`, write a module here, and name the module in `_MODULES`.
 """
@@ -24,14 +24,14 @@ _MODULES: Final = (kill, pause, disk_full, power_loss, links, step_down, restart
 RESOLVERS: Final[Mapping[FaultType, Callable[[FaultRequest], Awaitable[Injection]]]] = {
     declared: resolver for module in _MODULES for declared, resolver in module.RESOLVERS.items()
 }
-"""What to do for each fault that can be named."""
+"""By fault name: how it becomes an injection."""
 
 MECHANISMS: Final[Mapping[str, type[LabFault]]] = {
     mechanism.kind: mechanism for module in _MODULES for mechanism in module.MECHANISMS
 }
-"""What can be open in a lab, by its kind in the journal."""
+"""By journal kind: the faults that can be open in a lab."""
 
 
 async def resolve(spec: FaultSpec, site: TargetServers, topology: Topology, *, is_forced: bool) -> Injection:
-    """What *spec* means at *site* now. Raises VstreamError if it cannot be done."""
+    """What *spec* means at *site* now. Raises VstreamError if it is impossible."""
     return await RESOLVERS[spec.type](FaultRequest(spec=spec, site=site, topology=topology, is_forced=is_forced))

@@ -1,4 +1,4 @@
-"""What every fault has, and what faults of processes have in common."""
+"""What all faults share, and what faults of processes share."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 _EFFECT_TIMEOUT = 10.0
-"""Seconds until a signal must have had its effect. It takes milliseconds."""
+"""Seconds within which a signal must take effect. It takes milliseconds."""
 _SILENCE = 0.3
-"""Seconds without an answer on a port that answers within one millisecond."""
+"""Seconds without an answer, on a port that otherwise answers within a millisecond."""
 
 
 class Fault(Protocol):
-    """Something that is done to servers on purpose. *name* is its own in the lab's journal."""
+    """Something done to servers on purpose. *name* is its name in the lab's journal."""
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """Do it, and give what proves that it is active. Raises LabError if nothing does."""
+        """Inject it and return evidence that it is active. Raises LabError if there is no such evidence."""
 
 
 class LabFault(Fault, Protocol):
-    """A fault that stays until it is healed, so it is journalled. Every step may be repeated after a crash."""
+    """A fault that stays until it is healed, and is therefore journalled. Every step may be repeated after a crash."""
 
     kind: ClassVar[str]
     """Its name in the journal."""
     keeps_down: ClassVar[bool]
     """Whether its servers stay down while it is open, whichever other fault is healed."""
     is_unhealthy: ClassVar[bool]
-    """Whether its servers run and are never healthy while it is open."""
+    """Whether its servers run but cannot be healthy while it is open."""
 
     @property
     def counted_as_lost(self) -> tuple[str, ...]:
@@ -60,40 +60,40 @@ class LabFault(Fault, Protocol):
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What will be gone for good: that must be forced."""
+        """What will be lost for good. Such a fault must be forced."""
 
     @property
     def where(self) -> str:
-        """What it is done to."""
+        """Its target, for people."""
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
-        """Undo it. What it returns raises LabError if that has failed since."""
+        """Undo it. Calling the result raises LabError if a server has failed since."""
 
     def is_over(self, site: TargetServers, name: str) -> bool:
-        """Whether nothing of it is left: `lab up` has started its servers since, or `lab down` has ended the lab."""
+        """Whether nothing of it is left because `lab up` restarted its servers or `lab down` ended the lab."""
 
     def journal_entry(self) -> dict[str, Any]:
-        """Itself as plain JSON data, which `from_journal` reads back."""
+        """The fault as plain JSON data, which `from_journal` reads."""
 
     @classmethod
     def from_journal(cls, entry: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError or ValueError if *entry* is not what `journal_entry` gives."""
+        """The reverse of `journal_entry`. Raises KeyError, TypeError or ValueError for other data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastingInjection:
-    """Servers, or links, that are taken away until they are healed."""
+    """Servers or links that are taken away until they are healed."""
 
     fault: LabFault
     regions: tuple[str, ...]
-    """Those that it touches directly."""
+    """The regions that it affects directly."""
     also_confirm: Callable[[], Awaitable[str]] | None = None
-    """What else must be seen before the fault counts as confirmed, such as that another server leads."""
+    """What else must be observed before the fault counts as confirmed, such as a new leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """A leader that steps down: there is nothing to undo. *region* is where it was."""
+    """A leader that steps down: nothing to undo. *region* is where it was."""
 
     fault: Fault
     region: str | None
@@ -101,7 +101,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollingRestart:
-    """Servers that are restarted in turn; with *program*, from then on, if there is one."""
+    """Servers that are restarted one after another, from then on with *program* if there is one."""
 
     servers: tuple[str, ...]
     is_lame_duck: bool
@@ -113,7 +113,7 @@ Injection = LastingInjection | HandOver | RollingRestart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRequest:
-    """One fault, as it was asked for, and the servers that it is for."""
+    """A requested fault, and the servers that it can target."""
 
     spec: FaultSpec
     site: TargetServers
@@ -121,7 +121,7 @@ class FaultRequest:
     is_forced: bool
 
     def of_servers(self, fault: ServerFault) -> LastingInjection:
-        """*fault*, and the regions that its servers are in."""
+        """*fault* and the regions of its servers."""
         return LastingInjection(fault=fault, regions=self.regions_of(fault.servers))
 
     def regions_of(self, servers: Sequence[str]) -> tuple[str, ...]:
@@ -129,25 +129,25 @@ class FaultRequest:
         return tuple(dict.fromkeys(self.site.servers[server] for server in servers))
 
     def servers_of_regions(self) -> tuple[str, ...]:
-        """The servers of the regions that are named, or of all."""
+        """The servers of the named regions, or all."""
         names = self.spec.targets or self.site.regions
         return tuple(server for name in names for server in select.servers_of_region(self.site, name))
 
     def servers_of_machines(self) -> tuple[str, ...]:
-        """The servers of the regions, or the servers, that are named, or all."""
+        """The named servers and the servers of the named regions, or all."""
         if not self.spec.targets:
             return tuple(self.site.servers)
         return tuple(server for name in self.spec.targets for server in select.region_or_server(self.site, name))
 
     def stream(self) -> str:
-        """The physical stream that is named."""
+        """The physical stream of that name."""
         region = self.spec.options.get("region")
         return select.stream(self.topology, self.spec.targets[0], None if region is None else str(region))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFault(ABC):
-    """A fault that takes *servers* and no links."""
+    """A fault of *servers*, without links."""
 
     kind: ClassVar[str]
     keeps_down: ClassVar[bool] = False
@@ -171,7 +171,7 @@ class ServerFault(ABC):
 
     @property
     def where(self) -> str:
-        """Which servers."""
+        """The names of its servers."""
         return ", ".join(self.servers)
 
     @abstractmethod
@@ -192,19 +192,19 @@ class ServerFault(ABC):
 
     @classmethod
     def from_journal(cls, entry: Mapping[str, Any]) -> Self:
-        """What `journal_entry` has given."""
+        """The reverse of `journal_entry`."""
         return cls(servers=tuple(entry["servers"]))
 
 
 def are_started(site: TargetServers, servers: Sequence[str]) -> bool:
-    """Whether each of *servers* runs, or nobody wants it to run any more."""
+    """Whether each of *servers* runs or is no longer meant to."""
     return all(site.process(server).is_running() or records.read(site.directory, server) is None for server in servers)
 
 
 async def wait_until(
     servers: Sequence[str], holds: Callable[[str], bool], problem: str, *, within: float = _EFFECT_TIMEOUT
 ) -> None:
-    """Return once *holds* is true of all *servers*. Raises LabError with *problem* and the server that has it."""
+    """Wait until *holds* is true of all *servers*. Raises LabError with *problem* and a server where it is not."""
     deadline = time.monotonic() + within
     for server in servers:
         while not holds(server):
@@ -217,12 +217,12 @@ async def wait_until(
 
 
 async def wait_until_gone(site: TargetServers, servers: Sequence[str]) -> None:
-    """Return once none of *servers*, which were killed, has a process. Raises LabError."""
+    """Wait until none of the killed *servers* has a process. Raises LabError."""
     await wait_until(servers, lambda server: not site.process(server).is_running(), "still runs, killed by SIGKILL,")
 
 
 def require_awake(site: TargetServers, servers: Sequence[str]) -> None:
-    """Raises LabError if one of *servers* is stopped by a signal: another would wait until it goes on."""
+    """Raises LabError if one of *servers* is stopped by a signal: a second fault would wait until it continues."""
     for server in servers:
         if site.is_alive(server, stopped=True):
             raise LabError(
@@ -232,7 +232,7 @@ def require_awake(site: TargetServers, servers: Sequence[str]) -> None:
 
 
 async def wait_until_silent(site: TargetServers, servers: Sequence[str]) -> None:
-    """What the process table says is not enough: nobody may be served any more. Raises LabError if somebody is."""
+    """Wait until the servers answer nobody: the process table alone is not enough. Raises LabError if one does."""
     deadline = time.monotonic() + _EFFECT_TIMEOUT
     for server in servers:
         url = monitor_url(site.address(server))
@@ -249,10 +249,10 @@ def name_with_verb(servers: Sequence[str]) -> str:
 
 def start_missing(site: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
     """
-    Start those of *servers* that do not run. What it returns raises LabError if one of them has died since.
+    Start those of *servers* that do not run. Calling the result raises LabError if one of them has died since.
 
-    A server that nobody wants to run any more, because the lab was taken down since, stays down, and
-    so does one that another open fault has taken.
+    Servers that are no longer meant to run, because the lab was taken down, stay down. So do those that another open
+    fault holds down.
     """
     missing = []
     for server in servers:
@@ -263,7 +263,7 @@ def start_missing(site: TargetServers, servers: Sequence[str]) -> Callable[[], N
 
 
 def read_pids(path: Path) -> dict[str, int]:
-    """Process ids by server, as they were written down at *path*; none if they were not."""
+    """Process ids by server, as recorded at *path*; empty if there is no record."""
     try:
         pids: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -272,7 +272,7 @@ def read_pids(path: Path) -> dict[str, int]:
 
 
 def do_nothing() -> None:
-    """There is nothing to watch."""
+    """A callback for faults that need no watching."""
 
 
 async def _answers(url: str) -> bool:

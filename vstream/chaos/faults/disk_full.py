@@ -1,9 +1,9 @@
 """
-A full disk, for some servers only: they may not write to files any more.
+A full disk, for some servers only: they can no longer write to files.
 
-Linux can set a limit on a process that runs: of no bytes, here, on the size of the files that
-it writes. Every write fails from then on, as on a full disk, with another error ("file too
-large" instead of "no space left on device"), and nothing else on this machine notices.
+On Linux a running process can be given a limit for the size of the files it writes; here it is zero bytes. Every write
+then fails as on a full disk, though with another error ("file too large" instead of "no space left on device"). Nothing
+else on this machine is affected.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from vstream.chaos.target_servers import TargetServers
 
 _HEARS_WITHIN = 0.5
-"""Seconds in which a server has handled a signal. It takes a millisecond."""
+"""Seconds within which a server has handled a signal. It takes a millisecond."""
 _GRACE = 30.0
 _REOPENED = "File log re-opened"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFull(ServerFault):
-    """The servers run, and cannot write. What could not be written makes them refuse until they are restarted."""
+    """The servers run but cannot write. After a failed write they refuse messages until they are restarted."""
 
     kind: ClassVar[str] = "disk-full"
     is_unhealthy: ClassVar[bool] = True
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """Limit them. Then each has the limit, and cannot write the line into its log that it was asked for."""
+        """Set the limit. Confirmed when each server has it and cannot write the log line that it was asked for."""
         if not hasattr(psutil.Process, "rlimit"):
             raise UnsupportedError(
                 "a full disk cannot be made on this machine: it takes a limit that only Linux sets on processes that run",
@@ -69,9 +69,9 @@ class DiskFull(ServerFault):
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
-        Lift the limit and restart: what could not be written stays refused otherwise.
+        Lift the limit and restart the servers: otherwise they keep refusing after a failed write.
 
-        A process that was started since is left alone.
+        Processes that were started since are left alone.
         """
         limited = self._find_limited(site, name)
         require_awake(site, limited)
@@ -84,7 +84,7 @@ class DiskFull(ServerFault):
         return start_missing(site, self.servers)
 
     def is_over(self, site: TargetServers, name: str) -> bool:
-        """Whether all its servers were restarted since, or nobody wants them to run."""
+        """Whether all its servers were restarted since, or are no longer meant to run."""
         return not self._find_limited(site, name) and are_started(site, self.servers)
 
     def _find_limited(self, site: TargetServers, name: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Killed servers: of a region, by name, or whichever leads."""
+"""Killed servers: those of a region, by name, or the current leader."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill(ServerFault):
-    """The processes are gone, as by `kill -9`: their files stay."""
+    """The processes are killed, as by `kill -9`; their files stay."""
 
     kind: ClassVar[str] = "kill"
     keeps_down: ClassVar[bool] = True
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """SIGKILL to each server that runs. Then no process is left, and no monitoring port answers."""
+        """Send SIGKILL to each running server. Confirmed when no process is left and no monitoring port answers."""
         for server in self.servers:
             site.process(server).signal(signal.SIGKILL)
         await wait_until_gone(site, self.servers)
@@ -40,7 +40,7 @@ class Kill(ServerFault):
         return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
-        """Start those that do not run."""
+        """Start the servers that do not run."""
         return start_missing(site, self.servers)
 
     def is_over(self, site: TargetServers, name: str) -> bool:

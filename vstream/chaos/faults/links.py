@@ -1,4 +1,4 @@
-"""Faults of the links between regions: cut, or shaped. Each is an overlay of its own name, so several compose."""
+"""Faults of links between regions: cut or shaped. Each is an overlay with its own name, so they can be combined."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from vstream.lab.links.state import Pair
 
 _PATIENCE = 0.5
-"""Seconds that a message may take, on top of what its link takes."""
+"""Seconds that a message may take in addition to the link's own delay."""
 _EFFECT_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFault:
-    """What both have in common: *states* lie over the links while the fault is open."""
+    """What cut and shaped links share: *states* overlay the links while the fault is open."""
 
     kind: ClassVar[str]
     keeps_down: ClassVar[bool] = False
@@ -51,42 +51,42 @@ class LinkFault:
 
     @property
     def cuts(self) -> frozenset[Pair]:
-        """Links that carry nothing any more."""
+        """Links that no longer carry anything."""
         return frozenset(pair for pair, state in self.states.items() if state.cut is not None)
 
     @property
     def where(self) -> str:
-        """Which links."""
+        """The links that it affects."""
         return format_pairs(self.states)
 
     def journal_entry(self) -> dict[str, Any]:
-        """What lies over the links."""
+        """The overlay."""
         return {"links": list(encode_states(self.states))}
 
     @classmethod
     def from_journal(cls, entry: Mapping[str, Any]) -> Self:
-        """What `journal_entry` has given."""
+        """The reverse of `journal_entry`."""
         return cls(states=decode_states(entry["links"]))
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
-        """Take away what lies over the links, and nothing else."""
+        """Remove the overlay, and nothing else."""
         await control.remove_overlay(site.directory.name, name)
         return do_nothing
 
     def is_over(self, site: TargetServers, name: str) -> bool:
-        """Whether it no longer lies there: a lab that was taken down has no links."""
+        """Whether the overlay is gone: a lab that was taken down has no links."""
         has_overlay = name in control.read(site.directory.name).overlays
         return not (has_overlay and ProxyProcess(site.directory).is_wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition(LinkFault):
-    """Links are cut: nothing gets through."""
+    """Cut links: nothing passes."""
 
     kind: ClassVar[str] = "partition"
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """Cut them. Then no message gets through that did before, and all others still do."""
+        """Cut the links. Confirmed when messages no longer pass them, and all other links still work."""
         lab = site.directory.name
         await control.traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
         if self.cuts <= site.cuts():
@@ -109,12 +109,12 @@ class Partition(LinkFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkShape(LinkFault):
-    """Links are slower, narrower, or lose packets."""
+    """Links that are slower, have less bandwidth, or lose packets."""
 
     kind: ClassVar[str] = "link"
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """Shape them. Then messages are as late, as uneven, as slow and as often lost as requested."""
+        """Shape the links. Confirmed when measured latency, jitter, bandwidth and loss are as requested."""
         lab = site.directory.name
         await control.traffic(lab)
         async with probe_connectivity(site, patience=_patience(site)) as probe:

@@ -1,4 +1,4 @@
-"""Paused servers: as machines that hang."""
+"""Paused servers, like machines that hang."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(ServerFault):
-    """The processes are stopped, as by a machine that hangs: connections stay open, and nothing answers."""
+    """The processes are stopped, like a machine that hangs: connections stay open, and nothing answers."""
 
     kind: ClassVar[str] = "pause"
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """SIGSTOP to each server that runs. Then every process is stopped, and no monitoring port answers."""
+        """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""
         for server in self.servers:
             site.process(server).signal(signal.SIGSTOP)
         await wait_until(self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped by SIGSTOP")
@@ -31,7 +31,7 @@ class Pause(ServerFault):
         return f"{name_with_verb(self.servers)} stopped, and silent on the monitoring port"
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
-        """SIGCONT to each server that runs."""
+        """Send SIGCONT to each running server."""
         for server in self.servers:
             site.process(server).signal(signal.SIGCONT)
         return do_nothing

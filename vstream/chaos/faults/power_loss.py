@@ -50,7 +50,7 @@ _LOSE = 2 * _NS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLoss(ServerFault):
-    """The servers are gone, and their stores are as they were *seconds* before."""
+    """The servers are killed, and their stores go back to what they were *seconds* before."""
 
     kind: ClassVar[str] = "power-loss"
     keeps_down: ClassVar[bool] = True
@@ -58,16 +58,16 @@ class PowerLoss(ServerFault):
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What will be gone for good."""
+        """What will be lost for good."""
         span = f"in the last {self.seconds:g} s"
         return (f"what {self.where} stored and acknowledged {span} will be lost, unless servers elsewhere have it",)
 
     async def inject(self, site: TargetServers, name: str) -> str:
         """
-        Copy the stores, wait, kill, and put the copies back.
+        Copy the stores, wait, kill the servers, and put the copies back.
 
-        While they are copied the servers stand still, all at once. Then no process is
-        left, and what has changed since is undone.
+        All servers are paused while their stores are copied. Confirmed when no process is left and later changes are
+        undone.
         """
         place = site.directory.faults / name
         try:
@@ -97,15 +97,15 @@ class PowerLoss(ServerFault):
 
     @classmethod
     def from_journal(cls, entry: Mapping[str, Any]) -> PowerLoss:
-        """What `journal_entry` has given."""
+        """The reverse of `journal_entry`."""
         return cls(servers=tuple(entry["servers"]), seconds=float(entry["seconds"]))
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
-        Start those that do not run, on the stores that were put back.
+        Start the servers that do not run, on the restored stores.
 
-        After a crash of the tool what was begun is ended: not at all where no server has
-        died yet, and else wherever it has not been started again since: by the lab's records, also if it was ended again.
+        After a crash of vstream, an unfinished injection is completed first: not at all if no server has died yet,
+        otherwise for every server that, by the lab's records, was not started again since.
         """
         place = site.directory.faults / name
         for server in self.servers:

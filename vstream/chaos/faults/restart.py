@@ -1,4 +1,4 @@
-"""Servers that are restarted in turn, with the same nats-server or another."""
+"""Servers that are restarted one after another, with the same nats-server or another one."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 _GRACE = 30.0
 _LAME_DUCK_GRACE = 180.0
-"""Seconds: clients are sent away over two minutes, which is the server's default."""
+"""Seconds: the server's default is to disconnect its clients over two minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart(ServerFault):
-    """The processes end as they do when they are asked to, and are started again."""
+    """The processes are asked to exit, and are started again."""
 
     kind: ClassVar[str] = "restart"
     is_lame_duck: bool = False
-    """Clients are sent away first. Only how it begins depends on it, so the journal need not know."""
+    """Whether clients are disconnected first. Only the start depends on it; the journal does not store it."""
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """SIGTERM, or SIGUSR2, to each server that runs. Then no process is left."""
+        """Send SIGTERM or SIGUSR2 to each running server. Confirmed when no process is left."""
         for server in self.servers:
             site.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
         await self._wait_until_ended(site, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
@@ -48,8 +48,8 @@ class Restart(ServerFault):
         """
         Start them, as `Kill` does.
 
-        What still runs is ended first: it may have been told to before a crash, and be about to.
-        SIGINT does that at once; SIGTERM does nothing to a server that is sending its clients away.
+        Servers that still run are stopped first: before a crash of vstream they may have been told to exit. SIGINT
+        stops them at once, while SIGTERM has no effect on a server that is disconnecting its clients.
         """
         require_awake(site, self.servers)
         for server in self.servers:
@@ -58,7 +58,7 @@ class Restart(ServerFault):
         return start_missing(site, self.servers)
 
     def is_over(self, site: TargetServers, name: str) -> bool:
-        """Whether nobody wants them to run any more."""
+        """Whether they are no longer meant to run."""
         return all(records.read(site.directory, server) is None for server in self.servers)
 
     async def _wait_until_ended(self, site: TargetServers, within: float) -> None:

@@ -1,4 +1,4 @@
-"""Leaders that hand over. The servers elect others by themselves: there is nothing to undo."""
+"""Leaders that step down. The servers elect new ones by themselves: nothing to undo."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDown:
-    """The leader of a stream hands over."""
+    """The leader of a stream steps down."""
 
     stream: str
     leader: str
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """Ask the leader. Then another server leads."""
+        """Ask the leader to step down. Confirmed when another server leads."""
         async with site.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
             successor, seconds = await leaders.wait_for_successor(
@@ -37,12 +37,12 @@ class StepDown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaStepDown:
-    """The leader of the meta group hands over."""
+    """The leader of the meta group steps down."""
 
     leader: str
 
     async def inject(self, site: TargetServers, name: str) -> str:
-        """Ask the leader, in the system account. Then another server leads."""
+        """Ask the leader, in the system account. Confirmed when another server leads."""
         async with site.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
         successor, seconds = await leaders.wait_for_successor(

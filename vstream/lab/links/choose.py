@@ -1,4 +1,4 @@
-"""Which links a lab gets: when it starts, and when it runs and is started again."""
+"""Choose the links of a lab: at its first start, and when it is started again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NANOSECONDS = 10**9
 
 
 def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
-    """What shall make the links of a lab that starts. Raises LabError if there are none to make."""
+    """The backend for the links of a new lab. Raises LabError if there are no links to make."""
     has_links = len(topology.regions) > 1
     if asked is None:
         return Backend.PROXY if has_links else Backend.NONE
@@ -33,7 +33,7 @@ def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
 
 
 def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Pair, LinkState]) -> Links:
-    """The links of a lab that starts with servers at *addresses*."""
+    """The links of a new lab with servers at *addresses*."""
     return Links(
         backend=backend,
         servers={address.server.name: address.region for address in addresses},
@@ -86,12 +86,12 @@ def _fronts(address: ServerAddress, backend: Backend) -> Iterator[Front]:
 
 
 def link_states(links: Iterable[Link]) -> Mapping[Pair, LinkState]:
-    """The shape of *links*, in both directions of each."""
+    """The settings of *links*, for both directions of each."""
     return {pair: link_state(link) for link in links for pair in (link.between, link.between[::-1])}
 
 
 def link_state(link: Link) -> LinkState:
-    """What each direction of *link* is like."""
+    """The settings of each direction of *link*."""
     return LinkState(delay=_each_way(link.rtt), jitter=_each_way(link.jitter), rate=link.rate, loss=link.loss)
 
 

@@ -1,12 +1,11 @@
 """
-The links between the regions of a running lab: look at them, shape them, cut them.
+Look at, shape and cut the links between the regions of a running lab.
 
-The shape of a link (delay, jitter, rate, loss) is what the lab was started with, and can be
-changed. Over it lie overlays, each with the name of who put it there: what a fault does to links is
-undone by removing its overlay, whatever else has changed meanwhile. Where several overlays
-say something about one link, the latest counts.
+The shape of a link (delay, jitter, rate, loss) is set at the start and can be changed. Overlays lie on top of it, each
+named after who put it there: a fault is undone by removing its overlay, whatever else has changed. If several overlays
+set the same value of a link, the latest one wins.
 
-Every change is in effect when its function returns. They last until the lab is stopped.
+Every change is in effect when its function returns, and lasts until the lab is stopped.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What goes over the links now."""
+    """The connections over the links now."""
 
     connections: Mapping[Pair, int]
     """Open connections of each link that has any, by the region that dialed and the one that it dialed."""
     refused: int
-    """Connections of processes that are no servers of the lab, since it was started."""
+    """Connections refused since the start because the process is not a server of the lab."""
 
 
 def read(name: str) -> Links:
-    """The links of lab *name* as they are meant to be. Raises LabError if there is no such lab."""
+    """The intended links of lab *name*. Raises LabError if there is no such lab."""
     directory, record = recorded_lab(name)
     links = ProxyProcess(directory).read()
     return links or Links(
@@ -79,7 +78,7 @@ async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
 
 
 async def reset(name: str, pairs: Iterable[Pair]) -> Links:
-    """Give links the shape again that the lab was started with. Raises LabError as `change` does."""
+    """Restore the shape that the lab was started with. Raises LabError as `change` does."""
     ideal = dict.fromkeys(pairs, IDEAL)
 
     def change_links(links: Links) -> Links:
@@ -91,7 +90,7 @@ async def reset(name: str, pairs: Iterable[Pair]) -> Links:
 
 async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState]) -> Links:
     """
-    Lay *states* over the links, as *overlay*; one of that name that is there already is replaced.
+    Put *states* over the links as *overlay*, replacing an overlay of that name.
 
     Raises LabError as `change` does; then nothing has changed.
     """
@@ -105,7 +104,7 @@ async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState])
 
 async def remove_overlay(name: str, overlay: str) -> Links:
     """
-    Take *overlay* away again. That it is not there is fine, and so is a lab that does not run.
+    Remove *overlay*. It is fine if it does not exist or the lab does not run.
 
     Raises LabError if there is no such lab, or if its links cannot be changed.
     """
@@ -124,7 +123,7 @@ async def remove_overlay(name: str, overlay: str) -> Links:
 
 
 async def traffic(name: str) -> Traffic:
-    """What goes over the links of lab *name* now. Raises LabError if nothing keeps its links."""
+    """The traffic over the links of lab *name*. Raises LabError if no proxy carries its links."""
     directory, _ = recorded_lab(name)
     answer = await ProxyProcess(directory).ask()
     if answer is None:

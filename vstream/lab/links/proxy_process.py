@@ -1,10 +1,9 @@
 """
-The process that makes a lab's links: how it is started, found, asked and ended.
+The proxy process of a lab: how it is started, found, asked and stopped.
 
-It is recorded as a server is: before it is spawned, and found by its arguments where a
-record is missing. It takes orders from a file, is told by a signal to look, and answers in
-another file: there is no port that somebody else could speak to, and no path that is too
-long for a socket.
+It is recorded like a server: before it is spawned, and found by its arguments if the record is missing. It reads orders
+from a file when a signal arrives, and answers in another file. So there is no port that others could talk to, and no
+path that is too long for a socket.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = Path(proxy.__file__).with_name("__main__.py")
 _PLACE = ("vstream", "lab", "links", "proxy", "__main__.py")
-"""How the program's path ends: another installation of vstream may have started it."""
+"""The end of the program's path: another installation of vstream may have started it."""
 _GRACE = 2.0
 _START_PATIENCE = 20.0
 _ANSWER_PATIENCE = 10.0
@@ -39,7 +38,7 @@ _POLL = 0.002
 
 
 class PortTakenError(LabError):
-    """Something else listens where a front shall."""
+    """Another process listens on the port of a front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class ProxyProcess:
 
     @property
     def log_file(self) -> Path:
-        """What it says. Nothing, if all goes well."""
+        """Its output. Empty if all goes well."""
         return self.directory.links / "proxy.err"
 
     def processes(self) -> tuple[psutil.Process, ...]:
@@ -58,7 +57,7 @@ class ProxyProcess:
         return tuple(process for process in psutil.process_iter() if self._is_proxy(process))
 
     def process(self) -> psutil.Process | None:
-        """Its process, by its record, else by its arguments; None if it does not run."""
+        """Its process, by its record, otherwise by its arguments; None if it does not run."""
         return self._recorded_process() or next(iter(self.processes()), None)
 
     @property
@@ -80,7 +79,7 @@ class ProxyProcess:
         write_private(self._record, json.dumps({"argv": argv, "pid": pid}) + "\n")
 
     async def ready(self) -> None:
-        """Return once it listens at every front. Raises LabError, PortTakenError if another has one of the ports."""
+        """Wait until it listens on every front. Raises LabError, or PortTakenError if a port is in use."""
         deadline = time.monotonic() + _START_PATIENCE
         while (answer := self.answer()) is None:
             if self.process() is None:
@@ -95,7 +94,7 @@ class ProxyProcess:
             )
 
     def death(self) -> LabError:
-        """Why it does not run any more, in its own words."""
+        """Why it exited, in its own words."""
         output = self.last_output()
         kind = PortTakenError if "address already in use" in output.lower() else LabError
         return kind(f"the link proxy of lab `{self.directory.name}` died: {output or 'it said nothing'}")
@@ -108,7 +107,7 @@ class ProxyProcess:
             return ""
 
     def answer(self) -> Answer | None:
-        """What it last said of itself; None if it was never ready, or does not run any more."""
+        """Its last answer; None if it was never ready or does not run any more."""
         try:
             answer = state.decode_answer(self._answer.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
@@ -143,14 +142,14 @@ class ProxyProcess:
         return None
 
     async def stop(self) -> None:
-        """End it. Not running is fine. Raises LabError if it survives that."""
+        """Stop it. It is fine if it does not run. Raises LabError if it survives."""
         if immortal := await processes.end(self.processes(), grace=_GRACE):
             raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be killed: process {immortal[0].pid}")
         for path in (self._record, self._answer):
             path.unlink(missing_ok=True)
 
     def read(self) -> Links | None:
-        """Its orders; None if the lab has none. Raises LabError if they cannot be understood."""
+        """Its orders; None if the lab has none. Raises LabError if they cannot be parsed."""
         path = self._orders
         try:
             return state.decode(path.read_text(encoding="utf-8"))

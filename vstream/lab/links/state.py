@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Pair = tuple[str, str]
-"""A link in one direction: the region that sends, the region that receives."""
+"""A link in one direction: the sending and the receiving region."""
 
 FORMAT = 1
 
@@ -33,7 +33,7 @@ class Backend(Enum):
     """What carries the connections between regions."""
 
     NONE = "none"
-    """Nothing: servers dial each other, and links cannot be changed."""
+    """Nothing: servers dial each other directly, and links cannot be changed."""
     PROXY = "proxy"
     """A proxy in front of each server. Needs no privileges."""
 
@@ -42,27 +42,27 @@ class Cut(Enum):
     """How a link is cut."""
 
     RESET = "reset"
-    """Connections that the sending region dials are reset, and new ones too: as a firewall that rejects."""
+    """Connections that the sending region dials are reset, existing and new ones: like a firewall that rejects."""
     DROP = "drop"
-    """Nothing arrives and nobody is told: as a cable that is pulled."""
+    """Nothing arrives, and nobody is told: like a pulled cable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkState:
-    """One direction of a link. None says nothing: what lies below it counts, at last an ideal link."""
+    """One direction of a link. None leaves a value to the layer below, at last an ideal link."""
 
     cut: Cut | None = None
     delay: float | None = None
     """Seconds from one region to the other: half a round trip."""
     jitter: float | None = None
-    """Seconds that a part of the traffic is later than that, at most; evenly distributed."""
+    """Maximum extra delay in seconds, evenly distributed."""
     rate: int | None = None
-    """Bits per second, for all connections together; 0 for no limit."""
+    """Bits per second for all connections together; 0 for no limit."""
     loss: float | None = None
-    """The part of packets that is lost: 0 to 1, exclusive."""
+    """Share of packets that are lost: 0 to 1, exclusive."""
 
     def over(self, below: LinkState) -> LinkState:
-        """What this one says, and what *below* says where this one says nothing."""
+        """These values, and those of *below* where this layer has none."""
         values = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
         return LinkState(**{**{name: getattr(below, name) for name in _FIELDS}, **values})
 
@@ -78,7 +78,7 @@ IDEAL = LinkState()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """A port that stands for a server's: who connects to *port* is carried to *target*, in *region*."""
+    """A port in front of a server: connections to *port* are carried to *target*, in *region*."""
 
     port: int
     target: int
@@ -87,20 +87,20 @@ class Front:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """All links of a lab, as they are meant to be."""
+    """The intended state of all links of a lab."""
 
     backend: Backend
     servers: Mapping[str, str]
     """The region of each server."""
     fronts: tuple[Front, ...] = ()
     generation: int = 0
-    """Counts the changes."""
+    """Number of changes so far."""
     started: Mapping[Pair, LinkState] = field(default_factory=dict)
-    """The shape that the lab was started with."""
+    """The shape at the start of the lab."""
     base: Mapping[Pair, LinkState] = field(default_factory=dict)
-    """The shape that it has now."""
+    """The present shape."""
     overlays: Mapping[str, Mapping[Pair, LinkState]] = field(default_factory=dict)
-    """What lies over the shape, by the name of who put it there, the latest last."""
+    """Overlays on the shape by name, the latest last."""
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class Links:
         return tuple((sender, receiver) for sender in self.regions for receiver in self.regions if sender != receiver)
 
     def state(self, pair: Pair) -> LinkState:
-        """What *pair* does in effect: the shape, with all overlays over it."""
+        """The effective state of *pair*: the shape with all overlays."""
         effective = self.base.get(pair, IDEAL)
         for overlay in self.overlays.values():
             effective = overlay.get(pair, IDEAL).over(effective)
@@ -122,17 +122,17 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the proxy says of itself."""
+    """What the proxy reports about itself."""
 
     pid: int
     generation: int
     """The generation of `Links` that is in effect."""
     answered: int
-    """Counts the answers."""
+    """Number of answers so far."""
     connections: Mapping[Pair, int]
-    """Open connections, by the region that dialed and the region that it dialed."""
+    """Open connections, by the dialing and the dialed region."""
     refused: int = 0
-    """Connections of processes that are no servers of this lab."""
+    """Connections refused because the process is not a server of this lab."""
     failure: str | None = None
     """Why the latest change is not in effect."""
 
@@ -153,7 +153,7 @@ def encode(links: Links) -> str:
 
 
 def decode(text: str) -> Links:
-    """Raises ValueError, KeyError or TypeError if *text* is not what `encode` writes."""
+    """The reverse of `encode`. Raises ValueError, KeyError or TypeError for other text."""
     document = json.loads(text)
     if document["format"] != FORMAT:
         raise ValueError(f"its format is {document['format']}, this vstream knows {FORMAT}")
@@ -179,14 +179,14 @@ def encode_answer(answer: Answer) -> str:
 
 
 def decode_answer(text: str) -> Answer:
-    """Raises ValueError, KeyError or TypeError if *text* is not what `encode_answer` writes."""
+    """The reverse of `encode_answer`. Raises ValueError, KeyError or TypeError for other text."""
     document = json.loads(text)
     connections = {(link["from"], link["to"]): link["open"] for link in document.pop("connections")}
     return Answer(**document, connections=connections)
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace the file at *path*, so that readers see all of it. It need not survive the machine's end."""
+    """Replace the file at *path* atomically. It need not survive a crash of the machine."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -195,7 +195,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def encode_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any]]:
-    """*states* as plain JSON data, which `read_states` reads back."""
+    """*states* as plain JSON data, which `decode_states` reads."""
     for (sender, receiver), state in states.items():
         values = {name: value for name in _FIELDS if (value := getattr(state, name)) is not None}
         if state.cut is not None:
@@ -204,7 +204,7 @@ def encode_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any
 
 
 def decode_states(written: Sequence[Mapping[str, Any]]) -> dict[Pair, LinkState]:
-    """Raises ValueError, KeyError or TypeError if *written* is not what `written_states` gives."""
+    """The reverse of `encode_states`. Raises ValueError, KeyError or TypeError for other data."""
     states = {}
     for link in written:
         values = {name: value for name, value in link.items() if name not in {"from", "to", "cut"}}

@@ -1,4 +1,4 @@
-"""One connection between two servers, carried by the proxy: two sockets, and a lane in each direction."""
+"""One proxied connection between two servers: two sockets, and a lane in each direction."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from vstream.lab.links.state import Front, Pair
 
 _FIRST_SYN = 1.0
-"""Seconds until TCP tries again to connect. It doubles each time."""
+"""Seconds until TCP tries to connect again. It doubles each time."""
 _PATIENCE = 130.0
-"""Seconds after which TCP gives up to connect."""
+"""Seconds after which TCP gives up connecting."""
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER on, for no time: closing resets."""
+"""SO_LINGER on with time 0: closing resets the connection."""
 
 
 class Half(asyncio.Protocol):
-    """One of the two sockets. What it reads goes into *out*; what comes before there is one is kept until then."""
+    """One of the two sockets. Bytes read go to *out*; until there is one, they are kept."""
 
     def __init__(self, connection: ProxiedConnection) -> None:
         self._connection = connection
@@ -53,7 +53,7 @@ class Half(asyncio.Protocol):
             self.out.feed(data)
 
     def join(self, out: Lane, other: Half) -> None:
-        """Send what is read into *out*, beginning with what was read already; *other* is at its end."""
+        """Send what was and will be read to *out*; *other* is the far socket."""
         self.out, self.other = out, other
         for data in self._early:
             out.feed(data)
@@ -62,7 +62,7 @@ class Half(asyncio.Protocol):
             out.finish()
 
     def eof_received(self) -> bool:
-        """Asyncio's. The other direction stays open."""
+        """Called by asyncio. The other direction stays open."""
         self._finish()
         return True
 
@@ -73,7 +73,7 @@ class Half(asyncio.Protocol):
         self._connection.on_close(self)
 
     def pause_writing(self) -> None:
-        """Asyncio's: who sends to this one has to wait."""
+        """Called by asyncio: the sender to this socket has to wait."""
         self.is_clogged = True
         if self.other is not None:
             self.other.throttle()
@@ -85,7 +85,7 @@ class Half(asyncio.Protocol):
             self.other.throttle()
 
     def write(self, data: bytes | None) -> None:
-        """What arrives for this one; None if the other has closed."""
+        """Write *data*; None means that the other side has closed."""
         if self.transport is None or self.transport.is_closing():
             return
         if data is not None:
@@ -98,7 +98,7 @@ class Half(asyncio.Protocol):
             self.transport.write_eof()
 
     def throttle(self) -> None:
-        """Read on, or wait until there is room again."""
+        """Continue reading, or wait until there is room again."""
         if self.transport is None or self.transport.is_closing():
             return
         must_wait = (self.out is not None and self.out.is_full) or (self.other is not None and self.other.is_clogged)
@@ -108,7 +108,7 @@ class Half(asyncio.Protocol):
             self.transport.resume_reading()
 
     def reset(self) -> None:
-        """End it so that its peer is told."""
+        """Close it so that its peer gets a reset."""
         if self.transport is not None:
             held = self.transport.get_extra_info("socket")
             if held is not None:
@@ -154,14 +154,14 @@ class ProxiedConnection:
         self._dialed = Half(self)
 
     def on_open(self, half: Half) -> None:
-        """The socket of *half* is there."""
+        """The socket of *half* is connected."""
         if half is self.dialer:
             assert half.transport is not None
             half.transport.pause_reading()
             self._opening = asyncio.ensure_future(self._open())
 
     def on_close(self, half: Half) -> None:
-        """The socket of *half* is gone."""
+        """The socket of *half* is closed."""
         if half is self.dialer and self._dialed.transport is None and self._opening is not None:
             self._opening.cancel()
         peer = self._dialed if half is self.dialer else self.dialer
@@ -173,14 +173,14 @@ class ProxiedConnection:
             self._on_end(self)
 
     def refresh(self) -> None:
-        """The links have other states."""
+        """The states of the links have changed."""
         if self._is_reset:
             self.reset()
         for lane in self._lanes:
             lane.refresh()
 
     def reset(self) -> None:
-        """End it, and tell both servers."""
+        """Reset both sockets."""
         if self._opening is not None:
             self._opening.cancel()
         self.dialer.reset()

@@ -1,8 +1,8 @@
 """
-How bytes get from one region to another: when they arrive, and what happens to them while the link is cut.
+When bytes sent from one region arrive in another, and what happens to them while the link is cut.
 
-A proxy sees streams, not packets. What networks do to packets is turned into what TCP
-makes of it: bytes that are late, never missing and never out of order.
+A proxy sees streams, not packets. What networks do to packets is translated to what TCP makes of it: bytes that are
+late, but never missing or out of order.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 RTO = 0.2
-"""Seconds after a round trip until TCP sends again what was lost: the least that kernels take. It doubles each time."""
+"""Seconds after a round trip until TCP sends lost data again: the kernels' minimum. It doubles each time."""
 _LONGEST_RTO = 120.0
 _PACKET = 1448
 """Bytes of a packet on an Ethernet."""
 _WINDOW = 4 * 2**20
-"""Bytes that a connection can have under way: about what kernels allow."""
+"""Bytes that a connection can have in flight: about what kernels allow."""
 _QUEUE = 0.2
-"""Seconds of a limited link's rate that a connection may fill its queue with."""
+"""How many seconds of a limited link's rate one connection may queue."""
 _SLICE = 0.005
-"""Seconds of a limited link's rate that pass at once: several connections share it in turns of this length."""
+"""Seconds of a limited link's rate that pass at once; several connections take turns of this length."""
 
 
 class OneWayLink:
-    """A link in one direction: its state, and how long it is busy."""
+    """A link in one direction: its state, and until when it is busy."""
 
     def __init__(self) -> None:
         self.state: LinkState = IDEAL
@@ -45,7 +45,7 @@ class OneWayLink:
 
     @property
     def window(self) -> int:
-        """How many bytes of one connection may be under way."""
+        """Bytes of one connection that may be in flight."""
         if not self.state.rate:
             return _WINDOW
         return min(_WINDOW, max(2**16, int(self.state.rate / 8 * (_QUEUE + 2 * (self.state.delay or 0)))))
@@ -60,7 +60,7 @@ class OneWayLink:
             yield data[start : start + size]
 
     def arrival(self, now: float, size: int) -> float:
-        """When *size* bytes that are sent *now* arrive."""
+        """When *size* bytes sent at *now* arrive."""
         state = self.state
         at = now
         if state.rate:
@@ -103,7 +103,7 @@ class Lane:
         return self._queued > self.link.window
 
     def open(self) -> None:
-        """From now on bytes can be written. What came before has waited."""
+        """Bytes can be written from now on; earlier ones have waited."""
         self._is_open = True
         self._arm()
 
@@ -126,7 +126,7 @@ class Lane:
             self._throttle()
 
     def finish(self) -> None:
-        """The sender has closed: that too takes its time."""
+        """The sender has closed: the close takes its time to arrive, too."""
         if self._is_dead:
             return
         now = self._loop.time()
@@ -136,7 +136,7 @@ class Lane:
         self._arm()
 
     def end(self) -> None:
-        """Nobody receives any more."""
+        """The receiver has gone."""
         self._is_dead = True
         self._queue.clear()
         self._queued = 0
@@ -145,7 +145,7 @@ class Lane:
             self._timer = None
 
     def refresh(self) -> None:
-        """The link has another state."""
+        """The state of the link has changed."""
         if self._is_dead or not self._queue:
             self._held_since = None
             return
@@ -183,7 +183,7 @@ class Lane:
 
 
 def next_try(first: float, now: float, rto: float) -> float:
-    """When TCP sends again what it sent at *first* in vain: the next time from *now* on, the pause doubling each time."""
+    """The next time, at or after *now*, at which TCP resends what it first sent at *first*. The pause doubles."""
     at, pause = first, rto
     while at < now:
         at += pause

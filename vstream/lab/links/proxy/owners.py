@@ -1,10 +1,9 @@
 """
-Which region a connection comes from: the process that owns the socket at its other end.
+Find the region that a connection comes from, by the process that owns the socket at its other end.
 
-All servers dial from 127.0.0.1 and with ports that mean nothing, and the bytes of a connection
-say only later who speaks. The operating system knows which process has which socket.
-It needs milliseconds to say so, and servers that are cut off dial every second: a thread asks it,
-for all connections that wait at once, so that those that are through do not wait with them.
+All servers dial from 127.0.0.1 with arbitrary ports, and the bytes of a connection say only later who speaks. The
+operating system knows which process owns which socket. Asking takes milliseconds, and servers that are cut off dial
+every second. So a thread asks for all waiting connections at once, and established ones do not wait with them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
 _TRIES = (0.0, 0.01, 0.03, 0.1, 0.3)
-"""Seconds before each look: a process that was just started may not be recognisable yet."""
+"""Seconds before each look: a new process may not be recognisable yet."""
 _SUFFIX = ".conf"
 
 
@@ -39,7 +38,7 @@ class SocketOwners:
         self._one_at_a_time = asyncio.Lock()
 
     async def region_of(self, port: int, front: int) -> str | None:
-        """The region of the server that has connected from *port* to *front*; None if that is no server of this lab."""
+        """The region of the server that connected from *port* to *front*; None if it is not a server of this lab."""
         for pause in _TRIES:
             await asyncio.sleep(pause)
             self._asked.add((port, front))

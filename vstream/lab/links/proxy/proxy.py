@@ -1,4 +1,4 @@
-"""The links of a lab: every connection between regions goes through this process."""
+"""The proxy of a lab: every connection between regions goes through this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BACKLOG = 1024
 
 
 def read_orders(place: Path) -> Links:
-    """The orders for the lab at *place*. Raises OSError, ValueError, KeyError or TypeError if they cannot be read."""
+    """The orders for the lab at *place*. Raises OSError, ValueError, KeyError or TypeError if they are unreadable."""
     return state.decode((place / "links" / "links.json").read_text(encoding="utf-8"))
 
 
@@ -45,14 +45,14 @@ class Proxy:
         self._failure: str | None = None
 
     async def start(self) -> None:
-        """Follow the first orders, listen at every front, and answer. Raises OSError if a front's port is in use."""
+        """Follow the first orders, listen on every front, and answer. Raises OSError if a front's port is in use."""
         self._follow(self.links)
         self._listen()
         await asyncio.gather(*self._servers.values())
         self._answer()
 
     def reread(self) -> None:
-        """Do what the orders say now, and answer."""
+        """Follow the current orders, and answer."""
         try:
             links = read_orders(self._place)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -62,7 +62,7 @@ class Proxy:
         self._answer()
 
     def connections(self) -> Mapping[Pair, int]:
-        """Open connections, by who dialed whom."""
+        """Open connections, by the dialing and the dialed region."""
         return Counter(connection.pair for connection in self._open if connection.pair is not None)
 
     def _follow(self, links: Links) -> None:
