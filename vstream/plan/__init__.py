@@ -1,1 +1,1 @@
-"""What would have to change on the servers, as a value, and its execution."""
+"""Plan: the changes that the servers need, as a value; and its execution."""

@@ -1,4 +1,4 @@
-"""Plan × servers → what was done. Decides nothing: the plan says what and in which order."""
+"""Carry out a plan on the servers. Decides nothing: the plan says what to do, and in which order."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import StreamConfig
 
 IN_FLIGHT = 32
-"""Requests at a time: with more, servers get no faster (measured: 418/s at 32, 472/s at 128)."""
+"""Parallel requests. With more, servers get no faster (measured: 418/s at 32, 472/s at 128)."""
 ATTEMPTS = 3
 FIRST_PAUSE = 0.5
 MOVE_PATIENCE = 60.0
 GATE_PATIENCE = 300.0
-"""Seconds that a gate may take: a source that was lost is asked for again after two minutes at the latest."""
+"""Maximum seconds for a gate: servers retry a lost source after at most two minutes."""
 GATE_POLL = 0.25
 MOVE_BEGINS = 15.0
-"""Seconds within which a stream whose placement changed gets another leader. Until it begins to move, it looks settled."""
+"""Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateTimeout:
-    """A gate that did not hold in time, and what it lacked in the end."""
+    """A gate that was not satisfied before the deadline, and what was missing."""
 
     gate: Gate
     missing: str
@@ -52,10 +52,9 @@ class GateTimeout:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyResult:
     """
-    What has become of each change of a plan.
+    What became of each change of a plan.
 
-    A request without an answer may have taken effect: it is *uncertain*, neither
-    done nor skipped.
+    A request without an answer may have taken effect: it is *uncertain*, neither done nor skipped.
     """
 
     done: tuple[Change, ...]
@@ -64,22 +63,22 @@ class ApplyResult:
     skipped: tuple[Change, ...] = ()
     mappings_loaded: bool = False
     mappings_pending: bool = False
-    """Whether servers still have other rules or accounts loaded, which only whoever runs them can change."""
+    """Whether servers still have other rules or accounts loaded, which only their operator can change."""
     unread_servers: tuple[str, ...] = ()
-    """Servers of which nobody knows what they have loaded, so that removals were skipped."""
+    """Servers whose loaded rules are unknown, so that removals were skipped."""
     gate_timeouts: tuple[GateTimeout, ...] = ()
-    """Gates that did not hold in time: what comes after them was skipped."""
+    """Gates that were not satisfied in time: later phases were skipped."""
     retired: tuple[str, ...] = ()
-    """Servers that were stopped and have left the meta group."""
+    """Servers that were stopped and removed from the meta group."""
     refreshed: tuple[str, ...] = ()
-    """Streams that were made to take at once from what moved or was scaled."""
+    """Read streams that were made to source again at once after their source had moved or changed replicas."""
     unrefreshed: tuple[str, ...] = ()
     """A sentence for each that may take some time until it does so by itself."""
     failure: VstreamError | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that the plan says has been done."""
+        """Whether everything in the plan was done."""
         return not (
             self.uncertain
             or self.refused
@@ -181,11 +180,11 @@ class _Run:
 
     @property
     def is_going_on(self) -> bool:
-        """Whether nothing has gone wrong so far."""
+        """Whether nothing has failed so far."""
         return self.failure is None and not self.gate_timeouts
 
     async def note_leaders(self, plan: Plan) -> None:
-        """Write down who leads what is going to move."""
+        """Record the leaders of the streams that will move."""
         if self._readers is None:
             return
         streams = [gate.stream for gate in plan.gates if gate.before is Phase.REFRESHED_READERS]
@@ -193,7 +192,7 @@ class _Run:
         self._leaders = dict(zip(streams, leaders, strict=True))
 
     async def hold(self, plan: Plan, phase: Phase) -> None:
-        """Return once everything holds that *phase* of *plan* must wait for, or time is up; readers are refreshed meanwhile."""
+        """Wait until all gates of *phase* hold or time is up; readers are refreshed meanwhile."""
         if self._readers is not None and phase is Phase.REFRESHED_READERS:
             await self._refresh(plan, self._readers)
         if phase is Phase.REFRESHED_READERS:

@@ -1,9 +1,9 @@
 """
-A consumer's position, said in a way that holds in every region, and where it is in another region's stream.
+A consumer's position in a form that holds in every region, and where it is in another region's stream.
 
-Regions store the same messages in different orders, so a sequence of one read stream means nothing in another.
-But each message says its origin and its sequence there, and in every read stream the messages of one origin stand in
-that origin's order. So a position is a sequence for each origin.
+Regions store the same messages in different orders, so a sequence of one read stream means nothing in another. But each
+message names its origin and its sequence there, and every read stream has each origin's messages in that origin's
+order. So a position is one sequence per origin.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ class Position:
     consumer: str
     region: str
     at: str
-    """When it was looked at, RFC 3339."""
+    """When it was read, RFC 3339."""
     origins: Mapping[str, int]
     """The last sequence of each write stream, or of the one stream that all regions mirror."""
     unknown: tuple[str, ...] = ()
-    """Origins of which no message was found before the position: nothing of them counts as acknowledged."""
+    """Origins without a message before the position: none of their messages counts as acknowledged."""
     beyond: int = 0
-    """Messages after the position that had been acknowledged out of order: they come again."""
+    """Messages after the position that were acknowledged out of order: they are delivered again."""
     unacknowledged: int = 0
-    """Messages that had been delivered and not acknowledged."""
+    """Messages delivered and not acknowledged."""
     config: Mapping[str, Json] = field(default_factory=dict)
-    """What the consumer was like, for a region that has none of it."""
+    """The consumer's configuration, for a region without the consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Where a position is in one read stream."""
+    """The position in one read stream."""
 
     stream: str
     """The physical stream."""
     start: int
-    """The first sequence that is not certainly acknowledged: delivery begins there."""
+    """The first sequence that may not be acknowledged: delivery begins there."""
     again: int
-    """Messages from there on that had been acknowledged, and will be seen a second time."""
+    """Acknowledged messages from there on, which will be delivered again."""
     ahead: int
-    """Messages from there on in all, of those that the consumer takes."""
+    """All messages from there on that match the consumer's filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcedMessage:
-    """One stored message of a read stream. *origin* is None where it does not say where it came from."""
+    """A stored message of a read stream. *origin* is None if it does not say where it came from."""
 
     seq: int
     subject: str
@@ -94,7 +94,7 @@ class BackwardScan:
         return not self._open
 
     def take(self, step: SourcedMessage) -> None:
-        """The next message, going backwards."""
+        """Add the next message, going backwards."""
         self._steps.append(step)
         if self._was_acknowledged(step):
             self._open.discard(str(step.origin))
@@ -114,12 +114,12 @@ class BackwardScan:
 
 
 def takes(filters: Sequence[str], subject: str) -> bool:
-    """Whether a consumer with *filters* takes messages on *subject*."""
+    """Whether a consumer with *filters* receives messages on *subject*."""
     return not filters or any(matches(subject, pattern) for pattern in filters)
 
 
 def filters_of(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The subjects that a consumer of this configuration filters by; empty for everything."""
+    """The filter subjects of this consumer configuration; empty for everything."""
     single = config.get("filter_subject")
     return (str(single),) if single else tuple(map(str, config.get("filter_subjects") or ()))
 

@@ -1,4 +1,4 @@
-"""Durables: what they are in canonical form, and desired × observed → changes. Pure functions."""
+"""Durable consumers: canonical form, and the changes from observed to desired. Pure functions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _FIXED: Mapping[str, str] = {
     "opt_start_time": "a consumer has begun where it has begun",
     "replay_policy": "servers cannot change how a consumer replays",
 }
-"""What servers refuse to change (server/consumer.go, checkNewConsumerConfig), in plain words."""
+"""Fields that servers refuse to change (server/consumer.go, checkNewConsumerConfig), in plain words."""
 _START = ("deliver_policy", "opt_start_seq", "opt_start_time")
 _TIMING = "deliveries from now on"
 _WHY: Mapping[str, tuple[Risk, str]] = {
@@ -97,9 +97,9 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """
-    Add what brings the durables that exist to those of the topology, and which of them cannot be brought there.
+    Add the changes that bring existing durables to those of the topology, and those that cannot be made.
 
-    Durables of streams that go are not deleted by themselves: they go with their stream.
+    Durables of removed streams are not deleted separately: they go with their stream.
     """
     yield from outcomes
     silent = {*context.observed.missing, *context.observed.silent_consumers}

@@ -1,4 +1,4 @@
-"""What a plan is made from: the topology, what it renders to, and what the servers say."""
+"""The inputs of a plan: the topology, what it renders to, and what the servers report."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import ObservedStream
 
 Outcome: TypeAlias = Change | Blocked | Note
-"""What comparing gives: something to do, something that cannot be done, or something that a reader must know."""
+"""The result of comparing: a change, a blocked change, or a note for the reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the servers say: streams by name, names that no server answered for, loaded rules by server."""
+    """What the servers report: streams by name, names that no server answered for, loaded rules by server."""
 
     streams: Mapping[str, ObservedStream]
     missing: tuple[str, ...] = ()
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Server → what it has loaded: mapping rules and account entries by their key (`vstream.plan.rules`)."""
+    """By server: its loaded mapping rules and account entries, by key (`vstream.plan.rules`)."""
     unread_servers: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
-    """Servers that the topology does not have."""
+    """Servers that the topology does not list."""
     consumers: Mapping[str, Mapping[str, ObservedConsumer]] = field(default_factory=dict)
-    """Stream → name, of the streams that durables of the topology are on, or were."""
+    """By stream and name: the consumers of all streams with durables in the topology, now or before."""
     silent_consumers: tuple[str, ...] = ()
-    """Consumers that exist, and that no server answered for: `foo-read-west > reader`."""
+    """Existing consumers that no server answered for: `foo-read-west > reader`."""
     at: datetime | None = None
-    """When the streams were listed; None if nobody says so."""
+    """When the streams were listed; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,30 +53,30 @@ class DiffContext:
     adopt: frozenset[str]
     """Streams and consumers that vstream did not create and may take over; `all` means every one that is needed."""
     owned: Mapping[str, ObservedStream]
-    """The streams of this topology that exist, whether it still has them or not."""
+    """Existing streams of this topology, whether or not it still lists them."""
     gone: Mapping[str, ObservedStream]
-    """Those of *owned* that the topology no longer has."""
+    """Streams of *owned* that the topology no longer lists."""
     forms: Mapping[str, Mapping[str, Json]]
     """Canonical form of each observed stream that is desired or owned."""
     siblings: Mapping[str, Sequence[RenderedStream]]
     """Virtual stream → its desired physical streams."""
     rules: tuple[RuleChange, ...]
     rule_count: int
-    """How many mapping rules and account entries every server is to have loaded."""
+    """Number of mapping rules and account entries that every server should have loaded."""
 
     @property
     def desired_streams(self) -> tuple[RenderedStream, ...]:
-        """The streams that are to exist."""
+        """The streams that should exist."""
         return self.bundle.streams
 
     @property
     def streams(self) -> Mapping[str, ObservedStream]:
-        """The streams that exist, of whichever topology."""
+        """The existing streams, of any topology."""
         return self.observed.streams
 
     @property
     def desired_names(self) -> frozenset[str]:
-        """The names of the streams that are to exist."""
+        """The names of the streams that should exist."""
         return frozenset(stream.config.name for stream in self.bundle.streams)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Desired × observed → plan. A pure function."""
+"""Compare desired and observed state: the result is a plan. A pure function."""
 
 from __future__ import annotations
 
@@ -355,4 +355,4 @@ _TRANSITIONS: tuple[Transition, ...] = (
     change_routing.block_stranded_streams,
     change_consistency.block_takeovers,
 )
-"""Applied in turn to what comparing the streams one by one gave."""
+"""Applied in turn to the results of comparing the streams one by one."""

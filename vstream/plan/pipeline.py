@@ -1,7 +1,7 @@
 """
-Desired × observed → plan → servers, with everything that this takes: connect, read the servers, compare, apply.
+From desired state to changed servers: connect, observe, compare, apply.
 
-The commands and a scenario's lab go through here, so that none of them leaves a part out.
+The commands and a scenario's lab all use this, so that none of them leaves a part out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What a plan is made from: the desired state, how the servers are reached, and what is allowed."""
+    """The inputs of a plan: the desired state, how the servers are reached, and what is allowed."""
 
     topology: Topology
     bundle: Bundle
     endpoints: Mapping[str, Endpoint]
     leaving: tuple[str, ...] = ()
-    """Servers of a lab that the topology does not have."""
+    """Servers of a lab that the topology does not list."""
     adopt: frozenset[str] = frozenset()
     """Streams and consumers that vstream did not create and may take over; `all` means every one that is needed."""
     lost: tuple[str, ...] = ()
@@ -46,9 +46,9 @@ class PlanRequest:
 
 async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] = lambda _text: None) -> Plan:
     """
-    Read the servers and compare them with what they should be. *on_progress* is told what is waited for.
+    Read the servers and compare them with the desired state. *on_progress* is told what is waited for.
 
-    Raises VstreamError if the servers cannot be read, or *adopt* names something that the topology does not have.
+    Raises VstreamError if the servers cannot be read, or if *adopt* names something that the topology does not have.
     """
     topology, bundle, lost = request.topology, request.bundle, request.lost
     _check_adopted(request)
@@ -91,7 +91,7 @@ def _check_adopted(request: PlanRequest) -> None:
 
 
 def require_same(fresh: Plan, reviewed: Plan) -> None:
-    """The servers must be as they were, and this vstream must come to the same conclusion. Raises StalePlanError."""
+    """Require that servers and plan are unchanged. Raises StalePlanError."""
     if fresh == reviewed:
         return
     if fresh.observed != reviewed.observed:
@@ -116,7 +116,7 @@ async def apply_plan(
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
     patience: float = GATE_PATIENCE,
 ) -> ApplyResult:
-    """Carry out *plan*, which was made from *request*. Arguments as of `vstream.plan.apply.apply`."""
+    """Carry out *plan*, made from *request*. Arguments as in `vstream.plan.apply.apply`."""
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = any_connection(connections)
         return await apply(

@@ -33,12 +33,12 @@ def kind_of(key: str) -> str:
 
 
 class Phase(IntEnum):
-    """When a change is carried out. What is needed comes first, what others still need goes last."""
+    """When a change is made. What others need comes first; what others still need is removed last."""
 
     ACCOUNTS = 0
     """What servers load if it only adds to the accounts that they have: a stream may need it to reach others."""
     WRITE_STREAMS = 1
-    """Origins too: whatever clients publish into."""
+    """Origins too: everything that clients publish into."""
     ORDER_STREAMS = 2
     REFRESHED_READERS = 3
     """Those of a stream that moved or was scaled take from it again at once; by themselves they do after 10 s and more."""
@@ -48,7 +48,7 @@ class Phase(IntEnum):
     SOURCED_COPIES = 6
     """It sources from where that ended."""
     CONSUMERS = 7
-    """Before the mappings: whoever is sent to a stream finds its consumers there."""
+    """Before the mappings: clients that are sent to a stream find its consumers there."""
     MAPPINGS = 8
     NAMED_STREAMS = 9
     """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
@@ -81,7 +81,7 @@ class Handover(Enum):
 
 
 class GateKind(Enum):
-    """What a gate asks."""
+    """What a gate checks."""
 
     SETTLED = "settled"
     """*stream* is where it is placed, with all of its replicas. *counterparts* take from it, and are refreshed then if it has another leader."""

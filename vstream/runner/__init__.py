@@ -1,1 +1,1 @@
-"""Rehearsals: a workload, faults on purpose, and a capture of everything that came of it. Judges nothing."""
+"""Run scenarios: a workload, injected faults, and a capture of everything that happened. Judges nothing."""

@@ -1,4 +1,4 @@
-"""Every client operation once: which work in a region as it is now, and how the others fail."""
+"""Try every client operation once: which ones work in a region now, and how the others fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vstream.jetstream.reconnecting import ReconnectingConnection
 
 CONSUMER = "vstream-try"
-"""The durable consumer that is there before."""
+"""The durable consumer that exists beforehand."""
 TIMEOUT = 3.0
 """Seconds for each operation."""
 _PREPARE = 30.0
@@ -37,7 +37,7 @@ _NO_MESSAGES = {404, 408}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is tried, and where. *number* tells one `try` step from another."""
+    """What is tried, and where. *number* distinguishes `try` steps."""
 
     region: str
     cluster: str
@@ -45,9 +45,9 @@ class Target:
     read: str
     """The region's read stream."""
     bound: str
-    """By what name clients use a consumer on it: the virtual one, where that is mapped to it."""
+    """The name by which clients use a consumer on it: the virtual one, if that is mapped to it."""
     written: str
-    """The physical stream that takes what is published there."""
+    """The physical stream that stores what is published there."""
     subject: str
     """A subject that clients publish on."""
     number: int
@@ -65,7 +65,7 @@ class _Result:
 
 
 class OperationChecks:
-    """Tries all of them at *target*. *now* is the time in nanoseconds since the capture's start."""
+    """Tries all operations at *target*. *now* is the time in nanoseconds since the capture's start."""
 
     def __init__(self, target: Target, connection: ReconnectingConnection, now: Callable[[], int]) -> None:
         self._target = target
@@ -74,7 +74,7 @@ class OperationChecks:
         self._fetched: str | None = None
 
     async def prepare(self) -> None:
-        """Make the consumer that is fetched from. Raises VstreamError."""
+        """Create the consumer to fetch from. Raises VstreamError."""
         read = self._consumer_stream
         config = {"durable_name": CONSUMER, "name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all"}
         subject = f"{_API}.CONSUMER.DURABLE.CREATE.{read}.{CONSUMER}"
@@ -82,7 +82,7 @@ class OperationChecks:
         await make_consumer(self._connection, subject, request, within=_PREPARE)
 
     async def run(self) -> list[OperationRecord]:
-        """One operation for each Trial, in their order."""
+        """Run one operation for each Trial, in order."""
         target = self._target
         works: dict[ClientOperation, Callable[[], Awaitable[_Result]]] = {
             ClientOperation.PUBLISH: self._publish,

@@ -1,9 +1,8 @@
 """
-Whether every stream holds all that the streams that it sources hold.
+Whether every stream holds everything that its sources hold.
 
-`lag: 0` is no proof: servers say it of a source that they have lost. What counts is how
-far a stream has come in each source, which servers of 2.15 say in STREAM.INFO, and
-which otherwise stands in the last messages that it has taken from there.
+`lag: 0` is no proof: servers report it for a lost source, too. What counts is how far a stream has come in each source.
+Servers from 2.15 report that in STREAM.INFO; otherwise it is in the last messages taken from the source.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 _POLL = 0.2
 _REQUEST = 2.0
 _TAIL = 500
-"""Messages that are looked at from the end of a stream, and then twice as many."""
+"""Messages read from the end of a stream at first; the number doubles."""
 _SETTLED = 3
-"""Times that nothing new was found, for a write stream to count as quiet."""
+"""How often a write stream must be unchanged before it counts as quiet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvergenceResult:
-    """Whether it was reached, and what is missing if it was not."""
+    """Whether the streams converged, and if not, what is missing."""
 
     is_reached: bool
     missing: str | None = None
@@ -64,13 +63,13 @@ class ConvergenceWait:
         ]
 
     async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
-        """Return once everything that the sources hold now is everywhere, or after *within* seconds."""
+        """Wait until everything that the sources hold now is everywhere, at most *within* seconds."""
         deadline = time.monotonic() + within
         targets, missing = await self._targets(deadline)
         return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._until(targets, deadline)
 
     async def wait_until_settled(self, *, within: float) -> ConvergenceResult:
-        """As `wait_until_reached`, when nobody publishes any more: what is stored meanwhile counts too."""
+        """Like `wait_until_reached`, after publishing has ended: later messages count too."""
         deadline, before, quiet = time.monotonic() + within, None, 0
         while True:
             targets, missing = await self._targets(deadline)

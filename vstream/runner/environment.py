@@ -1,4 +1,4 @@
-"""The servers of a run: a lab of its own, with the topology applied, that a probe has found to work."""
+"""The servers of a run: its own lab with the topology applied, proven by a probe."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _WORKS = 90.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """A lab that is up, and what runs on it."""
+    """A running lab, and the topology on it."""
 
     lab: str
     topology: Topology
     bundle: Bundle
     endpoints: Mapping[str, Endpoint]
     clients: Mapping[str, Endpoint]
-    """As applications log in: they see virtual streams only, where the topology has accounts for that."""
+    """Endpoints for applications: with hidden accounts, they see virtual streams only."""
     logs: Path
     """Where its servers log."""
 
     def write_stream(self, virtual: str, region: str) -> str:
-        """The physical stream that takes what is published on *virtual* in *region*."""
+        """The physical stream that stores what is published on *virtual* in *region*."""
         return physical.write_stream_in(
             next(stream for stream in self.topology.streams if stream.name == virtual), region
         )
@@ -62,15 +62,15 @@ class Environment:
 
 
 def topology_of(scenario: Scenario) -> Topology:
-    """The topology that *scenario* runs. Raises InvalidInputError with all that is wrong with it."""
+    """The topology of *scenario*. Raises InvalidInputError with everything wrong in it."""
     return load(scenario.topology_text.encode(), scenario.topology_file).require()
 
 
 async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callable[[str], None]) -> Environment:
     """
-    Start the lab *name*, apply the topology and prove that it works; *say* is told what is being done.
+    Start lab *name*, apply the topology and prove that it works; *say* reports each stage.
 
-    Raises VstreamError if that fails: what was started is for the caller to take down.
+    Raises VstreamError if that fails. The caller takes down what was started.
     """
     stated = scenario.lab.versions
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it. Times are nanoseconds since the capture's start."""
+"""What a run reports while it goes on. Times are nanoseconds since the capture's start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Something that takes a while, before or after the load."""
+    """A longer activity before or after the load."""
 
     at: int
     description: str
@@ -25,14 +25,14 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBegan:
-    """Clients begin at *at*: what people count from."""
+    """Clients begin at *at*, which people count from."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBegan:
-    """Step *number* of *total*, counted from 1, is being taken."""
+    """Step *number* of *total*, counted from 1, begins."""
 
     at: int
     number: int
@@ -43,7 +43,7 @@ class StepBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnded:
-    """It was taken; *detail* says why it is not ok."""
+    """The step has ended; *detail* says why it is not ok."""
 
     at: int
     number: int
@@ -52,7 +52,7 @@ class StepEnded:
 
 
 class FaultState(Enum):
-    """Where a fault is."""
+    """The state of a fault."""
 
     CONFIRMED = "confirmed"
     HEALING = "healing"
@@ -63,7 +63,7 @@ class FaultState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSeen:
-    """A fault has come this far; *detail* is the evidence, or why not."""
+    """A fault has reached this state; *detail* is the evidence, or the reason why not."""
 
     at: int
     id: str
@@ -83,7 +83,7 @@ class WorkerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What a region says of itself."""
+    """The state that a region reports."""
 
     sample: Sample
 
@@ -92,7 +92,7 @@ Event = Activity | LoadBegan | StepBegan | StepEnded | FaultSeen | WorkerProgres
 
 
 def describe(action: Action) -> str:
-    """Such as `wait 5s`, or `kill-region west for 10s`."""
+    """For example `wait 5s`, or `kill-region west for 10s`."""
     match action:
         case Wait():
             return f"wait {format_duration(action.nanoseconds)}"

@@ -39,13 +39,13 @@ _CONFIRMATIONS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What one run showed."""
+    """The outcome of one run."""
 
     status: CaseStatus
     failed: tuple[str, ...] = ()
-    """What did not hold, or is not known: the names of cases."""
+    """Names of the cases that failed or are unknown."""
     measures: frozenset[str] = frozenset()
-    """The same as measures: what has to fail again in a shorter scenario."""
+    """Their measures: what must fail again in a shorter scenario."""
     acknowledged: int = 0
     lost: int = 0
     duplicated: int = 0
@@ -60,14 +60,14 @@ class ExploredRun:
     number: int
     seed: int
     steps: str
-    """Its faults, in a line."""
+    """Its faults in one line."""
     outcome: RunOutcome
     seconds: float
     directory: Path
     short: Path | None = None
-    """The short scenario that fails as well, of one that failed."""
+    """The short scenario that also fails, if this one failed."""
     note: str | None = None
-    """What became of making it short."""
+    """Result of making it shorter."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Exploration:
     runs: list[ExploredRun] = field(default_factory=list)
 
     def count(self, status: CaseStatus) -> int:
-        """How many runs ended so."""
+        """How many runs ended in this way."""
         return sum(run.outcome.status is status for run in self.runs)
 
     def as_dict(self) -> dict[str, object]:
@@ -113,7 +113,7 @@ Run = Callable[["Scenario", "Path"], Awaitable[RunOutcome]]
 
 
 def outcome(verdict: Verdict) -> RunOutcome:
-    """What *verdict* says, in short."""
+    """A summary of *verdict*."""
     wrong = [case for case in verdict.cases if case.status is not CaseStatus.PASS]
     proven = [case for case in wrong if case.status is CaseStatus.FAIL]
     return RunOutcome(
@@ -128,37 +128,37 @@ def outcome(verdict: Verdict) -> RunOutcome:
 
 
 class Watcher(Protocol):
-    """Who is told what happens."""
+    """Is told what happens."""
 
     def begins(self, number: int, seed: int, steps: str) -> None:
-        """A scenario begins to run."""
+        """A scenario starts."""
 
     def shrinks(self, number: int, steps: str) -> None:
         """A shorter scenario is tried."""
 
     def on_end(self, explored: ExploredRun) -> None:
-        """A scenario has run."""
+        """A scenario has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
-    """Where to stop."""
+    """When to stop."""
 
     seconds: float
     """Start no run after this long."""
     runs: int | None = None
     shrinking_runs: int = 24
-    """Runs to make one failed scenario short."""
+    """Number of runs for making one failed scenario shorter."""
 
 
 def seeds(seed: int) -> list[int]:
-    """The first seeds of the scenarios that *seed* stands for; there is no need for more than so many."""
+    """The first seeds of the scenarios for *seed*; more are never needed."""
     chance = random.Random(seed)  # noqa: S311 - it has to be repeatable
     return [chance.randrange(_SEEDS) for _ in range(10_000)]
 
 
 def outline(data: ScenarioData) -> str:
-    """The steps of a scenario in a line, without the waiting."""
+    """The steps of a scenario in one line, without waits."""
     words = []
     for step in data["steps"]:
         name, value = next((key, value) for key, value in step.items() if key not in {"as", "at", "for"})

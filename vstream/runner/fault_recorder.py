@@ -1,4 +1,4 @@
-"""Faults of a run: injected, healed, and recorded with what showed that they bite."""
+"""The faults of a run: injected, healed, and recorded with the evidence of their effect."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _HEAL = 120.0
 _ROLL = 180.0
-"""Seconds, for each server."""
+"""Seconds per server."""
 _RESYNC = 240.0
 """Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What has come of a step: its window if that is not the step itself, and why it is not ok."""
+    """The result of a step: its window if that differs from the step, and why it is not ok."""
 
     window: tuple[int, int] | None = None
     problem: str | None = None
@@ -50,7 +50,7 @@ class _Open:
 
 
 class FaultRecorder:
-    """All faults of one run. A scenario has said what it wants, so none is refused for taking too much."""
+    """All faults of one run. The scenario asks for them, so none is refused for taking too much."""
 
     def __init__(
         self, staged: Environment, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
@@ -67,9 +67,9 @@ class FaultRecorder:
 
     async def inject(self, step: Inject, pause: Pause) -> StepResult:
         """
-        Inject what *step* says; what lasts is healed after *pause*.
+        Inject the fault of *step*; a lasting fault is healed after *pause*.
 
-        The window is from the first signal to the end of the step, or to the beginning of the healing.
+        The window lasts from the first signal to the end of the step, or to the start of healing.
         """
         begun = FaultRecord(
             id=step.id,
@@ -161,7 +161,8 @@ class FaultRecorder:
         """
         Undo the faults of steps *ids*, or all, and return when the servers are healthy.
 
-        What never bit, and what was healed already, is passed over. Raises LabError if the servers do not get healthy.
+        Faults that never had an effect or were already healed are skipped. Raises LabError if the servers do not become
+        healthy.
         """
         await self._heal([step for step in self._open if ids is None or step in ids])
 
@@ -189,13 +190,13 @@ class FaultRecorder:
             self._over(replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED)
 
     async def resync(self) -> str | None:
-        """What `vstream resync` does. Returns why it is not complete."""
+        """As `vstream resync`. Returns why it is not complete."""
         result = await resync(self._staged.topology, self._site, timeout=_RESYNC)
         behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None
 
     async def close(self, *, within: float) -> None:
-        """Undo what is still open, without waiting longer than *within* for servers to be healthy. Never raises."""
+        """Undo all open faults, waiting at most *within* seconds for healthy servers. Never raises."""
         try:
             await self._heal(list(self._open), within=within)
         except VstreamError:

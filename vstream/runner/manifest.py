@@ -1,4 +1,4 @@
-"""The parts of a capture that a run as a whole writes: the files that it came from, the manifest, and the logs."""
+"""The parts of a capture that belong to the whole run: its input files, the manifest, and the logs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 SAMPLE = TypeAdapter(Sample)
 _PANIC = re.compile(r"panic:|fatal error:|\[FTL\]|DATA RACE|SIGSEGV")
 _PANICS = 20
-"""Lines that are kept of each server."""
+"""Log lines stored per server."""
 
 
 def begin(directory: Path, scenario: Scenario) -> Capture:
-    """A new capture of *scenario*. Raises VstreamError if there is one already, or it cannot be written."""
+    """Start a new capture of *scenario*. Raises VstreamError if there is one already, or if it cannot be written."""
     if (directory / "manifest.json").exists():
         raise VstreamError(f"`{directory}` holds a capture already", hint="`--out` with another directory keeps both")
     try:
@@ -46,7 +46,7 @@ def begin(directory: Path, scenario: Scenario) -> Capture:
 
 
 class ManifestWriter:
-    """The manifest of *capture* as it becomes known."""
+    """Writes the manifest of *capture* as the run proceeds."""
 
     def __init__(
         self, capture: Capture, scenario: Scenario, topology: Topology, *, wall: int, started: datetime
@@ -75,35 +75,35 @@ class ManifestWriter:
         self._capture.write_manifest(self._manifest)
 
     def load_began(self, at: int) -> None:
-        """Publishers begin."""
+        """Publishers start."""
         self._manifest = replace(self._manifest, load=(at, at))
         self.write()
 
     def load_ended(self, at: int) -> None:
-        """Publishers end."""
+        """Publishers have stopped."""
         began = at if self._manifest.load is None else self._manifest.load[0]
         self._manifest = replace(self._manifest, load=(began, at))
 
     def streams(self, streams: Sequence[CapturedStream]) -> None:
-        """What could be read of each stream."""
+        """Record how much of each stream could be read."""
         self._manifest = replace(self._manifest, streams=tuple(streams))
 
     def mark_stopped(self, why: str) -> None:
-        """The run did not come to its end."""
+        """The run was stopped before its end."""
         self._manifest = replace(self._manifest, stopped_by=why, is_complete=False)
 
     def mark_complete(self) -> None:
-        """The run came to its end; the capture is complete if every stream was read."""
+        """The run has finished; the capture is complete if every stream was read."""
         unread = [stream.name for stream in self._manifest.streams if stream.messages is None]
         why = f"not read: {', '.join(unread)}" if unread else None
         self._manifest = replace(self._manifest, is_complete=not unread, stopped_by=why)
 
     def count_lines(self) -> None:
-        """Nothing more is written: a file that later holds less, or is gone, is known to be damaged."""
+        """Count the lines of all files at the end: a file that holds less later is known to be damaged."""
         self._manifest = replace(self._manifest, lines=self._capture.lines())
 
     def servers(self, lab_name: str) -> None:
-        """Copy the logs of the lab, and look for panics in them. A lab that never was has none."""
+        """Copy the lab's logs and search them for panics. A lab that never started has none."""
         try:
             status = lab.status(lab_name)
         except VstreamError:

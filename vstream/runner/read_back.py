@@ -1,4 +1,4 @@
-"""What streams hold when all is over, written into the capture."""
+"""Write the final contents of streams into the capture."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ async def read_back(
     within: float,
 ) -> CapturedStream:
     """
-    Write everything that *stream* holds to the capture; *streams* are all that it may come from.
+    Write all messages of *stream* to the capture; *streams* are all possible origins.
 
-    What was read must agree with what the stream's leader says of itself: else it
-    is read again, up to *within* seconds. Never raises for what servers do; the result says why.
+    The result must agree with what the stream's leader reports; otherwise it is read again, for up to *within* seconds.
+    Never raises for server errors: the result gives the reason.
     """
     deadline, problem = time.monotonic() + within, "no time"
     while time.monotonic() < deadline:

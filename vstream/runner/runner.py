@@ -50,21 +50,21 @@ if TYPE_CHECKING:
 
 _NS = 1_000_000_000
 _AHEAD = 200_000_000
-"""Nanoseconds from the word to begin until the first message is due."""
+"""Nanoseconds from the start signal until the first message is due."""
 _BREATH = 300_000_000
-"""Nanoseconds between a window and the fault that follows."""
+"""Nanoseconds between a window and the next fault."""
 _CONNECT = 20.0
 _READY = 60.0
 _DRAIN = 60.0
 _FINISH = 30.0
 QUIET = 240.0
-"""Seconds that regions have in the end to converge. A source that was lost is tried again after two minutes at most."""
+"""Seconds for the final convergence. A lost source is retried after at most two minutes."""
 _READ_BACK = 120.0
-"""Seconds for each stream."""
+"""Seconds per stream."""
 _READ_BACK_APART = 20.0
 """The same, where regions have had their time already, and do not agree."""
 _GIVE_UP = 1.0
-"""Seconds that servers have to get healthy where they are taken down anyway."""
+"""Seconds for servers to become healthy if they are taken down anyway."""
 _HEAL_KEPT = 60.0
 _TICK = 0.1
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})

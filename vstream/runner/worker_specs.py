@@ -1,4 +1,4 @@
-"""From a scenario's workload to what each process of a run is told."""
+"""From a scenario's workload to the instructions for each process of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _One = TypeVar("_One", Publishers, Readers)
 
 
 def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
-    """One for each region that clients are in. *start* is the capture's, on the monotonic clock."""
+    """One per region with clients. *start* is the capture's start on the monotonic clock."""
     specs = []
     for region in stage.topology.regions:
         spec = WorkerSpec(
@@ -52,7 +52,7 @@ def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -
 
 
 def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
-    """All regions, each with the streams that live there."""
+    """All regions, each with its physical streams."""
     names = {region.name for region in stage.topology.regions}
     elsewhere = {name: names - {name} for name in names}
     regions = []
@@ -78,7 +78,7 @@ def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
 
 
 def targets(scenario: Scenario, stage: Environment, number: int, regions: tuple[str, ...]) -> tuple[Target, ...]:
-    """What `try` step *number* tries: every virtual stream of each of *regions*."""
+    """The targets of `try` step *number*: every virtual stream in each of *regions*."""
     targets = []
     for region in regions:
         for stream in stage.topology.streams:
@@ -102,7 +102,7 @@ def targets(scenario: Scenario, stage: Environment, number: int, regions: tuple[
 
 
 def tried_regions(scenario: Scenario) -> tuple[str, ...]:
-    """The regions that some `try` step tries."""
+    """The regions of all `try` steps."""
     tries = (step.action for step in scenario.steps if isinstance(step.action, Try))
     return tuple(dict.fromkeys(region for action in tries for region in action.regions))
 

@@ -1,4 +1,4 @@
-"""The runner's side of its workers: started, told, listened to, and ended."""
+"""The runner's side of its worker processes: start, instruct, listen and stop."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _POLL = 0.02
 _MAX_LINE = 1 << 22
 _ENDING = 5.0
-"""Seconds that a process has to end once its input has."""
+"""Seconds that a process has to exit after its input has ended."""
 
 
 class WorkerProcess:
-    """One process that works for a run. *errors* is where its standard error goes."""
+    """A worker process of a run. *errors* receives its standard error."""
 
     def __init__(self, name: str, module: str, spec: bytes, errors: Path) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class WorkerProcess:
         self._listening: asyncio.Task[None] | None = None
 
     async def start(self, on_line: Callable[[WorkerProcess, bytes], None]) -> None:
-        """Spawn it and hand it its spec. *on_line* gets what it says."""
+        """Spawn it and send its spec. *on_line* receives its output lines."""
         self._errors.parent.mkdir(parents=True, exist_ok=True)
         with self._errors.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
@@ -62,7 +62,7 @@ class WorkerProcess:
             on_line(self, line)
 
     async def say(self, *words: str) -> None:
-        """Tell it something. Nothing happens if it has ended."""
+        """Send it a word. Does nothing if it has exited."""
         await self._write(" ".join(words).encode())
 
     async def _write(self, line: bytes) -> None:
@@ -75,16 +75,16 @@ class WorkerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process has not ended."""
+        """Whether the process runs."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def exit_code(self) -> int | None:
-        """None while it has not ended."""
+        """None while it runs."""
         return None if self._process is None else self._process.returncode
 
     def check(self) -> None:
-        """Raises VstreamError, with its last words, if it has ended by itself."""
+        """Raises VstreamError, with its last output, if it has exited by itself."""
         if not self.is_running:
             raise VstreamError(
                 f"the {self.name} ended by itself, with exit code {self.exit_code}: {self._last_words()}",
@@ -99,7 +99,7 @@ class WorkerProcess:
         return lines[-1] if lines else "it said nothing"
 
     async def wait(self, timeout: float) -> None:
-        """Return once it has ended; it is killed after *timeout* seconds."""
+        """Wait until it exits; after *timeout* seconds it is killed."""
         if self._process is None:
             return
         try:
@@ -113,7 +113,7 @@ class WorkerProcess:
             await self._listening
 
     async def end(self) -> None:
-        """End it now: it writes down what it has."""
+        """Stop it now; it writes what it has."""
         if self._process is None:
             return
         if self._process.stdin is not None:
@@ -131,7 +131,7 @@ class Workers:
         self._on_progress = on_progress
 
     async def start(self, *, within: float) -> None:
-        """Return once every client is connected and every consumer made. Raises VstreamError if that fails."""
+        """Wait until every client is connected and every consumer created. Raises VstreamError if that fails."""
         await asyncio.gather(*(helper.start(self._take_progress) for helper in self._helpers))
         await self.until(lambda progress: progress.is_ready, within=within, what="connected")
 
@@ -145,7 +145,7 @@ class Workers:
         await self._say(GO, str(begin))
 
     async def stop(self, now: Callable[[], int], *, within: float) -> None:
-        """No new operations; return once each has an outcome, or after *within* seconds."""
+        """Start no new operations. Returns when each has an outcome, or after *within* seconds."""
         await self._say(STOP)
         stopped_at = now()
         with suppress(VstreamError):
@@ -154,7 +154,7 @@ class Workers:
             )
 
     async def finish(self, *, within: float) -> None:
-        """Consumers take what is left, and all end. Raises VstreamError if one has not ended well."""
+        """Let consumers take what is left, then stop. Raises VstreamError if one fails."""
         await self._say(FINISH)
         await asyncio.gather(*(helper.wait(within) for helper in self._helpers))
         for helper in self._helpers:
@@ -162,16 +162,16 @@ class Workers:
                 helper.check()
 
     async def end(self) -> None:
-        """End all of them now. Safe to call at any time, and more than once."""
+        """Stop all of them now. Safe to call at any time, and repeatedly."""
         await asyncio.gather(*(helper.end() for helper in self._helpers))
 
     def check(self) -> None:
-        """Raises VstreamError if one has ended by itself."""
+        """Raises VstreamError if one has exited by itself."""
         for helper in self._helpers:
             helper.check()
 
     async def until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, what: str) -> None:
-        """Return once *holds* of each. Raises VstreamError after *within* seconds, or if one has ended."""
+        """Wait until *holds* is true of each. Raises VstreamError after *within* seconds, or if one has exited."""
         deadline = asyncio.get_running_loop().time() + within
         while missing := [helper.name for helper in self._helpers if not holds(helper.latest)]:
             self.check()

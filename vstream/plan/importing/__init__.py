@@ -1,1 +1,1 @@
-"""A topology that says what runs: from what servers were found to have, to its text."""
+"""Write a topology that describes what already runs on servers."""

@@ -1,4 +1,4 @@
-"""What runs on servers, before anybody knows which topology it belongs to; and which regions and clusters there are."""
+"""What runs on servers, before its topology is known; and which regions and clusters there are."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ AT_ITS_CLUSTER = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredServer:
-    """One server that was asked itself."""
+    """A server that answered itself."""
 
     name: str
     cluster: str | None
     version: ServerVersion
     tags: tuple[str, ...] = ()
     monitor: str | None = None
-    """Its monitoring address, if it was asked there: else a client is connected to it."""
+    """Its monitoring address, if it was asked there; otherwise a client is connected to it."""
     beside: str | None = None
-    """The cluster whose clients' way in its monitoring address was named with: its region, if it is in another cluster."""
+    """
+    The cluster whose endpoint listed this monitoring address.
+    This is its region if the server is in another cluster.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,41 +44,41 @@ class ClusterEndpoint:
     cluster: str
     endpoint: Endpoint
     region: str | None = None
-    """What a lab calls the region."""
+    """The region's name in the lab."""
     servers: int = 0
-    """How many servers the cluster says that it has; 0 if it does not say."""
+    """Number of servers that the cluster reports; 0 if it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovered:
-    """Everything that one account has on servers of one super-cluster."""
+    """Everything that one account has on the servers of a super-cluster."""
 
     streams: Mapping[str, ObservedStream]
     endpoints: tuple[ClusterEndpoint, ...]
     """At least one, and one for each cluster."""
     servers: tuple[DiscoveredServer, ...] = ()
     consumers: Mapping[str, Mapping[str, ObservedConsumer]] = field(default_factory=dict)
-    """Durables by their stream and name, of the streams that clients may read from."""
+    """Durable consumers by stream and name, for streams that clients may read."""
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Server → mapping source → destinations, spelled as a plan does."""
     clusters: tuple[str, ...] = ()
-    """Of all servers that were heard of."""
+    """Clusters of all servers that were seen or mentioned."""
     unread: tuple[str, ...] = ()
-    """Monitoring addresses that do not answer."""
+    """Monitoring addresses without an answer."""
     lab: str | None = None
     """The lab whose servers they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndescribedItem:
-    """Something that runs, and that the topology does not say."""
+    """Something that runs and that the topology does not describe."""
 
     kind: str
     """`stream`, `consumer`, `mapping`, `field`, `region`, `server`, `subjects` or `topology`."""
     name: str
     text: str
     do: str | None = None
-    """What a human can do about it, if there is anything."""
+    """What to do about it, if anything."""
 
     def as_dict(self) -> dict[str, str | None]:
         """As plain JSON data."""
@@ -94,14 +97,14 @@ class MatchedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionLayout:
-    """The regions by name, each with its cluster, and the stretch cluster with the regions that its members stand in."""
+    """The regions by name, each with its cluster; and the stretch cluster with the regions of its members."""
 
     regions: Mapping[str, str]
     stretch: str | None
     members: tuple[str, ...]
 
     def region_at(self, cluster: str | None) -> str | None:
-        """The region that *cluster* is."""
+        """The region of *cluster*."""
         return next((region for region, name in self.regions.items() if name == cluster), None)
 
 
@@ -113,7 +116,7 @@ def cluster_of(stream: ObservedStream) -> str | None:
 
 
 def servers_in(cluster: str, found: Discovered) -> tuple[int, int]:
-    """How many servers of *cluster* were asked, and how many it has at least."""
+    """Number of servers of *cluster* that were asked, and the minimum number that it has."""
     asked = sum(server.cluster == cluster for server in found.servers)
     heard = [endpoint.servers for endpoint in found.endpoints if endpoint.cluster == cluster]
     placed = [stream.config for stream in found.streams.values() if cluster_of(stream) == cluster]

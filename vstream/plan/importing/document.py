@@ -1,4 +1,4 @@
-"""What was recognised → a topology document: only what differs from the language's defaults, so that people can read it."""
+"""From recognised streams to a short topology document: only what differs from the language's defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which virtual streams the streams on servers stand for: by their marks, or else by their name and what they take."""
+"""Recognise virtual streams on servers: by their metadata, otherwise by name and sources."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _WILDCARD = re.compile(r"\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECAS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecognisedStream:
-    """A virtual stream as it runs."""
+    """A virtual stream that runs."""
 
     name: str
     consistency: Consistency
     subjects: tuple[str, ...]
-    """Empty if nothing says what clients publish on."""
+    """Empty if nothing tells what clients publish on."""
     regions: tuple[str, ...]
     parts: tuple[MatchedStream, ...]
     home: str | None = None
@@ -48,7 +48,7 @@ class RecognisedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecognisedTopology:
-    """All that a topology could say of what runs, and what it cannot."""
+    """Everything that a topology can describe of what runs, and the rest."""
 
     places: RegionLayout
     naming: Naming
@@ -271,7 +271,7 @@ def match_streams(
 
 
 def stream_name(virtual: str, role: Role, place: str) -> str:
-    """What a physical stream of *virtual* is called. An ordering stream can be called like the virtual one instead."""
+    """The name of a physical stream of *virtual*. An ordering stream can have the virtual name instead."""
     return virtual if role is Role.ORIGIN else f"{virtual}-{role.value}-{place}"
 
 

@@ -1,4 +1,4 @@
-"""A topology document → its YAML, with comments where a human has to look."""
+"""From a topology document to its YAML, with comments where people must look."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(
     r"[A-Za-z_](?:[A-Za-z0-9_.>*/:-]*[A-Za-z0-9_.>*/-])?|(?:[0-9]+(?:ns|us|ms|s|m|h|d))+|[0-9]+(?:[KMGT]i?)?B"
 )
-"""Texts that need no quotes in any place of a document."""
+"""Strings that never need quotes."""
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 _WIDTH = 110
 _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
@@ -97,7 +97,7 @@ def _code(character: str) -> str:
 
 
 def leftover_lines(leftovers: Iterable[UndescribedItem]) -> Iterator[str]:
-    """What runs and is not in the document, as lines."""
+    """What runs and is not in the document, one per line."""
     listed = list(leftovers)
     if not listed:
         return

@@ -1,4 +1,4 @@
-"""What was found on servers → the text of a topology, what it does not say, and what `vstream plan` would make of it."""
+"""From discovered streams to the text of a topology, what it leaves out, and its plan."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 UNNAMED = "imported"
-"""What a topology is called if nothing on the servers says it."""
+"""Name of a topology if nothing on the servers gives one."""
 _OTHERS = tuple(profile for profile in PROFILES.values() if not profile.has_physical_names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTopology:
-    """A topology that was written from what runs."""
+    """A topology written from what runs."""
 
     name: str
     text: str
@@ -46,11 +46,11 @@ class ImportedTopology:
     regions: tuple[str, ...]
     leftovers: tuple[UndescribedItem, ...]
     diagnostics: tuple[Finding, ...]
-    """What `vstream validate` says of it."""
+    """The findings of `vstream validate`."""
     plan: Plan | None
-    """What `vstream plan --adopt all` says of it; None if it is not valid."""
+    """The result of `vstream plan --adopt all`; None if the topology is not valid."""
     adopts: bool
-    """Whether it takes over streams or consumers that vstream did not make."""
+    """Whether it takes over streams or consumers that vstream did not create."""
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON data, without the plan."""

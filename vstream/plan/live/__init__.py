@@ -1,1 +1,1 @@
-"""The plan's live half: what it observes on servers, and the checks of its gates."""
+"""The live half of plan: observe servers, and check gates."""

@@ -1,9 +1,9 @@
 """
-Measuring whether streams have caught up: what the gates of a plan ask.
+Measure whether streams have caught up, for the gates of a plan.
 
-`lag` is never asked: servers say 0 of a source that they have lost or skipped. What
-counts is how far a reader has come in a write stream, against that stream's last sequence.
-Servers of 2.15 say it (`sources[].seq`); before, it is in the header of the newest message from there.
+`lag` is never used: servers report 0 for a source that they have lost or skipped. What counts is how far a reader has
+come in a write stream, compared with that stream's last sequence. Servers from 2.15 report it (`sources[].seq`);
+before, it is in the header of the newest message from there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vstream.plan.plan import Gate
 
 STEADY = 2.0
-"""Seconds that what a gate asks for must have held: what servers have accepted is stored by then."""
+"""Seconds that a gate's condition must hold: by then, accepted messages are stored."""
 SCANNED = 4096
 """Messages at the end of a stream that are looked through for the newest from a write stream."""
 _SCANNED_AT_REST = 65536
@@ -57,7 +57,7 @@ class _Stream:
 
 
 class LiveGateChecker:
-    """Gauges over one connection, whose account's streams of all clusters answer to it."""
+    """Checks gates over one connection; the account's streams of all clusters answer on it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -66,7 +66,7 @@ class LiveGateChecker:
         self._drained: dict[str, int] = {}
 
     async def missing(self, gate: Gate) -> str | None:
-        """See Gauges."""
+        """See GateChecker."""
         try:
             return await self._missing(gate)
         except (NotReachableError, ServerError, NoRespondersError) as error:
@@ -109,7 +109,7 @@ class LiveGateChecker:
         return {**starts, mirrored: stream.last_seq + 1} if mirrored is not None and mirrored in noted else starts
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
-        """See Gauges. 1 where nothing of it is left in any of them: then they do not know any more where they were."""
+        """See GateChecker. 1 if no message of it is left in any: then their position is lost."""
         cursors, _ = await self.cursors(origin, readers)
         return max((seq or 0 for seq in cursors.values()), default=0) + 1
 
@@ -131,10 +131,10 @@ class LiveGateChecker:
 
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
         """
-        See Gauges.
+        See GateChecker.
 
-        For a copy, its donor is asked, while the copy still takes from it: whatever the donor takes later is in the copy.
-        Raises VstreamError where a source's position cannot be known.
+        For a copy, its donor is asked while the copy still mirrors it: later messages of the donor are in the copy.
+        Raises VstreamError if a source's position is unknown.
         """
         stream = await self._stream(reader)
         if stream.config.mirror_name is not None:

@@ -1,4 +1,4 @@
-"""Whether a region is really dead, and how far the others have come in what was written there."""
+"""Whether a region is really dead, and how far the others have read what was written there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def require_dead(
     connections: Mapping[str, object],
     observed: Observed,
 ) -> None:
-    """Raises RefusedError if anything of *regions* still answers, or streams of the topology are to be there."""
+    """Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there."""
     if regions and not profile_of(topology).has_physical_names:
         raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
     for region in regions:

@@ -1,4 +1,4 @@
-"""What the servers of all regions say right now: streams, and the mapping rules and accounts that each has loaded."""
+"""What the servers of all regions report now: streams, and loaded mapping rules and accounts."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def observe(
     connections: Mapping[str, Connection | NotReachableError],
     endpoints: Mapping[str, Endpoint],
 ) -> Observed:
-    """Everything that a plan compares with. Raises VstreamError if the streams cannot be listed."""
+    """Everything that a plan compares. Raises VstreamError if the streams cannot be listed."""
     connection = any_connection(connections)
     account = await account_name(connection)
     known_regions = {region.name for region in topology.regions}

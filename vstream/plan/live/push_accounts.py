@@ -1,8 +1,8 @@
 """
-Accounts in operator mode on servers: pushed as signed tokens, and looked at on each.
+Accounts in operator mode: pushed as signed tokens, and read back from each server.
 
-Everything is done in stages, each confirmed by every server by its name before the next: first what is new of
-exports, then everything, at last without the exports that go. So nothing is imported that is not there yet.
+A push has stages, and every server confirms each by name before the next: first the new exports, then everything, and
+finally without the removed exports. So nothing is imported before it exists.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Claims = dict[str, Any]
 
 _UPDATE = "$SYS.REQ.CLAIMS.UPDATE"
 _ANSWERS = 5.0
-"""Seconds that all servers get to answer."""
+"""Seconds for all servers to answer."""
 _LOADED = 15.0
-"""Seconds until a server must have loaded what it has confirmed. It takes milliseconds."""
+"""Seconds until a server must have loaded what it confirmed. It takes milliseconds."""
 _POLL = 0.1
 _OK = 200
 
@@ -146,7 +146,7 @@ class SignedAccounts:
 
 
 class SequentialPush:
-    """MappingAdmin for servers that are pushed to one after the other."""
+    """MappingAdmin for servers that are pushed to one after another."""
 
     def __init__(self, admins: Sequence[SignedAccounts]) -> None:
         self._admins = admins
@@ -213,7 +213,7 @@ def push_stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]
 
 
 async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None:
-    """The claims of *account* that the server at *url* has loaded, None if it has none. Raises NotReachableError."""
+    """The claims of *account* that the server at *url* has loaded; None if none. Raises NotReachableError."""
     await monitoring.load_account(url, account, timeout)
     try:
         token = (await monitoring.account_detail(url, account, timeout)).get("jwt")
@@ -224,7 +224,7 @@ async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None
 
 
 def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
-    """*endpoint*, logging in to the system account with the file *credentials*."""
+    """*endpoint* with a login to the system account by the file *credentials*."""
     resolved = resolve_context(endpoint) if endpoint.context else endpoint
     return replace(
         resolved, creds=credentials, nkey=None, user=None, password=None, password_env=None, token=None, token_env=None
@@ -232,7 +232,7 @@ def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
 
 
 async def connect_to_system(endpoints: Mapping[str, Endpoint]) -> Connection:
-    """To the system account, wherever it can be reached. Raises NotReachableError if nowhere."""
+    """Connect to the system account in any region. Raises NotReachableError if none can be reached."""
     reasons = []
     for region, endpoint in endpoints.items():
         try:

@@ -1,8 +1,8 @@
 """
-Mapping rules that come as files: shipped by a command, loaded by a reload over the system account, or waited for.
+Mapping rules in files: shipped by a command, and loaded by a reload over the system account or by the operator.
 
-A server reads its own files again when the system account tells it to; it answers with what is wrong with them. The
-first one is a canary: nobody else is told before it has the rules that are planned.
+The system account can tell a server to read its files again; the server answers with what is wrong with them. The first
+server is a canary: no other is told before it has the planned rules.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PING = "$SYS.REQ.SERVER.PING"
 _ANSWERS = 5.0
 """Seconds that all servers get to answer."""
 _RELOAD = 20.0
-"""Seconds that a server gets to load its files."""
+"""Seconds for a server to load its files."""
 _SETTLED = 15.0
-"""Seconds until a server that has reloaded must tell the new rules. It takes milliseconds."""
+"""Seconds until a reloaded server must report the new rules. It takes milliseconds."""
 _POLL = 0.25
 
 
@@ -127,7 +127,7 @@ class RemoteReload:
 
 
 async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dict[str, str]:
-    """The id of each of *servers* by name. Raises NotReachableError if one of them does not answer."""
+    """The ids of *servers* by name. Raises NotReachableError if one of them does not answer."""
     ids: dict[str, str] = {}
 
     def is_last(answer: Reply) -> bool:
@@ -154,7 +154,7 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
 
 
 async def reload_server(connection: Connection, server: str, server_id: str) -> None:
-    """Have *server* read its files again. Raises VstreamError with its reason if it refuses them."""
+    """Make *server* read its files again. Raises VstreamError with its reason if it refuses them."""
     subject = f"$SYS.REQ.SERVER.{server_id}.RELOAD"
     answer = await connection.request_json(subject, timeout=_RELOAD)
     with reading(subject):

@@ -1,10 +1,9 @@
 """
-What worker and sampler have in common: they end with the runner, whatever becomes of it.
+What worker and sampler share: they end with the runner, whatever happens to it.
 
-Their standard input is a pipe from the runner: words come on it, and it ends when the
-runner does, also by SIGKILL. What cannot end then, since it waits for servers that
-answer nothing, is ended by a thread that looks after the runner. Ctrl-C does not reach
-them: the runner says when to stop.
+Their standard input is a pipe from the runner. Words arrive on it, and it closes when the runner ends, even by SIGKILL.
+A process that cannot end then, because servers do not answer, is ended by a thread that watches the runner. Ctrl-C does
+not reach them: the runner tells them when to stop.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ _Spec = TypeVar("_Spec")
 _MAX_SPEC = 1 << 24
 _LOOK = 0.1
 _LAST = 1.0
-"""Seconds to write everything down once the runner is gone. Clients that work for nobody must not go on."""
+"""Seconds to write everything once the runner is gone. Clients without a runner must not continue."""
 ABANDONED = 4
-"""Exit code of a process that did not end by itself when its runner did."""
+"""Exit code of a process that had to be ended after its runner had gone."""
 
 
 def main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coroutine[None, None, None]]) -> None:
     """
-    Read a spec, do *work*, and end; at once where standard input ends first.
+    Read a spec and do *work*; end at once if standard input closes first.
 
-    The one argument of the program is the process id of its runner.
+    The only argument of the program is the process id of its runner.
     """
     Thread(target=_outlive, args=(int(sys.argv[1]),), daemon=True).start()
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -45,13 +44,13 @@ def main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coroutine[N
 
 
 class Words:
-    """What the runner says, word by word."""
+    """The words from the runner."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
     async def next(self) -> list[str]:
-        """The next line, split; nothing once the runner is gone."""
+        """The next line, split; empty once the runner is gone."""
         return (await self._reader.readline()).decode().split()
 
 
@@ -73,6 +72,6 @@ def _outlive(runner: int) -> None:
 
 
 def say(line: bytes) -> None:
-    """Tell the runner. Where it does not listen, nothing is said: nobody may be slowed down by that."""
+    """Send a line to the runner. If it does not listen, the line is dropped: nothing may slow the clients down."""
     with suppress(BlockingIOError, BrokenPipeError):
         os.write(sys.stdout.fileno(), line + b"\n")

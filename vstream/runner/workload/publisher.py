@@ -1,9 +1,8 @@
 """
-An open-loop publisher: it sends when a message is due, whatever has become of those before.
+An open-loop publisher: it sends each message when it is due, whatever happened to earlier ones.
 
-Answers come back on one inbox. Every message ends in exactly one record: acknowledged,
-rejected (an error came back, or it was never sent), or indeterminate (no answer in time).
-An answer that comes later changes nothing.
+Answers arrive on one inbox. Every message gets exactly one record: acknowledged, rejected (an error came back, or it
+was never sent), or indeterminate (no answer in time). Later answers change nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
 
 MSG_ID = "Nats-Msg-Id"
 _TICK = 0.001
-"""Seconds at most between two looks at what is due, while something is."""
+"""Maximum seconds between two checks for due messages."""
 _IDLE = 0.02
 _AGAIN = 100_000_000
-"""Nanoseconds before a message that was refused is sent again."""
+"""Nanoseconds before a refused message is sent again."""
 _NS = 1_000_000_000
 
 
@@ -51,7 +50,7 @@ class _Open:
 
 
 class Publisher:
-    """Publishes by *spec* until `stop`, and is done when everything has an outcome."""
+    """Publishes as *spec* says until `stop`; done when every message has an outcome."""
 
     def __init__(self, spec: PublisherSpec, connection: ReconnectingConnection, recorder: Recorder, seed: int) -> None:
         self._spec = spec
@@ -68,21 +67,21 @@ class Publisher:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing waits for an answer."""
+        """Whether no answer is outstanding."""
         return not self._open
 
     def stop(self) -> None:
-        """No new messages."""
+        """Send no new messages."""
         self._is_stopped = True
 
     def abandon(self) -> None:
-        """Give everything an outcome now."""
+        """Give every message an outcome now."""
         for message in list(self._open.values()):
             message.error = message.error or "the run ended before an answer"
             self._end(message)
 
     async def listen(self) -> None:
-        """Begin to take answers."""
+        """Start to receive answers."""
         await self._connection.subscribe(f"{self._inbox}.*", self._handle_answer)
 
     async def run(self, begin: int) -> None:
@@ -206,7 +205,7 @@ class Publisher:
 
 
 def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None, int | None, bool]:
-    """The error in *reply*; or the stream, the sequence, and whether it was known already. *written* should answer."""
+    """The error in *reply*, or the stream, the sequence and the duplicate flag. *written* should answer."""
     if reply.status is not None:
         return (
             "no responders" if reply.status == HTTPStatus.SERVICE_UNAVAILABLE else f"status {reply.status}",

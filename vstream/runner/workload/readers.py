@@ -1,4 +1,4 @@
-"""Readers: Direct Get by the virtual name, and pull consumers on the region's read stream. Open loop, as publishers."""
+"""Readers, open loop like publishers: Direct Get by the virtual name, and pull consumers on the read stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ACK = b"+ACK"
 BATCH = 1000
-"""Messages that one fetch asks for at most."""
+"""Maximum messages per fetch."""
 API = "$JS.API"
 _NS = 1_000_000_000
 _NO_MESSAGES = {404, 408}
@@ -36,20 +36,20 @@ _TICK = 0.001
 _MAKE = 5.0
 _PAUSE = 0.2
 _ACK_WAIT = 5.0
-"""Seconds after which a server delivers again what was not acknowledged. These clients acknowledge at once."""
+"""Seconds until a server redelivers an unacknowledged message. These clients acknowledge at once."""
 _LEFTOVERS = 10.0
-"""Seconds that consumers have in the end for what is left, beside what is to be delivered again."""
+"""Seconds at the end for remaining messages, besides redeliveries."""
 
 
 def refusal(reply: Reply) -> str:
-    """What a status says of the fetch that it ended."""
+    """What the status that ended a fetch means."""
     # Where nobody listens, the headers say on which subject instead of why.
     description = reply.headers.get("Description") if reply.status != _NOBODY else None
     return f"{description or 'no responders'} ({reply.status})"
 
 
 def failure_of(error: VstreamError) -> tuple[OperationOutcome, str]:
-    """What *error* says of the operation that it ended, in short."""
+    """*error* in short, for the record of the operation that it ended."""
     match error:
         case NotConnectedError():
             return OperationOutcome.REJECTED, "not connected"
@@ -82,7 +82,7 @@ class _Paced(ABC):
         self._is_stopped = True
 
     async def run(self, begin: int) -> None:
-        """Operate from *begin* on, in nanoseconds since the capture's start."""
+        """Run operations from *begin* on, in nanoseconds since the capture's start."""
         number, period = 0, _NS / self._rate
         while not self._is_stopped:
             due = begin + round(number * period)
@@ -107,7 +107,7 @@ class _Paced(ABC):
 
 
 class DirectReader(_Paced):
-    """Reads by *spec*."""
+    """Reads as *spec* says."""
 
     def __init__(self, spec: ReaderSpec, connection: ReconnectingConnection, recorder: Recorder, seed: int) -> None:
         super().__init__(spec.rate, recorder)
@@ -118,7 +118,7 @@ class DirectReader(_Paced):
         self._begun = recorder.now()
 
     async def operate(self, due: int, number: int) -> None:  # noqa: ARG002 - as every operation
-        """One Direct Get. That there is no such message is an answer too."""
+        """One Direct Get. "No such message" is an answer too."""
         sent, timeout = self.recorder.now(), self._spec.timeout / _NS
         subject, message, error, outcome = None, None, None, OperationOutcome.OK
         try:
@@ -173,7 +173,7 @@ class DirectReader(_Paced):
 
 
 class ConsumerReader(_Paced):
-    """Fetches by *spec*, and acknowledges every message. Each fetch takes what is there, up to BATCH messages."""
+    """Fetches as *spec* says and acknowledges every message. A fetch takes up to BATCH available messages."""
 
     def __init__(self, spec: ConsumerSpec, connection: ReconnectingConnection, recorder: Recorder) -> None:
         super().__init__(spec.rate, recorder)
@@ -183,7 +183,7 @@ class ConsumerReader(_Paced):
         self._fetches: dict[int, _Fetch] = {}
 
     async def create(self, *, within: float) -> None:
-        """Make the consumer, by the physical name. Raises VstreamError if that is not possible *within* seconds."""
+        """Create the consumer by its physical name. Raises VstreamError if that fails for *within* seconds."""
         await self._connection.subscribe(f"{self._inbox}.*", self._handle_message)
         config = {
             "durable_name": self._spec.name,
@@ -200,10 +200,10 @@ class ConsumerReader(_Paced):
 
     async def finish(self) -> None:
         """
-        Take what is left, and what is to be delivered again.
+        Take the remaining messages and redeliveries.
 
-        A delivery, or its acknowledgement, that went to a server which was killed is owed until `ack_wait` is over,
-        and meanwhile fetches are empty.
+        If a killed server had a delivery or an acknowledgement, the message is redelivered after `ack_wait`; until
+        then, fetches are empty.
         """
         deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS) * _NS)
         number = -1
@@ -301,7 +301,7 @@ async def make_consumer(
     connection: ReconnectingConnection, subject: str, request: Mapping[str, Any], *, within: float
 ) -> None:
     """
-    Ask on *subject* until there is the consumer, which takes a meta leader and a leader of the stream.
+    Repeat the request on *subject* until the consumer exists, which needs a meta leader and a leader of the stream.
 
     Raises ServerError or NotReachableError if there is none after *within* seconds.
     """

@@ -1,4 +1,4 @@
-"""What a worker writes down, and what it tells the runner of it."""
+"""What a worker records, and what it reports to the runner."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FLUSH_EVERY = 0.5
-"""Seconds. A worker that is killed loses what it has recorded since."""
+"""Seconds. A killed worker loses the records since the last flush."""
 
 
 class Recorder:
-    """The operations and deliveries of one region. *start* is the capture's, on the monotonic clock."""
+    """The operations and deliveries of one region. *start* is the capture's start on the monotonic clock."""
 
     def __init__(self, capture: Path, region: str, start: int) -> None:
         directory = Capture(capture)
@@ -34,12 +34,12 @@ class Recorder:
         return time.monotonic_ns() - self._start
 
     def due(self, late: int) -> None:
-        """A publish was due *late* nanoseconds ago, and is being sent."""
+        """A publish that was due *late* nanoseconds ago is being sent."""
         self._due += 1
         self._late.append(late)
 
     def operation(self, operation: OperationRecord) -> None:
-        """An operation is over."""
+        """Record a finished operation."""
         self._operations.write(operation)
         if operation.kind is OperationKind.PUBLISH:
             self._counts[operation.outcome] += 1
@@ -48,12 +48,12 @@ class Recorder:
             self._answered += operation.outcome is OperationOutcome.OK
 
     def delivery(self, delivery: Delivery) -> None:
-        """A consumer received a message."""
+        """Record a message that a consumer received."""
         self._deliveries.write(delivery)
         self._delivered += 1
 
     def progress(self, *, is_drained: bool) -> WorkloadProgress:
-        """Where things stand. Forgets the latenesses that it reports."""
+        """The progress so far. Clears the lateness values that it reports."""
         late, self._late = sorted(self._late), []
         return WorkloadProgress(
             at=self.now(),
@@ -75,6 +75,6 @@ class Recorder:
         self._deliveries.flush()
 
     def close(self) -> None:
-        """Flush, and end."""
+        """Flush and close."""
         self._operations.close()
         self._deliveries.close()

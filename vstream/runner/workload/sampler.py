@@ -1,8 +1,8 @@
 """
-What every region says of itself, twice a second, from a process of its own.
+Samples every region twice a second, in a separate process.
 
-`python -m vstream.runner.workload.sampler` reads a SamplerSpec on standard input, and ends with
-it. Each sample waits for its answers by itself: a region that says nothing delays no other.
+`python -m vstream.runner.workload.sampler` reads a SamplerSpec on standard input, and ends with it. Each sample waits
+for its answers independently: a silent region delays no other.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ PATIENCE = 20.0
 _API = "$JS.API"
 _SAMPLE = TypeAdapter(Sample)
 _CONTROL = f"{_API}.STREAM.NAMES"
-"""Answered by the meta leader alone, and refused by every server that knows of none."""
+"""A request that only the meta leader answers, and every server refuses that knows of no meta leader."""
 _NOBODY = "_vstream_nobody"
 
 
 class Sampler:
-    """Samples by *spec*."""
+    """Samples as *spec* says."""
 
     def __init__(self, spec: SamplerSpec) -> None:
         self._spec = spec
         self._lines = RecordWriter(Capture(spec.capture).samples_file, Sample)
 
     async def run(self, words: Words) -> None:
-        """Sample until nobody is there to work for."""
+        """Sample until the runner is gone."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(self._region(region)) for region in self._spec.regions]
@@ -106,7 +106,7 @@ class Sampler:
 
 
 def read_cursors(info: dict[str, Any], taker: str) -> dict[str, int]:
-    """How far *taker*, the stream of this STREAM.INFO, has come in each of its sources, where servers say it."""
+    """How far *taker*, the stream in this STREAM.INFO, has come in each source, on servers that report it."""
     return {source_name(source, taker): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")}
 
 

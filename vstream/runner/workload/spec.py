@@ -1,4 +1,4 @@
-"""What a worker process is told: one JSON object on its standard input, and a word on each line after that."""
+"""The instructions of a worker process: a JSON object on its standard input, then one word per line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import TypeAdapter
 from vstream.topology.model import VSTREAM_INBOX, Endpoint
 
 GO = "go"
-"""`go NANOSECONDS`: publishers and readers begin, so long after the capture's start."""
+"""`go NANOSECONDS`: publishers and readers begin at this time since the capture's start."""
 STOP = "stop"
-"""Publishers and Direct Get readers end; what has no answer yet is waited for. Consumers go on."""
+"""Publishers and Direct Get readers stop and wait for outstanding answers. Consumers continue."""
 FINISH = "finish"
-"""Consumers take what is left, and the worker ends."""
+"""Consumers take what is left, and the worker exits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class WorkerLogin:
 
 
 def endpoint_of(urls: tuple[str, ...], login: WorkerLogin | None) -> Endpoint:
-    """How a process reaches the servers that it is told of."""
+    """The endpoint for the servers in a spec."""
     if login is None:
         return Endpoint(urls=urls)
     return Endpoint(urls=urls, **asdict(login))
@@ -46,10 +46,10 @@ class PublisherSpec:
 
     client: str
     prefix: str
-    """Of message identities: a number follows."""
+    """Prefix of message identities; a number follows."""
     stream: str
     written: str
-    """The physical stream that takes what is published here. With hidden accounts, servers say only its name there."""
+    """The physical stream that stores these publishes, by the name in acknowledgements."""
     subject: str
     rate: float
     size: tuple[int, int]
@@ -61,7 +61,7 @@ class PublisherSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSpec:
-    """A Direct Get reader: of the last message of a subject, or with *is_sequential* of message after message."""
+    """A Direct Get reader: of a subject's last message, or with *is_sequential* of message after message."""
 
     client: str
     stream: str
@@ -76,7 +76,7 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """A pull consumer on *physical*, called *name* there."""
+    """A pull consumer *name* on *physical*."""
 
     client: str
     stream: str
@@ -88,7 +88,7 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """Everything that one worker does. It connects to *urls* alone, and there to servers that log into *logs*."""
+    """The work of one worker. It connects to *urls* alone, and only to servers that log into *logs*."""
 
     region: str
     urls: tuple[str, ...]
@@ -105,7 +105,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSpec:
-    """What the sampler asks, by region; only servers that log into *logs*."""
+    """What to sample, by region, on servers that log into *logs*."""
 
     start: int
     logs: Path
@@ -115,7 +115,7 @@ class SamplerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledRegion:
-    """One region: how to reach it, and its physical streams."""
+    """A region: its endpoint and its physical streams."""
 
     name: str
     urls: tuple[str, ...]
@@ -126,7 +126,7 @@ class SampledRegion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadProgress:
-    """What a worker has done so far: a line of its standard output. Numbers only grow."""
+    """Progress of a worker: a line of its standard output. Numbers only grow."""
 
     at: int
     due: int = 0
@@ -137,10 +137,10 @@ class WorkloadProgress:
     answered: int = 0
     delivered: int = 0
     late: int = 0
-    """Of the last half second: 99 % were sent no more than so many nanoseconds after they were due."""
+    """p99 lateness in nanoseconds over the last half second."""
     is_ready: bool = False
     is_drained: bool = False
-    """Nothing waits for an answer any more."""
+    """Whether no answer is outstanding."""
 
 
 WORKER = TypeAdapter(WorkerSpec)

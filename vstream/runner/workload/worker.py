@@ -1,8 +1,8 @@
 """
-The clients of one region, in a process of their own: neither faults nor links may disturb them.
+The clients of one region in a separate process, which faults and links do not touch.
 
-`python -m vstream.runner.workload.worker` reads a WorkerSpec, and then words, on standard
-input, and says what it has done so far, twice a second, on standard output.
+`python -m vstream.runner.workload.worker` reads a WorkerSpec and then words on standard input, and reports its progress
+on standard output twice a second.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from vstream.runner.workload.spec import WorkerSpec
 
 PATIENCE = 20.0
-"""Seconds for the first connection, and for a consumer to be made."""
+"""Seconds for the first connection, and for creating a consumer."""
 
 
 class Worker:
-    """Does what *spec* says. Each client has a connection of its own, as in different programs."""
+    """Does what *spec* says. Each client has its own connection, like separate programs."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
@@ -41,7 +41,7 @@ class Worker:
         self._consumers: list[ConsumerReader] = []
 
     async def run(self, words: Words) -> None:
-        """Connect, say so, and follow *words* to the end."""
+        """Connect, report it, and follow *words* to the end."""
         try:
             await self._prepare()
             async with asyncio.TaskGroup() as tasks:
