@@ -112,6 +112,71 @@ def test_directories_patterns_and_this_directory(here: Path) -> None:
         assert [one["file"] for one in ran.json()["findings"] if one["code"] == "VS335"] == expected
 
 
+def test_links_to_directories_around_them_and_deep_directories_end(here: Path) -> None:
+    """Two links to `.` are 2^40 paths for a pattern that follows links, and 1,100 directories are too deep to recurse."""
+    for name in ("one", "two"):
+        (here / name).symlink_to(".")
+    (here / "a.cfg").write_text(DEAD)
+    nested = [here]
+    for _ in range(1_100):
+        nested.append(nested[-1] / "d")
+        nested[-1].mkdir()
+    deepest = nested[-1] / "b.cfg"
+    deepest.write_text(DEAD)
+    try:
+        for arguments in (["**/*.cfg"], ["."]):
+            ran = vstream("lint", "--format", "json", *arguments, timeout=120)
+            files = [finding["file"] for finding in ran.json()["findings"] if finding["code"] == "VS335"]
+            assert files == ["a.cfg", str(deepest.relative_to(here))]
+    finally:  # what removes temporary directories recurses, too
+        deepest.unlink()
+        for directory in reversed(nested[1:]):
+            directory.rmdir()
+
+
+SECRET = "https://bob:hunter2@example.com"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["lint", "link.yaml"],
+        ["lint", "*.yaml"],
+        ["validate", "link.yaml"],
+        ["validate", "away/secret"],
+        ["scenario", "validate", "link.yaml"],
+        ["scenario", "validate", "scenario.yaml"],
+        ["map", "foo.a", "link.yaml"],
+        ["map", "foo.a", "includes.conf"],
+        ["map", "--stream", "foo", "link.yaml"],
+        ["size", "link.yaml"],
+    ],
+)
+def test_a_link_in_a_repository_brings_nothing_from_outside(here: Path, arguments: list[str]) -> None:
+    """Who opens a pull request can make any file a link: to what lies in the home directory of a CI runner."""
+    repository = here / "repository"
+    (repository / ".git").mkdir(parents=True)
+    (here / "secret").write_text(f"{SECRET}\n")
+    (here / "seed").write_text(f'SEED: "{SECRET}"\n')
+    (repository / "link.yaml").symlink_to(here / "secret")
+    (repository / "away").symlink_to(here)
+    (repository / "scenario.yaml").write_text("version: 1\nname: x\ntopology: link.yaml\n")
+    (repository / "includes.conf").write_text('include "../seed"\nmappings { "foo.>": $SEED }\n')
+    ran = vstream(*arguments, cwd=repository)
+    assert ran.code in {1, 2, 3}, ran
+    assert "hunter2" not in ran.out + ran.err
+    assert "outside of the repository" in ran.out + ran.err or "link out of the repository" in ran.out + ran.err
+
+
+def test_a_link_within_a_repository_or_outside_of_any_is_read(here: Path) -> None:
+    (here / "a.cfg").write_text(DEAD)
+    (here / "conf").mkdir()
+    (here / "conf/b.cfg").symlink_to("../a.cfg")
+    for _ in range(2):
+        assert "VS335" in vstream("lint", "conf/b.cfg").out
+        (here / ".git").mkdir(exist_ok=True)
+
+
 def test_two_runs_print_the_same(here: Path) -> None:
     for name in "cab":
         (here / f"{name}.cfg").write_text(BLOG.read_text())

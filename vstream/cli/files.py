@@ -37,14 +37,16 @@ def read_sources(
     Read *names*: files, directories with everything in them, patterns that no shell expanded, `-`.
 
     Each file once. Links in directories that lead out of *roots* are passed over, and so is what matches *exclude*;
-    with *excludes_named*, also where it was named. Never raises: what cannot be read is a source with a problem.
+    with *excludes_named*, also where it was named. With *roots*, a named link out of its repository has a problem.
+    Never raises: what cannot be read is a source with a problem.
     """
+    may_leave = roots is None
     seen: set[str] = set()
     for name, is_named in _expand(names, exclude):
         if name not in seen and not (excludes_named and is_named and exclude.match(name)):
             seen.add(name)
             if is_named or roots is None or roots.hold(name):
-                yield _source(name, is_named=is_named)
+                yield _source(name, is_named=is_named, may_leave=may_leave)
 
 
 def list_files(names: Iterable[str]) -> list[str]:
@@ -93,7 +95,7 @@ def _expand(names: Iterable[str], exclude: FilePatterns) -> Iterator[tuple[str, 
         if Path(path).is_dir():
             yield from ((file, False) for file in _walk(path, exclude))
         elif not Path(path).exists() and glob.has_magic(name):
-            matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
+            matches = _glob(path)
             yield from _expand(matches, exclude) if matches else [(path, True)]
         else:
             yield path, True
@@ -105,24 +107,71 @@ def _walk(directory: str, exclude: FilePatterns) -> Iterator[str]:
 
     Not those in hidden directories or in what `vstream render` has written, and no links to directories.
     """
-    for place, directories, files in os.walk(directory):
+    pending = [directory]
+    while pending:
+        place = pending.pop()
+        directories, files = _list_directory(place)
         if place != directory and BUNDLE_MARKER in files:
-            directories.clear()
             continue
-        directories[:] = sorted(
-            name for name in directories if not name.startswith(".") and not exclude.match(str(Path(place, name)))
-        )
+        pending += [path for path in reversed(directories) if not exclude.match(path)]
         for file in sorted(files):
             path = Path(place, file)
             if path.suffix.lower() in _SUFFIXES and not file.startswith(".") and not exclude.match(str(path)):
                 yield os.path.normpath(path)
 
 
-def _source(name: str, *, is_named: bool) -> Source:
+def _list_directory(directory: str) -> tuple[list[str], list[str]]:
+    """
+    The paths of the directories in *directory*, sorted, and the names of its files.
+
+    Not hidden ones, and no links: two of them to a directory around them make paths without end.
+    """
+    _, directories, files = next(os.walk(directory), ("", [], []))
+    paths = [Path(directory, name) for name in sorted(directories) if not name.startswith(".")]
+    return [str(path) for path in paths if _is_no_link(path)], files
+
+
+def _is_no_link(path: Path) -> bool:
+    try:
+        return not path.is_symlink()
+    except OSError:  # its name is too long: nothing in it can be opened
+        return False
+
+
+def _glob(pattern: str) -> list[str]:
+    """What *pattern* matches, sorted. `**` follows no links."""
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        return sorted(glob.glob(pattern))  # noqa: PTH207 - absolute patterns too
+    index = parts.index("**")
+    rest = parts[index + 1 :]
+    pending = _glob(str(Path(*parts[:index]))) if index else ["."]
+    if not rest:
+        return pending
+    matches: set[str] = set()
+    while pending:
+        directory = pending.pop()
+        pending += _list_directory(directory)[0]
+        matches.update(os.path.normpath(path) for path in _glob(str(Path(glob.escape(directory), *rest))))
+    return sorted(matches)
+
+
+def leaves_repository(path: Path) -> bool:
+    """
+    Whether *path*, of a git repository, leads out of it by a link.
+
+    A repository is what others wrote: such a link would have a file of this machine read, and quoted.
+    """
+    named = Path(os.path.normpath(path.absolute()))  # `resolve` would follow the links that are looked for
+    repository = next((parent for parent in named.parents if (parent / ".git").exists()), None)
+    return repository is not None and not named.resolve().is_relative_to(repository.resolve())
+
+
+def _source(name: str, *, is_named: bool, may_leave: bool) -> Source:
     try:
         if name == STDIN:
             return Source(name=name, content=sys.stdin.buffer.read(detect.MAX_BYTES + 1))
-        return Source(name=name, content=_read_bounded(Path(name), monotonic() + PATIENCE), is_named=is_named)
+        return Source(name=name, content=_read(Path(name), may_leave=may_leave), is_named=is_named)
     except FileNotFoundError:
         problem = detect.unreadable_file(name, "this file does not exist", "check the path")
     except OSError as error:
@@ -132,6 +181,12 @@ def _source(name: str, *, is_named: bool) -> Source:
     except ValueError as error:
         problem = detect.unreadable_file(name, f"this file cannot be read: {error}", "check the path")
     return Source(name=name, problem=problem, is_named=is_named)
+
+
+def _read(path: Path, *, may_leave: bool) -> bytes:
+    if not may_leave and leaves_repository(path):
+        raise ValueError("it is a link out of the repository")
+    return _read_bounded(path, monotonic() + PATIENCE)
 
 
 def _read_bounded(path: Path, deadline: float) -> bytes:

@@ -169,7 +169,8 @@ def _print(output: MapFormat, name: str, content: dict[str, Any], lines: Iterabl
 
 def _workspace(names: Sequence[str]) -> Workspace:
 
-    gathered = gather(input_files.read_sources(names), read=input_files.read_included)
+    roots = input_files.Roots(names)
+    gathered = gather(input_files.read_sources(names, roots=roots), read=roots.read)
     topology = None
     for source in gathered.topologies:
         if topology is not None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from vstream.cli import overlay_option
+from vstream.cli.files import leaves_repository
 from vstream.errors import UnknownNameError, VstreamError
 from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
@@ -54,9 +55,11 @@ def refuse_beside(mode: str, chosen: Mapping[str, Any]) -> None:
 
 def read_bytes(path: Path, *, limit: int) -> bytes:
     """At most *limit* bytes of a file, or of standard input; all if it is negative. Raises VstreamError."""
+    if str(path) == "-":
+        return sys.stdin.buffer.read(limit)
+    if leaves_repository(path):
+        raise VstreamError(f"{path} is a link out of the repository", hint="name the file that it leads to")
     try:
-        if str(path) == "-":
-            return sys.stdin.buffer.read(limit)
         with path.open("rb") as stream:
             return stream.read(limit)
     except FileNotFoundError:
