@@ -12,6 +12,7 @@ from vstream.lint import load_scenario
 from vstream.runner import runner
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
+from vstream.scenario.survival import AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -127,12 +128,26 @@ def judge(
 
 def _cases_by_cell(scenario: SurvivalScenario, verdict: Verdict) -> Iterable[tuple[CellKey, tuple[CaseStatus, str]]]:
     doubts = [case for case in verdict.cases if case.about in _NEEDED and case.status is not CaseStatus.PASS]
-    for case in verdict.cases:
+    for case in drop_retried(verdict.cases):
         for key in scenario.asked.get(_question(case), ()) if case.expectation else ():
             if doubts:
                 yield key, (CaseStatus.UNKNOWN, f"{doubts[0].name}: {doubts[0].detail}")
             else:
                 yield key, (case.status, f"{case.name}: {case.detail}")
+
+
+def drop_retried(cases: Sequence[Case]) -> list[Case]:
+    """*cases* without the operations that should work and did not at one try, and did at another in the same failure."""
+    worked = {_trial_of(case) for case in cases if case.status is CaseStatus.PASS} - {None}
+    return [case for case in cases if case.status is CaseStatus.PASS or _trial_of(case) not in worked]
+
+
+def _trial_of(case: Case) -> tuple[str | None, str | None, str] | None:
+    """What was tried, in which failure; None for what is not to work, and for anything else."""
+    expectation = case.expectation
+    if case.measure is not Measure.WORKS or expectation is None or not expectation.value:
+        return None
+    return case.stream, case.region, (expectation.window or "").removesuffix(AGAIN)
 
 
 def _question(case: Case) -> Asked:

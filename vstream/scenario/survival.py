@@ -33,6 +33,8 @@ _STEADY: Final = 6
 _POWER: Final = 8
 """Seconds of load before the power goes."""
 _LOSE: Final = 3
+AGAIN: Final = "-again"
+"""What the second try of an operation is called besides."""
 _BACK: Final = 240
 _WORKS: Final = ">= 95%"
 """Not all: on a busy machine one in a hundred is late."""
@@ -143,7 +145,7 @@ class _Composer:
             {**_fault(incident), "as": name},
             {"wait": f"{self._patience(incident, cells)}s"},
             {"wait": f"{_STEADY}s", "as": steady},
-            *([{"try": regions, "as": tried}] if regions and tries_consumers else []),
+            *(_try_twice(regions, tried) if regions and tries_consumers else []),
             {"heal": name},
             {"resync": None},
             {"converge": f"{_BACK}s", "as": f"{name}-back"},
@@ -177,9 +179,10 @@ class _Composer:
             Ability.OWN_READS: (Measure.VISIBLE, steady, visible),
             Ability.CONSUMERS: (Measure.WORKS, tried, works),
         }
-        measure, window, expected = expectations[cell.ability]
-        self._scenario.expect.append({"in": window, "stream": stream, measure.value: expected})
-        self._scenario.ask((measure, window, stream, region), key)
+        measure, first, expected = expectations[cell.ability]
+        for window in (first, f"{first}{AGAIN}") if cell.ability is Ability.CONSUMERS else (first,):
+            self._scenario.expect.append({"in": window, "stream": stream, measure.value: expected})
+            self._scenario.ask((measure, window, stream, region), key)
 
     def _expect_order(self, cell: SurvivalCell, *, holds: bool) -> None:
         asked = (Measure.SAME_ORDER, None, cell.stream, None)
@@ -198,7 +201,7 @@ class _Composer:
             {"resync": None},
             {"wait": f"{_SETTLE}s"},
             {"wait": f"{_STEADY}s", "as": steady},
-            {"try": regions, "as": tried},
+            *_try_twice(regions, tried),
         ]
         losing = set()
         for cell in cells:
@@ -227,6 +230,11 @@ class _Composer:
         bound = 0 if ruling.answer.is_survival else ">= 1"
         self._scenario.expect.append({"stream": cell.stream, "lost": bound})
         self._scenario.ask((Measure.LOST, None, cell.stream, None), (cell.stream, cell.failure, cell.ability))
+
+
+def _try_twice(regions: Sequence[str], name: str) -> list[dict[str, Any]]:
+    """A new consumer may be led by a server that is gone, or not be known at every gateway yet: clients ask again."""
+    return [{"try": list(regions), "as": name}, {"wait": "9s"}, {"try": list(regions), "as": f"{name}{AGAIN}"}]
 
 
 def _fault(incident: Incident) -> dict[str, Any]:
