@@ -16,6 +16,7 @@ from vstream.lint.engine import lint
 from vstream.lint.read import Source
 
 SERVER = "server_name: s1\nlisten: 127.0.0.1:4222\n"
+NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 RULES = '"a.>": [{destination: "_vs.a.west.>", weight: 100%, cluster: west}, {destination: "_vs.a.east.>", weight: 100%, cluster: east}]'
 
 
@@ -383,6 +384,231 @@ CASES = [
         "`ORDERS`",
     ),
     Case("VS010", "server_name: a ‹b›\nlisten: 127.0.0.1:4222\n", "", "put each entry on a line of its own"),
+    # Values without the unit that was meant, and what nobody means: tried with 2.15.1
+    *(
+        Case("VS245", stream(text), cure, hint, "orders.json")
+        for text, cure, hint in (
+            ('"max_age": ‹3600›', "3600000000000", "write 3600000000000 for 3600 seconds"),
+            ('"max_age": ‹604800000›', "604800000000000", "604800000000000 for 604800000 milliseconds"),
+            ('"max_bytes": ‹10›', "10485760", "write 10485760 for 10 MiB"),
+            ('"max_msg_size": ‹8›', "8388608", "write 8388608 for 8 MiB"),
+            ('"allow_msg_ttl": true, "subject_delete_marker_ttl": ‹30›', "30000000000", "30000000000 for 30 seconds"),
+            ('"consumer_limits": {"inactive_threshold": ‹300›}', "300000000000", "300000000000 for 300 seconds"),
+        )
+    ),
+    *(
+        Case("VS245", consumer(text), cure, hint, "c.json")
+        for text, cure, hint in (
+            ('"ack_wait": ‹30›', "30000000000", "30000000000 for 30 seconds"),
+            ('"ack_wait": ‹30000›', "30000000000", "30000000000 for 30000 milliseconds"),
+            ('"max_deliver": 5, "backoff": [‹1›, 5, 30]', "1000000000", "1000000000 for 1 seconds"),
+            ('"inactive_threshold": ‹300›', "300000000000", "300000000000 for 300 seconds"),
+            ('"deliver_subject": "x", "idle_heartbeat": ‹5›', "5000000000", "5000000000 for 5 seconds"),
+        )
+    ),
+    *(
+        option("VS431", text, cure, hint)
+        for text, cure, hint in (
+            ("max_payload: ‹8›\n", "8MB", "write 8MB"),
+            ("max_control_line: ‹4›\n", "4KB", "write 4MB"),
+            ("jetstream { store_dir: /d, max_mem: 1G, max_file: ‹10› }\n", "10GB", "10GB"),
+            ("jetstream { store_dir: ‹~/nats›, max_mem: 1G, max_file: 1G }\n", "/nats", "write the whole path"),
+            ('ping_interval: ‹"2ms"›\n', '"2m"', "a longer time"),
+            ("tls { cert_file: /c, key_file: /k, timeout: ‹2000› }\n", '"2000ms"', 'write "2000ms"'),
+            ('server_tags: ‹"az:1,cloud:aws"›\n', '["az:1", "cloud:aws"]', 'write ["az:1", "cloud:aws"]'),
+            ('client_advertise: ‹"0.0.0.0:4222"›\n', '"n1.example.com:4222"', "name or address"),
+            ("authorization { users: [{user: ‹a›}] }\n", "a, password: $P", "add `password`"),
+            ("authorization { users: [{user: a, password: ‹'$PASSWORD'›}] }\n", "$PASSWORD", "remove the quotes"),
+            ("authorization { token: ‹'$TOKEN'› }\n", "$TOKEN", "remove the quotes"),
+            (
+                "authorization { users: [{user: a, password: $P, permissions {publish {allow: [‹a.b›], deny: ['a.>']}}}] }\n",
+                "b.a",
+                "remove one of them",
+            ),
+            (
+                "authorization { users: [{user: a, password: $P}], auth_callout { issuer: $I, auth_users: [‹b›] } }\n",
+                "a",
+                "the name of one that exists",
+            ),
+            ("tls { cert_file: /c, key_file: /k, ‹verify›: true }\n", "ca_file: /ca, verify", "add `ca_file`"),
+        )
+    ),
+    *(
+        option("VS424", text, cure, hint)
+        for text, cure, hint in (
+            ("ping_interval: ‹2›\n", '"2s"', 'write "2s"'),
+            ("ping_interval: ‹2m›\n", '"2m"', 'write "2m"'),
+            ("lame_duck_duration: ‹60›\n", '"60s"', 'write "60s"'),
+            ("cluster { name: a, port: 6222, routes: ‹'nats://h:6222'› }\n", "['nats://h:6222']", "put `[` and `]`"),
+            ("authorization { token: ‹12345› }\n", '"12345"', 'write "12345", in quotes'),
+            (
+                "tls { cert_file: /c, key_file: /k, cipher_suites: [‹TLS_AES_128_GCM_SHA25›] }\n",
+                "TLS_AES_128_GCM_SHA256",
+                "did you mean",
+            ),
+            ("jetstream: ‹yess›\n", "enabled", "write `enabled`"),
+            ("mqtt { port: 1883, max_ack_pending: ‹70000› }\njetstream: enabled\n", "65535", "write 65535 or less"),
+            ("leafnodes { remotes: ‹{ url: 'nats://h' }› }\n", "[{ url: 'nats://h' }]", "put `[` and `]`"),
+        )
+    ),
+    *(
+        option("VS425", text, cure, hint)
+        for text, cure, hint in (
+            (
+                "authorization { users: [{ nkey: ‹ADXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4› }] }\n",
+                NKEY,
+                "begin with `U`",
+            ),
+            (f"authorization {{ users: [{{ nkey: {NKEY}, ‹password: $P› }}] }}\n", "", "remove `password`"),
+            (
+                f"accounts {{ A {{ users: [{{nkey: {NKEY}}}] }}, B {{ users: [{{nkey: ‹{NKEY}›}}] }} }}\n",
+                NKEY.replace("4R", "5R"),
+                "must be unique",
+            ),
+            ("authorization { ‹token: $T, ›users: [{ user: a, password: $P }] }\n", "", "remove the token"),
+            ("accounts { A { exports: [{service: x, accounts: [‹BB›]}] }, B {} }\n", "B", "did you mean `B`?"),
+            ("accounts { A { exports: [{service: 'x.*', account_token_position: ‹3›}] } }\n", "2", "write 2"),
+            (
+                "accounts { A { exports: [{service: x, latency { sampling: 10%, subject: ‹'l.*'› }}] } }\n",
+                "l",
+                "without wildcards",
+            ),
+            (
+                "accounts { A { imports: [{stream {account: B, subject: y}, prefix: ‹'p.>'›}] }, B { exports: [{stream: y}] } }\n",
+                "p",
+                "without `*` and `>`",
+            ),
+            (
+                "accounts { A { imports: [{service {account: B, subject: y}, to: z}, {service {account: B, subject: w}, to: ‹z›}] }, B { exports: [{service: y}, {service: w}] } }\n",
+                "q",
+                "to another subject",
+            ),
+            (
+                "accounts { A { exports: [{service: x}], imports: [{service {account: B, subject: ‹y›}, to: x}] }, B { exports: [{service: y}, {service: v}], imports: [{service {account: A, subject: x}, to: y}] } }\n",
+                "v",
+                "subjects that exclude each other",
+            ),
+            ("accounts { ‹$G› { users: [{user: a, password: $P}] } }\n", "APP", "another name"),
+        )
+    ),
+    *(
+        option("VS426", text, cure, hint)
+        for text, cure, hint in (
+            (
+                "accounts { SYS { ‹jetstream: enabled› } }\nsystem_account: SYS\njetstream { store_dir: /d }\n",
+                "",
+                "remove it here",
+            ),
+            ("no_auth_user: ‹guest›\n", "g\nauthorization { users: [{user: g, password: $P}] }", "add the user"),
+            ("‹https›: 127.0.0.1:8222\n", "http", "or write `http`"),
+            (
+                "leafnodes { remotes: [{ urls: ['ws://h:443', ‹'nats://h:7422'›] }] }\n",
+                "'ws://g:443'",
+                "`ws://` or `wss://`",
+            ),
+            (
+                "websocket { port: 8080, no_tls: true, allowed_origins: [‹'*'›] }\n",
+                "'https://app.example.com'",
+                "https://HOST",
+            ),
+            ("client_advertise: ‹'nats://h:4222'›\n", "'h:4222'", "write `h:4222`"),
+            ("leafnodes { remotes: [{ url: 'nats://h:1' }, ‹{ url: 'nats://h:1' }›] }\n", "", "remove it"),
+            ("gateway { name: ‹'us west'›, port: 7222 }\n", "us-west", "write `us-west`"),
+            (
+                "cluster { name: c, port: 6222, pool_size: ‹-1›, accounts: [A] }\naccounts { A {} }\n",
+                "3",
+                "remove `pool_size`",
+            ),
+            (
+                "jetstream { store_dir: /d }\ncluster { name: c, port: 6222, ‹routes›: [] }\n",
+                "routes: ['nats://h:6222'], no_advertise: true #",
+                "add `routes",
+            ),
+        )
+    ),
+    *(
+        option("VS429", text, cure, hint)
+        for text, cure, hint in (
+            (
+                "leafnodes { listen: 127.0.0.1:7422, remotes: [{ url: ‹'nats://127.0.0.1:7422'› }] }\n",
+                "'nats://h:7422'",
+                "another server",
+            ),
+            ("leafnodes { remotes: [{ url: ‹'nats://hub:4222'› }] }\n", "'nats://hub:7422'", "such as 7422"),
+            (
+                "gateway { name: w, port: 7222, gateways: [{ name: e, url: ‹'nats://e:4222'› }] }\n",
+                "'nats://e:7222'",
+                "such as 7222",
+            ),
+            ("cluster { name: w, port: 6222, routes: [‹'nats://n2'›] }\n", "'nats://n2:6222'", "add the port"),
+            ("cluster { name: w, port: 6222, routes: [‹'n2:6222'›] }\n", "'nats://n2:6222'", "write `nats://n2:6222`"),
+        )
+    ),
+    option(
+        "VS430",
+        "cluster { name: w, port: 6222, authorization { user: r, password: $P }, routes: [‹'nats://n2:6222'›] }\n",
+        "'nats://r:x@n2:6222'",
+        "USER:PASSWORD",
+    ),
+    option(
+        "VS430",
+        "accounts { APP { users: [{user: a, password: $P}] }, OTHER { ‹mappings› { 'o.>': 'p.>' } } }\n",
+        "users: [{user: b, password: $P}], mappings",
+        "to the account whose users publish",
+    ),
+    *(
+        Case("VS243", consumer(text), cure, hint, "c.json")
+        for text, cure, hint in (
+            ('"num_replicas": ‹7›', "3", "1, 3 or 5"),
+            ('"sample_freq": ‹"all"›', '"100%"', "a percentage"),
+            ('"deliver_subject": ‹"x.*"›', '"x"', "one subject"),
+            ('"filter_subject": ‹"a..b"›', '"a.b"', "single dots"),
+            (
+                '"deliver_subject": "x", "priority_groups": ‹["a"], "priority_policy": "overflow"›',
+                '[], "priority_policy": "none"',
+                "remove them",
+            ),
+        )
+    ),
+    Case(
+        "VS242",
+        consumer('"deliver_policy": "by_start_time", "opt_start_time": ‹"2024-13-01T00:00:00Z"›'),
+        '"2024-12-01T00:00:00Z"',
+        "",
+        "c.json",
+    ),
+    Case("VS244", stream('"num_replicas": ‹-1›'), "1", "1, 3 or 5", "orders.json"),
+    Case(
+        "VS244", stream('"republish": {"src": "o.*", "dest": ‹"copy.>"›}'), '"copy.{{wildcard(1)}}"', "", "orders.json"
+    ),
+    Case(
+        "VS235",
+        '[{"name": "o", "subjects": ["a"]}, {"name": ‹"o"›, "subjects": ["b"]}]',
+        '"p"',
+        "a name of its own",
+        "o.json",
+    ),
+    Case(
+        "VS246",
+        '[{"name": "o", "subjects": ["o.>"]}, {"stream_name": "o", "config": {"durable_name": "d", "filter_subject": ‹"order.>"›}}]',
+        '"o.x"',
+        "what the stream holds",
+        "o.json",
+    ),
+    Case(
+        "VS247",
+        '[{"name": "orders", "subjects": ["o.>"]}, {"stream_name": ‹"oders"›, "config": {"durable_name": "d"}}]',
+        '"orders"',
+        "did you mean `orders`?",
+        "o.json",
+    ),
+    Case(
+        "VS248",
+        '{"name": "KV_config", "subjects": ‹["$KV.conf.>"]›, "allow_rollup_hdrs": true}',
+        '["$KV.config.>"]',
+        "`$KV.config.>`",
+        "kv.json",
+    ),
 ]
 
 

@@ -340,12 +340,13 @@ class StreamFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerFile:
-    """One consumer configuration of a JSON file."""
+    """One consumer configuration of a JSON file; *stream* is the name of its stream, if the file says it."""
 
     file: str
     fields: MappingOf[str, Json]
     source: SourceMap
     prefix: Path = ()
+    stream: ConfValue | None = None
 
     def at(self, *path: str | int) -> Span:
         """Where the value of a field was written: the nearest one above it, if it was not."""

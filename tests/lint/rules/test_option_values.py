@@ -27,6 +27,11 @@ PLACES = {
     "tls": "tls {{ {}, cert_file: /none, key_file: /none }}\n",
     "export": "accounts {{ A {{ exports: [{{ service: a, {} }}] }} }}\n",
     "user": "accounts {{ A {{ users: [{{ user: a, {} }}] }} }}\n",
+    "account": "accounts {{ A {{ {} }} }}\n",
+    "authorization": "authorization {{ {} }}\n",
+    "remote_gateway": "gateway {{ name: a, gateways: [{{ name: b, {} }}] }}\n",
+    "responses": "authorization {{ users: [{{ user: a, password: b, permissions {{ allow_responses {{ {} }} }} }}] }}\n",
+    "jetstream_limits": "jetstream {{ limits {{ {} }} }}\n",
     "account_limits": "accounts {{ A {{ limits {{ {} }} }} }}\n",
 }
 RIGHT = {
@@ -35,9 +40,24 @@ RIGHT = {
     ValueKind.DURATION: '"30s"',
     ValueKind.SYNC: "always",
     ValueKind.SIZE: '"4G"',
+    ValueKind.DURATION_TEXT: '"45s"',
+    ValueKind.SECONDS: "2",
+    ValueKind.TEXT: "text",
+    ValueKind.ARRAY: "[]",
+    ValueKind.MAP: "{}",
+    ValueKind.SWITCH: "enabled",
 }
-LISTED = {"curve_preferences", "allowed_connection_types", "connection_types"}
+WRONG = {
+    **dict.fromkeys(ValueKind, ("nonsense",)),
+    ValueKind.TEXT: ("7",),
+    ValueKind.DURATION: ("nonsense", "2"),
+    ValueKind.DURATION_TEXT: ("nonsense", "45"),
+    ValueKind.SYNC: ("nonsense", "2"),
+}
+LISTED = {"cipher_suites", "curve_preferences", "allowed_connection_types", "connection_types"}
 CASES = [(block, option, kind) for block, kinds in KINDS.items() for option, kind in kinds.items()]
+
+OTHER_REASONS = (b"X509",)
 
 pytestmark = pytest.mark.server
 
@@ -53,7 +73,7 @@ def server_refuses(directory: Path, text: str) -> bool:
     file = directory / f"{abs(hash(text))}.conf"
     file.write_text(text)
     done = subprocess.run([NATS_SERVER, "-t", "-c", file.name], cwd=directory, capture_output=True, check=False)
-    return done.returncode != 0 and b"X509" not in done.stderr
+    return done.returncode != 0 and not any(word in done.stderr for word in OTHER_REASONS)
 
 
 def we_refuse(text: str) -> bool:
@@ -64,7 +84,8 @@ def we_refuse(text: str) -> bool:
 def disagreement(directory: Path, case: tuple[str, str, ValueKind | Words]) -> str | None:
     block, option, kind = case
     right = RIGHT[kind] if isinstance(kind, ValueKind) else f'"{kind[-1]}"'
-    for value, is_wrong in ((right, False), ("nonsense", True)):
+    wrong = WRONG[kind] if isinstance(kind, ValueKind) else ("nonsense",)
+    for value, is_wrong in ((right, False), *((value, True) for value in wrong)):
         text = written(block, option, value)
         said = (we_refuse(text), server_refuses(directory, text))
         if said != (is_wrong, is_wrong):

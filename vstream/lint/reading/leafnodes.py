@@ -33,7 +33,7 @@ def read_leaf_links(workspace: Workspace) -> tuple[LeafLink, ...]:
     links: dict[tuple[str, str, str, str], LeafLink] = {}
     for leaf in workspace.servers:
         for remote in leaf.leaf_remotes:
-            for hub in _hubs(workspace, remote):
+            for hub in hubs_of(workspace, remote):
                 link = _link(leaf, remote, hub)
                 if link is not None and system_of(hub) != system_of(leaf):
                     key = (link.hub.system, link.hub.account, link.leaf.system, link.leaf.account)
@@ -62,7 +62,23 @@ def system_of(server: ServerConf) -> str:
     return str(server.cluster_name.value) if server.cluster_name else server.file
 
 
-def _hubs(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
+def leaf_users(hub: ServerConf) -> frozenset[str] | None:
+    """The users that leaf nodes may log in to *hub* as; None where the file does not say all of them."""
+    if entry(hub.root, "operator") or entry(hub.authorization, "auth_callout"):
+        return None
+    authorization = table(table(hub.root, *_BLOCKS), "authorization")
+    if authorization is None:
+        return frozenset(user.name for user in hub.users) or None
+    listed = entry(authorization, "users")
+    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
+    written = [option(item, "user", "username") for item in (*items, authorization) if isinstance(item, ConfMap)]
+    # With an account alone, users are those of the account.
+    names = frozenset(str(user.value) for user in written if user is not None)
+    return names or frozenset(user.name for user in hub.users) or None
+
+
+def hubs_of(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
+    """The servers of the files that *remote* leads to."""
     addresses = [_address(url) for url in remote.urls]
     for server in workspace.servers:
         listener = next((listener for listener in server.listeners if listener.block in _BLOCKS), None)

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from types import NoneType
 from typing import TYPE_CHECKING, Final
 
-from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
+from vstream.lint.workspace import ConfValue, ConsumerFile, StreamFile, StreamRole
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
 
 if TYPE_CHECKING:
@@ -38,10 +38,24 @@ def stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
 
 def consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ...]:
     """The consumer configurations in *data*: one, an array of them, or what `nats consumer info --json` prints."""
-    configs = [(prefix, fields) for prefix, fields in _configs(data) if is_consumer(fields)]
-    return tuple(
-        ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix) for prefix, fields in configs
-    )
+    consumers = []
+    for prefix, fields in _configs(data):
+        if is_consumer(fields):
+            stream = _stream_name(data, prefix, source)
+            consumers.append(ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix, stream=stream))
+    return tuple(consumers)
+
+
+def _stream_name(data: Json, prefix: Path, source: SourceMap) -> ConfValue | None:
+    """What stands beside `config`, in a request and in what `nats consumer info --json` prints."""
+    if prefix[-1:] != ("config",):
+        return None
+    outside = data
+    for part in prefix[:-1]:
+        outside = outside[part] if isinstance(outside, list) and isinstance(part, int) else None
+    name = outside.get("stream_name") if isinstance(outside, dict) else None
+    path = (*prefix[:-1], "stream_name")
+    return ConfValue(name, source.value(path)) if isinstance(name, str) else None
 
 
 def is_consumer(fields: dict[str, Json]) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.lint.rules.servers.access import no_system_account, open_to_everyone, plain_password, port_clash
 from vstream.lint.rules.servers.accounts import accounts_do_not_fit
+from vstream.lint.rules.servers.alike import servers_disagree
 from vstream.lint.rules.servers.identity import (
     duplicate_server_name,
     incomplete_gateways,
@@ -15,6 +16,7 @@ from vstream.lint.rules.servers.identity import (
     shared_store,
     unnamed_cluster,
 )
+from vstream.lint.rules.servers.implausible import implausible_option
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
 from vstream.lint.rules.servers.links import without_effect, wrong_port
 from vstream.lint.rules.servers.meta_quorum import no_majority, region_holds_majority
@@ -56,5 +58,7 @@ RULES: tuple[Rule[Workspace], ...] = (
     reload_refused,
     wrong_port,
     without_effect,
+    implausible_option,
+    servers_disagree,
 )
 """In the order of their codes."""

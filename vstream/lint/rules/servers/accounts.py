@@ -8,6 +8,7 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_subset, is_valid
 
@@ -41,7 +42,8 @@ def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        for violation in (*_imports(server), *_exports(server), *_users(server), *_permissions(server)):
+        details = (violation for check in DETAILS for violation in check(server))
+        for violation in (*_imports(server), *_exports(server), *_users(server), *_permissions(server), *details):
             if isinstance(violation.at, Span) and violation.at not in seen:
                 seen.add(violation.at)
                 yield violation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.reading.nodes import entry, option, several, url_parts
+from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, is_clustered, whole
 from vstream.lint.rules.wording import closest
@@ -30,6 +30,7 @@ _KINDS: Final = {
     "mqtt": "of MQTT",
 }
 _DEFAULT_CLIENT: Final = 4222
+_DEFAULT_LEAF: Final = 7422
 _LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
 
 
@@ -41,8 +42,8 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     Each kind of connection has a port of its own. A route to the port of clients is closed by the other side again and
     again (`wrong port`), a gateway of another name is refused, and no message ever goes that way; `nats-server -t` looks
-    at one file and cannot know (server/route.go, gateway.go, leafnode.go; all versions). Only addresses that a server
-    of the files listens on are looked at.
+    at one file and cannot know (server/route.go, gateway.go, leafnode.go; all versions). Besides addresses that a server
+    of the files listens on, those without a port are looked at, and those with 4222, the usual port of clients.
     """
     servers = whole(workspace)
     listening: dict[tuple[str, int], list[Place]] = {}
@@ -56,6 +57,57 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
             address: [place for place in places if _belong(server, place[0])] for address, places in listening.items()
         }
         yield from _wrong_links(server, nearby)
+        yield from _unlikely_ports(server, nearby)
+        yield from _leads_back(server)
+
+
+def _unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
+    """Ports that no file tells to be wrong, and that are: none, and the usual port of clients."""
+    routes = entry(server.cluster, "routes")
+    gateways = [url for remote in (server.gateway.remotes if server.gateway else ()) for url in remote.urls]
+    leaves = [url for remote in server.leaf_remotes for url in remote.urls if not _is_websocket(url)]
+    for urls, name, port in (
+        (several(routes.value) if routes else (), "a route", 6222),
+        (gateways, "a gateway", 7222),
+        (leaves, "a leaf node", 7422),
+    ):
+        for url in urls:
+            host, written, _ = url_parts(url)
+            if urls is not leaves and host and "://" not in str(url.value):
+                message = f"{name} without `nats://`: it never connects"
+                yield Violation(at=url.span, message=message, hint=f"write `nats://{url.value}`")
+            elif host and written is None and urls is not leaves:
+                message = f"{name} without a port: it never connects"
+                yield Violation(at=url.span, message=message, hint=f"add the port, such as `:{port}`")
+            elif host and written == _DEFAULT_CLIENT and not listening.get(_address(url)):
+                message = f"{name} leads to {_DEFAULT_CLIENT}, which is the port of clients: it never connects"
+                yield Violation(
+                    at=url.span,
+                    message=message,
+                    hint=f"write the port that the other side has for this, such as {port}",
+                    severity=Severity.WARNING,
+                )
+
+
+def _is_websocket(url: ConfValue) -> bool:
+    return str(url.value).lower().startswith(("ws://", "wss://"))
+
+
+def _leads_back(server: ServerConf) -> Iterator[Violation]:
+    """A leaf node of the server itself: `remote leafnode has same cluster name`, again and again."""
+    addresses: set[tuple[str, int]] = set()
+    for listener in server.listeners:
+        if listener.block in {"leafnodes", "leaf"}:
+            addresses.update((host, listener.port or _DEFAULT_LEAF) for host in _hosts(server, listener))
+    for remote in server.leaf_remotes:
+        for url in remote.urls:
+            host, port, _ = url_parts(url)
+            if (host.lower(), port or _DEFAULT_LEAF) in addresses:
+                yield Violation(
+                    at=url.span,
+                    message="this leaf node leads to its own server, which refuses it again and again",
+                    hint="write the address of another server, or remove it",
+                )
 
 
 def _belong(server: ServerConf, other: ServerConf) -> bool:
@@ -66,6 +118,11 @@ def _belong(server: ServerConf, other: ServerConf) -> bool:
     if name is None or other_name is None:
         return False
     return name.text == other_name.text or (_lists(server, other_name) and _lists(other, name))
+
+
+def _may_be_one_cluster(server: ServerConf, other: ServerConf) -> bool:
+    name, other_name = cluster(server), cluster(other)
+    return name is None or other_name is None or name.text == other_name.text
 
 
 def _lists(server: ServerConf, name: ConfValue) -> bool:
@@ -82,8 +139,11 @@ def _hosts(server: ServerConf, listener: Listener) -> Iterator[str]:
 
 def _wrong_links(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
+    same_cluster = {}
+    for address, places in listening.items():
+        same_cluster[address] = [place for place in places if _may_be_one_cluster(server, place[0])]
     for url in several(routes.value) if routes else ():
-        yield from _wrong_kind(url, listening, frozenset({"cluster"}), "a route")
+        yield from _wrong_kind(url, same_cluster, frozenset({"cluster"}), "a route")
     for remote in server.leaf_remotes:
         for url in remote.urls:
             yield from _wrong_kind(url, listening, _LEAVES, "a leaf node")
@@ -145,6 +205,41 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _account_without_jetstream(server)
         yield from _no_tag_of_kind(server)
         yield from _users_without_inbox(server)
+        yield from _routes_without_login(server)
+        yield from _mapped_for_nobody(server)
+
+
+def _routes_without_login(server: ServerConf) -> Iterator[Violation]:
+    """A server asks for a login of routes, and gives none: gateways add it by themselves, routes do not."""
+    user = option(table(server.cluster, "authorization"), "user", "username")
+    routes = entry(server.cluster, "routes")
+    for url in several(routes.value) if routes and user is not None else ():
+        host, _, login = url_parts(url)
+        if host and login is None:
+            yield Violation(
+                at=url.span,
+                message="the cluster asks for a login, and this route has none: servers with the same "
+                "`authorization` refuse it",
+                hint=f"write `nats://USER:PASSWORD@{host}…`, with variables",
+            )
+            return
+
+
+def _mapped_for_nobody(server: ServerConf) -> Iterator[Violation]:
+    """An account with mappings that nobody can log in to, and that nothing is imported from."""
+    leaf_users = table(table(server.root, "leafnodes", "leaf"), "authorization")
+    is_open = has_any(server.root, "operator", "trusted_keys") or has_any(server.authorization, "auth_callout")
+    remotes = {remote.account.text for remote in server.leaf_remotes if remote.account}
+    if is_open or leaf_users is not None or not server.users:
+        return
+    for account in server.accounts:
+        is_used = has_any(account.conf, "users", "exports", "imports", "nkey") or account.name in remotes
+        if account.mappings and not is_used:
+            yield Violation(
+                at=account.mappings[0].key_span,
+                message=f"account `{account.name}` has no users, exports or imports: nothing is ever mapped here",
+                hint="move the mappings to the account whose users publish",
+            )
 
 
 def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:

@@ -28,8 +28,14 @@ class ValueKind(Enum):
     BOOLEAN = "true or false"
     INTEGER = "a whole number"
     DURATION = "a duration"
+    DURATION_TEXT = "a duration in quotes"
+    SECONDS = "a number of seconds, or a duration"
     SYNC = "a duration, or `always`"
     SIZE = "a size"
+    TEXT = "a text"
+    ARRAY = "an array"
+    MAP = "a map"
+    SWITCH = "`enabled`, `disabled` or a map"
 
 
 Words = tuple[str, ...]
@@ -48,6 +54,7 @@ _WORDS_FOR_UNITS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("t", "tb", "tib"), "T"),
 }
 _MAPPINGS: Final = ("mappings", "maps")
+_SWITCHES: Final = frozenset({"enabled", "enable", "disabled", "disable"})
 _TRUE: Final = frozenset({"true", "yes", "on", "yess", "enabled", "enable", "1"})
 
 
@@ -57,6 +64,20 @@ def _kinds(kind: ValueKind | Words, names: str) -> dict[str, ValueKind | Words]:
 
 _TLS_VERSIONS: Final[Words] = ("1.2", "1.3")
 _CURVES: Final[Words] = ("X25519", "CurveP256", "CurveP384", "CurveP521")
+_OCSP: Final[Words] = ("auto", "always", "must", "never")
+_CIPHERS: Final[Words] = (
+    *(f"TLS_RSA_WITH_{cipher}" for cipher in ("3DES_EDE_CBC_SHA", "AES_128_CBC_SHA", "AES_256_CBC_SHA", "RC4_128_SHA")),
+    *(f"TLS_RSA_WITH_AES_{cipher}" for cipher in ("128_CBC_SHA256", "128_GCM_SHA256", "256_GCM_SHA384")),
+    *(f"TLS_ECDHE_ECDSA_WITH_AES_{cipher}" for cipher in ("128_CBC_SHA", "256_CBC_SHA", "128_CBC_SHA256")),
+    *(f"TLS_ECDHE_{key}_WITH_AES_128_GCM_SHA256" for key in ("ECDSA", "RSA")),
+    *(f"TLS_ECDHE_{key}_WITH_AES_256_GCM_SHA384" for key in ("ECDSA", "RSA")),
+    *(f"TLS_ECDHE_RSA_WITH_{cipher}" for cipher in ("3DES_EDE_CBC_SHA", "AES_128_CBC_SHA", "AES_256_CBC_SHA")),
+    *(f"TLS_ECDHE_{key}_WITH_RC4_128_SHA" for key in ("ECDSA", "RSA")),
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    *(f"TLS_ECDHE_{key}_WITH_CHACHA20_POLY1305_SHA256" for key in ("ECDSA", "RSA")),
+    *(f"TLS_{cipher}" for cipher in ("AES_128_GCM_SHA256", "AES_256_GCM_SHA384", "CHACHA20_POLY1305_SHA256")),
+)
+"""Those that any version of Go knows: what one of them lacks, the server says itself."""
 _CONNECTIONS: Final[Words] = ("STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
 
 KINDS: Final[Mapping[str, Mapping[str, ValueKind | Words]]] = {
@@ -67,19 +88,45 @@ KINDS: Final[Mapping[str, Mapping[str, ValueKind | Words]]] = {
         **_kinds(ValueKind.INTEGER, "connect_error_reports reconnect_error_reports"),
         **_kinds(ValueKind.BOOLEAN, "debug trace trace_verbose logtime logtime_utc disable_sublist_cache syslog"),
         **_kinds(ValueKind.BOOLEAN, "allow_non_tls no_system_account no_system no_sys_acc no_header_support"),
-        **_kinds(ValueKind.DURATION, "ping_interval write_deadline lame_duck_duration lame_duck_grace_period"),
+        **_kinds(ValueKind.INTEGER, "http_port https_port monitor_port max_subscription_tokens"),
+        **_kinds(ValueKind.DURATION, "ping_interval write_deadline"),
+        **_kinds(ValueKind.DURATION_TEXT, "lame_duck_duration lame_duck_grace_period"),
+        **_kinds(ValueKind.TEXT, "server_name store_dir storedir system_account system no_auth_user"),
+        **_kinds(ValueKind.MAP, "cluster gateway leafnodes leaf tls websocket ws mqtt authorization"),
+        **_kinds(ValueKind.SWITCH, "jetstream"),
     },
+    "account": {
+        **_kinds(ValueKind.ARRAY, "users imports exports"),
+        **_kinds(ValueKind.MAP, "limits default_permissions"),
+        **_kinds(ValueKind.SWITCH, "jetstream"),
+    },
+    "authorization": {
+        **_kinds(ValueKind.TEXT, "user username pass password token"),
+        **_kinds(ValueKind.SECONDS, "timeout"),
+        **_kinds(ValueKind.ARRAY, "users"),
+    },
+    "responses": _kinds(ValueKind.DURATION_TEXT, "expires expiration ttl"),
+    "jetstream_limits": _kinds(ValueKind.DURATION_TEXT, "duplicate_window"),
     "cluster": {
+        **_kinds(ValueKind.TEXT, "name"),
+        **_kinds(ValueKind.ARRAY, "routes"),
+        **_kinds(ValueKind.MAP, "tls authorization"),
         **_kinds(ValueKind.INTEGER, "port connect_retries pool_size ping_max"),
         **_kinds(ValueKind.BOOLEAN, "no_advertise"),
         **_kinds(ValueKind.DURATION, "ping_interval write_deadline"),
     },
     "gateway": {
+        **_kinds(ValueKind.TEXT, "name"),
+        **_kinds(ValueKind.ARRAY, "gateways"),
+        **_kinds(ValueKind.MAP, "tls authorization"),
         **_kinds(ValueKind.INTEGER, "port connect_retries"),
         **_kinds(ValueKind.BOOLEAN, "reject_unknown reject_unknown_cluster"),
         **_kinds(ValueKind.DURATION, "write_deadline"),
     },
+    "remote_gateway": {**_kinds(ValueKind.TEXT, "name"), **_kinds(ValueKind.ARRAY, "urls")},
     "leafnodes": {
+        **_kinds(ValueKind.ARRAY, "remotes"),
+        **_kinds(ValueKind.MAP, "tls authorization"),
         **_kinds(ValueKind.INTEGER, "port"),
         **_kinds(ValueKind.BOOLEAN, "no_advertise"),
         **_kinds(ValueKind.DURATION, "write_deadline reconnect reconnect_delay reconnect_interval"),
@@ -91,13 +138,14 @@ KINDS: Final[Mapping[str, Mapping[str, ValueKind | Words]]] = {
     "jetstream": {
         **_kinds(ValueKind.SIZE, "max_memory_store max_mem_store max_mem max_file_store max_file"),
         **_kinds(ValueKind.INTEGER, "request_queue_limit"),
+        **_kinds(ValueKind.TEXT, "store_dir storedir store domain unique_tag"),
         **_kinds(ValueKind.SYNC, "sync sync_interval"),
         "cipher": ("chacha", "chachapoly", "aes"),
     },
     "websocket": {
         **_kinds(ValueKind.INTEGER, "port"),
         **_kinds(ValueKind.BOOLEAN, "no_tls same_origin compress compression"),
-        **_kinds(ValueKind.DURATION, "handshake_timeout"),
+        **_kinds(ValueKind.SECONDS, "handshake_timeout"),
     },
     "mqtt": {
         **_kinds(ValueKind.INTEGER, "port max_ack_pending max_pending max_inflight stream_replicas"),
@@ -106,14 +154,30 @@ KINDS: Final[Mapping[str, Mapping[str, ValueKind | Words]]] = {
     },
     "tls": {
         **_kinds(ValueKind.BOOLEAN, "insecure verify verify_and_map"),
+        **_kinds(ValueKind.SECONDS, "timeout"),
         "min_version": _TLS_VERSIONS,
+        "cipher_suites": _CIPHERS,
         "curve_preferences": _CURVES,
     },
-    "export": {"response_type": ("singleton", "stream", "chunked"), "response": ("singleton", "stream", "chunked")},
-    "user": {"allowed_connection_types": _CONNECTIONS, "connection_types": _CONNECTIONS},
+    "export": {
+        "response_type": ("singleton", "stream", "chunked"),
+        "response": ("singleton", "stream", "chunked"),
+        **_kinds(ValueKind.DURATION_TEXT, "threshold response_threshold response_time response_max_time"),
+    },
+    "user": {
+        **_kinds(ValueKind.TEXT, "user username pass password"),
+        "allowed_connection_types": _CONNECTIONS,
+        "connection_types": _CONNECTIONS,
+    },
     "account_limits": _kinds(ValueKind.INTEGER, "max_connections max_conn max_subscriptions max_subs max_leafnodes"),
 }
 """By block and option, as `nats-server -t` takes them (a test asks 2.15.1 about each)."""
+RANGES: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
+    ("server", "max_sub_tokens"): (0, 255),
+    ("server", "max_subscription_tokens"): (0, 255),
+    **{("mqtt", name): (0, 65535) for name in ("max_ack_pending", "max_pending", "max_inflight")},
+}
+"""Numbers that the server takes, by block and option."""
 _NAMES: Final = {id(block): name for name, block in BLOCKS.items()}
 
 
@@ -130,9 +194,11 @@ def wrong_value(workspace: Workspace) -> Iterator[Violation]:
     seen: set[Span] = set()
     for server in workspace.servers:
         for option in judged_options(server, seen):
-            kind = KINDS.get(_NAMES[id(option.block)], {}).get(option.entry.key.lower())
+            block, name = _NAMES[id(option.block)], option.entry.key.lower()
+            kind = KINDS.get(block, {}).get(name)
             if kind is not None:
                 yield from _wrong_values(option, kind)
+            yield from _out_of_range(option, RANGES.get((block, name)))
 
 
 @rule("VS427", "option-written-twice", Severity.WARNING)
@@ -177,12 +243,28 @@ def _wrong_values(option: WrittenOption, kind: ValueKind | Words) -> Iterator[Vi
             continue
         hint = _hint_for_kind(node, kind) if isinstance(kind, ValueKind) else _hint_for_word(node, kind)
         if hint is not None:
-            wants = kind.value if isinstance(kind, ValueKind) else "one of " + ", ".join(f"`{word}`" for word in kind)
+            wants = (
+                kind.value if isinstance(kind, ValueKind) else "one of " + ", ".join(f"`{word}`" for word in kind[:8])
+            )
+            # A running server takes seconds without a unit, with a warning; `nats-server -t` does not.
+            is_taken = kind in _UNIT_MISSING and _is_integer(getattr(node, "value", None))
+            effect = "`nats-server -t` refuses it" if is_taken else "the server does not start"
             yield Violation(
                 at=node.span,
-                message=f"`{option.entry.key}` must be {wants}, not {_describe(node)}: the server does not start",
+                message=f"`{option.entry.key}` must be {wants}, not {_describe(node)}: {effect}",
                 hint=hint,
+                severity=Severity.WARNING if is_taken else None,
             )
+
+
+def _out_of_range(option: WrittenOption, limits: tuple[int, int] | None) -> Iterator[Violation]:
+    value = option.entry.value.value if isinstance(option.entry.value, ConfScalar) else None
+    if limits is not None and isinstance(value, int) and not limits[0] <= value <= limits[1]:
+        yield Violation(
+            at=option.entry.value.span,
+            message=f"`{option.entry.key}` must be from {limits[0]} to {limits[1]}: the server does not start",
+            hint=f"write {limits[1]} or less",
+        )
 
 
 def _describe(node: ConfNode) -> str:
@@ -203,6 +285,25 @@ def _hint_for_word(node: ConfNode, words: Words) -> str | None:
     return f"did you mean `{folded[close[0]]}`?" if close else f"write `{words[0]}`"
 
 
+_UNIT_MISSING: Final = frozenset({ValueKind.DURATION, ValueKind.SYNC})
+
+
+def _hint_for_form(node: ConfNode, kind: ValueKind) -> str | None:
+    """The same for what is more than a number or a word."""
+    value = node.value if isinstance(node, ConfScalar) else None
+    match kind:
+        case ValueKind.TEXT:
+            text = "write a text" if value is None else f'write "{value}", in quotes'
+            return None if isinstance(value, str) else text
+        case ValueKind.ARRAY:
+            return None if isinstance(node, ConfArray) else "put `[` and `]` around it"
+        case ValueKind.MAP:
+            return None if isinstance(node, ConfMap) else "write `{ … }`"
+        case _:
+            is_right = isinstance(node, ConfMap) or isinstance(value, bool) or str(value).lower() in _SWITCHES
+            return None if is_right else "write `enabled`"
+
+
 def _hint_for_kind(node: ConfNode, kind: ValueKind) -> str | None:
     """What to write instead; None if the value is valid."""
     value = node.value if isinstance(node, ConfScalar) else None
@@ -214,12 +315,22 @@ def _hint_for_kind(node: ConfNode, kind: ValueKind) -> str | None:
         case ValueKind.SIZE:
             is_size = _is_integer(value) or (isinstance(value, str) and _SIZE.fullmatch(value))
             return None if is_size else f"write {_with_unit(value, '10G')}"
-        case ValueKind.DURATION | ValueKind.SYNC:
-            is_right = _is_integer(value) or (isinstance(value, str) and _DURATION.fullmatch(value))
-            if is_right or (kind is ValueKind.SYNC and str(value).lower() == "always"):
-                return None
-            is_nearly = kind is ValueKind.SYNC and get_close_matches(str(value).lower(), ["always"])
-            return "did you mean `always`?" if is_nearly else f'write "{_with_unit(value, "2m")}"'
+        case ValueKind.TEXT | ValueKind.ARRAY | ValueKind.MAP | ValueKind.SWITCH:
+            return _hint_for_form(node, kind)
+        case _:
+            return _hint_for_duration(value, node.raw if isinstance(node, ConfScalar) else "", kind)
+
+
+def _hint_for_duration(value: object, raw: str, kind: ValueKind) -> str | None:
+    is_number = kind is ValueKind.SECONDS and isinstance(value, int | float)
+    is_always = kind is ValueKind.SYNC and str(value).lower() == "always"
+    if is_number or is_always or (isinstance(value, str) and _DURATION.fullmatch(value)):
+        return None
+    if _is_integer(value):
+        # Without quotes, `2m` is two millions.
+        return f'write "{raw}"' if _DURATION.fullmatch(raw) and raw != "0" else f'write "{value}s"'
+    is_nearly = kind is ValueKind.SYNC and get_close_matches(str(value).lower(), ["always"])
+    return "did you mean `always`?" if is_nearly else f'write "{_with_unit(value, "2m")}"'
 
 
 def _is_integer(value: object) -> bool:

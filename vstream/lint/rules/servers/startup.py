@@ -9,6 +9,7 @@ from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, is_clustered, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
+from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -54,7 +55,7 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
     that ran for months restarts (all versions; server/server.go, validateOptions).
     """
     for server in whole(workspace):
-        for check in _CHECKS:
+        for check in (*_CHECKS, *DETAILS):
             yield from check(server)
 
 
@@ -220,7 +221,8 @@ def _domain(server: ServerConf) -> Iterator[Violation]:
 
 
 def _names(server: ServerConf) -> Iterator[Violation]:
-    named = {"server_name": server.server_name, "cluster name": server.cluster_name}
+    gateway_name = server.gateway.name if server.gateway else None
+    named = {"server_name": server.server_name, "cluster name": server.cluster_name, "gateway name": gateway_name}
     for title, name in named.items():
         if name is not None and name.text and " " in name.text:
             yield Violation(

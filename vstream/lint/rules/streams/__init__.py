@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vstream.lint.rules.streams.buckets import broken_bucket
+from vstream.lint.rules.streams.consumers import consumer_does_not_fit, unknown_stream
 from vstream.lint.rules.streams.dedupe import (
     flags_differ,
     refused_window,
@@ -36,6 +38,7 @@ from vstream.lint.rules.streams.placement import (
     single_replica,
     too_many_replicas,
 )
+from vstream.lint.rules.streams.plausible import implausible_value
 from vstream.lint.rules.streams.refused import refused_stream
 from vstream.lint.rules.streams.retention import (
     asynchronous,
@@ -98,5 +101,9 @@ RULES: tuple[Rule[Workspace], ...] = (
     wrong_consumer_value,
     refused_consumer,
     refused_stream,
+    implausible_value,
+    consumer_does_not_fit,
+    unknown_stream,
+    broken_bucket,
 )
 """In the order of their codes."""

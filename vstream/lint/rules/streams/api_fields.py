@@ -21,7 +21,9 @@ FIRST: Final[ServerVersion] = (0, 0)
 _INT64: Final = 1 << 63
 _INT32: Final = 1 << 31
 _LONGEST: Final = 60
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_TIME: Final = re.compile(
+    r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

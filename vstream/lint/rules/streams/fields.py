@@ -17,7 +17,7 @@ from vstream.lint.rules.streams.api_fields import (
     wrong_values,
 )
 from vstream.lint.rules.wording import format_version
-from vstream.subjects.algebra import overlaps
+from vstream.subjects.algebra import has_wildcards, is_valid, overlaps
 from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 _LONGEST_NAME = 255
+_MOST_REPLICAS = 5
 _NOTHING: tuple[object, ...] = (None, False, "", 0, [], {}, "none", "default")
 """Values without effect: nothing is lost if an old server drops them."""
 
@@ -160,6 +161,33 @@ def _contradictions(fields: Mapping[str, object]) -> Iterator[tuple[str, str, st
     yield from _bad_names(fields)
     yield from _bad_start(fields)
     yield from _bad_delivery(fields)
+    yield from _bad_words(fields)
+
+
+def _bad_words(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    copies, sample = fields.get("num_replicas"), fields.get("sample_freq")
+    if isinstance(copies, int) and not 0 <= copies <= _MOST_REPLICAS:
+        yield "num_replicas", f"{copies} replicas, and {_MOST_REPLICAS} is the most", "write 1, 3 or 5, or remove it"
+    if isinstance(sample, str) and sample and not sample.removesuffix("%").lstrip("+-").isdecimal():
+        yield (
+            "sample_freq",
+            f"{quote_value(sample)} is not a share of the messages",
+            'write a percentage, such as "10%"',
+        )
+    target = fields.get("deliver_subject")
+    if isinstance(target, str) and has_wildcards(target):
+        yield "deliver_subject", f"{quote_value(target)} has wildcards", "write one subject"
+    if target and fields.get("priority_groups"):
+        yield "priority_groups", "priority groups are for pull consumers", "remove them, or `deliver_subject`"
+    if fields.get("priority_timeout") and fields.get("priority_policy", "none") != "pinned_client":
+        hint = 'write `"priority_policy": "pinned_client"`, or remove it'
+        yield "priority_timeout", "`priority_timeout` is for pinned clients", hint
+    filters = fields.get("filter_subjects")
+    for name, subjects in (("filter_subjects", filters), ("filter_subject", [fields.get("filter_subject") or ">"])):
+        for subject in subjects if isinstance(subjects, list) else ():
+            if isinstance(subject, str) and not is_valid(subject):
+                hint = "write tokens between single dots, `>` at the end"
+                yield name, f"{quote_value(subject)} is not a subject", hint
 
 
 def _bad_names(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import servers_by_cluster
-from vstream.lint.rules.streams.values import place, replicas, strings, table
+from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
 from vstream.lint.rules.wording import closest, count
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import SubjectTrie, is_valid
@@ -54,9 +54,12 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
     from a topology, or from server configurations with gateways. All versions.
     """
     has_gateways = any(server.gateway and server.gateway.remotes for server in workspace.servers)
-    clusters = list(workspace.cluster_names) if workspace.topology is not None or has_gateways else []
+    names = list(workspace.cluster_names)
     for stream in workspace.streams:
         cluster = _cluster(stream)
+        # Without gateways the files may be those of one cluster of several: only what is nearly its name is wrong.
+        is_whole = workspace.topology is not None or has_gateways or near_name(cluster, names) is not None
+        clusters = names if is_whole else []
         if not cluster or not clusters:
             continue
         home = _home(workspace, stream)
@@ -170,9 +173,9 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     Servers refuse the second stream (`subjects overlap with an existing stream`, 10065), and a stream with overlapping
-    subjects (10052). Streams in different directories may belong to different accounts and are not compared, and
-    neither are streams that vstream rendered, which contain their account (server/jetstream_cluster.go,
-    server/stream.go; all versions).
+    subjects (10052), and a second stream of the same name (10058). Streams in different directories may belong to
+    different accounts and are not compared, and neither are streams that vstream rendered, which contain their account
+    (server/jetstream_cluster.go, server/stream.go; all versions).
     """
     directories: dict[str, list[StreamFile]] = {}
     for stream in workspace.streams:
@@ -183,6 +186,20 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
         pairs = SubjectTrie(subject for _, _, subject in places).overlapping_pairs()
         for earlier, later in islice(pairs, _MOST):
             yield from _overlap(places[later], places[earlier])
+        yield from _namesakes(streams)
+
+
+def _namesakes(streams: list[StreamFile]) -> Iterator[Violation]:
+    first: dict[str, StreamFile] = {}
+    for stream in streams:
+        namesake = first.setdefault(stream.config.name, stream)
+        if stream is not namesake and stream.is_named and dict(stream.config.fields) != dict(namesake.config.fields):
+            yield Violation(
+                at=stream.at("name"),
+                message=f"`{namesake.file}` has another stream called `{stream.config.name}`",
+                hint="give it a name of its own",
+                related=(Related(span=namesake.at("name"), message="the other stream"),),
+            )
 
 
 def _places(stream: StreamFile) -> Iterator[tuple[StreamFile, int, str]]:

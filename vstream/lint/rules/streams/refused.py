@@ -78,6 +78,13 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
             yield ("discard_new_per_subject",), "it needs `max_msgs_per_subject`", 'add `"max_msgs_per_subject": 1`'
 
 
+def _check_republish(fields: Mapping[str, Any]) -> Iterator[Refusal]:
+    copies = fields.get("num_replicas")
+    if isinstance(copies, int) and copies < 0:
+        yield ("num_replicas",), f"there cannot be {copies} replicas", "write 1, 3 or 5"
+    yield from _check_transform(("republish",), fields.get("republish"))
+
+
 def _check_persistence(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("persist_mode") != "async":
         return
@@ -148,4 +155,5 @@ _CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[Refusal]], ...] = (
     _check_counter,
     _check_sources,
     _check_own_transform,
+    _check_republish,
 )

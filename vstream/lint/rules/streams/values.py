@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.workspace import StreamFile
+    from vstream.lint.workspace import ConsumerFile, StreamFile
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""
 SECOND = 10**9
+_ALIKE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,28 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def near_name(name: str, names: list[str]) -> str | None:
+    """The one of *names* that *name* is a misspelling of, by one letter; None if there is none."""
+    if name in names:
+        return None
+    close = get_close_matches(name, names, n=1, cutoff=_ALIKE)
+    # `orders-west` beside `orders-east` is another stream, not a misspelt one.
+    return next((candidate for candidate in close if _is_misspelt(name, candidate)), None)
+
+
+def _is_misspelt(name: str, meant: str) -> bool:
+    """Whether one letter was left out, added or exchanged, or two were swapped."""
+    if sorted(name) == sorted(meant):
+        return True
+    if len(name) == len(meant):
+        differing = [(a, b) for a, b in zip(name, meant, strict=True) if a != b]
+        return len(differing) == 1 and all(letter.isalpha() for letter in differing[0])
+    longer, shorter = sorted((name, meant), key=len, reverse=True)
+    return any(
+        longer[:index] + longer[index + 1 :] == shorter and letter.isalpha() for index, letter in enumerate(longer)
+    )
+
+
 class StreamSet:
     """The streams of a workspace by their names, and by the virtual streams that they belong to."""
 
@@ -135,7 +159,7 @@ class StreamSet:
         """Every name."""
         return set(self._by_name)
 
-    def find(self, name: str, near: StreamFile) -> StreamFile | None:
+    def find(self, name: str, near: StreamFile | ConsumerFile) -> StreamFile | None:
         """The stream called *name*; if several environments have it, the one whose file is closest to *near*."""
         candidates = self._by_name.get(name, [])
         if len(candidates) <= 1:

@@ -1,0 +1,205 @@
+"""What VS425 says of single users, exports and imports (server/opts.go, parseUsers, parseExportStreamMap, accounts.go)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from vstream.diagnostics import Related
+from vstream.lint.reading.accounts import exports_of, imports_of
+from vstream.lint.reading.nodes import entry, option, table
+from vstream.lint.registry import Violation
+from vstream.lint.rules.wording import closest
+from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
+from vstream.syntax.natsconf import ConfArray, ConfMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.lint.reading.accounts import AccountImport
+    from vstream.lint.workspace import ServerConf
+
+_USER_KEY: Final = re.compile(r"U[A-Z2-7]{55}")
+_SHORTEST_KEY: Final = 20
+_RESERVED: Final = "$G"
+_MOST_PERCENT: Final = 100
+
+
+def check_user_keys(server: ServerConf) -> Iterator[Violation]:
+    """Users with an nkey: its form, and that it is the only login."""
+    for conf in _user_confs(server):
+        key = option(conf, "nkey")
+        if key is None or not key.text:
+            continue
+        login = entry(conf, "user", "username", "password", "pass")
+        # What is much shorter stands for a key, in documents and tests.
+        if len(key.text) >= _SHORTEST_KEY and not _USER_KEY.fullmatch(key.text):
+            yield Violation(
+                at=key.span,
+                message=f"`{key.text}` is not the public key of a user: the server does not start",
+                hint="write the 56 letters that begin with `U`, as `nsc` or `nk -pubout` print them",
+            )
+        if login is not None:
+            yield Violation(
+                at=login.key_span,
+                message=f"a user with an `nkey` has no `{login.key}`: the server does not start",
+                hint=f"remove `{login.key}`, or the key",
+            )
+
+
+def _user_confs(server: ServerConf) -> Iterator[ConfMap]:
+    for conf in (server.authorization, *(account.conf for account in server.accounts)):
+        listed = entry(conf, "users")
+        if listed is not None and isinstance(listed.value, ConfArray):
+            yield from (item for item in listed.value.items if isinstance(item, ConfMap))
+
+
+def check_token(server: ServerConf) -> Iterator[Violation]:
+    """A token beside a list of users."""
+    token, users = entry(server.authorization, "token"), entry(server.authorization, "users")
+    if token is not None and users is not None:
+        yield Violation(
+            at=token.key_span,
+            message="`authorization` has a token and a list of users: the server does not start",
+            hint="remove the token, or the users",
+        )
+
+
+def check_exports(server: ServerConf) -> Iterator[Violation]:
+    """Whom exports are for, the position of the account in a subject, and where latencies are published."""
+    names = sorted(account.name for account in server.accounts)
+    for account in server.accounts:
+        if account.name == _RESERVED:
+            yield Violation(
+                at=account.key_span,
+                message=f"`{_RESERVED}` is the account of whoever has none: the server does not start",
+                hint="give the account another name, or move its users into `authorization`",
+            )
+        for export in exports_of(account):
+            yield from _unknown_importers(export.conf, names)
+            yield from _check_position(export.conf, str(export.subject.value))
+            yield from _check_latency(table(export.conf, "latency"))
+
+
+def _unknown_importers(conf: ConfMap, names: list[str]) -> Iterator[Violation]:
+    listed = entry(conf, "accounts")
+    for item in listed.value.items if listed and isinstance(listed.value, ConfArray) else ():
+        name = getattr(item, "value", None)
+        if isinstance(name, str) and name not in names:
+            yield Violation(
+                at=item.span,
+                message=f"there is no account `{name}` to export to: the server does not start",
+                hint=closest(name, names, "accounts"),
+            )
+
+
+def _check_position(conf: ConfMap, subject: str) -> Iterator[Violation]:
+    position = option(conf, "account_token_position")
+    if position is None or not isinstance(position.value, int):
+        return
+    tokens = subject.split(".")
+    wildcards = [index for index, token in enumerate(tokens, 1) if token == "*"]
+    if position.value not in wildcards:
+        yield Violation(
+            at=position.span,
+            message=f"token {position.value} of `{subject}` is not `*`: the server does not start",
+            hint=f"write {wildcards[0]}" if wildcards else "write `*` in the subject where the account's name is",
+        )
+
+
+def _check_latency(conf: ConfMap | None) -> Iterator[Violation]:
+    subject, sampling = option(conf, "subject"), option(conf, "sampling")
+    if subject is not None and subject.text and has_wildcards(subject.text):
+        yield Violation(
+            at=subject.span,
+            message=f"latencies cannot be published to `{subject.text}`: the server does not start",
+            hint="write a subject without wildcards",
+        )
+    percent = str(sampling.value).removesuffix("%") if sampling is not None else ""
+    if sampling is not None and percent.isdecimal() and not 1 <= int(percent) <= _MOST_PERCENT:
+        yield Violation(
+            at=sampling.span,
+            message=f"{sampling.value} is not a share of the requests: the server does not start",
+            hint="write a percentage from 1 to 100",
+        )
+
+
+def check_imports(server: ServerConf) -> Iterator[Violation]:
+    """Where imports appear, that no two appear at one subject, and that none comes back to where it started."""
+    cycles = _Cycles(server)
+    for account in server.accounts:
+        first: dict[tuple[str, str], Span] = {}
+        for wish in imports_of(account):
+            place = wish.to or wish.subject
+            key = (str(wish.account.value), str(place.value))
+            yield from _check_prefix(wish)
+            yield from _check_target(wish)
+            if wish.kind == "service" and key in first:
+                yield Violation(
+                    at=place.span,
+                    message=f"`{key[0]}` already has a service that is imported to `{place.value}`: the server does not start",
+                    hint="import it to another subject, with `to`",
+                    related=(Related(span=first[key], message="the other import"),),
+                )
+            elif cycles.has(account.name, wish):
+                yield Violation(
+                    at=wish.subject.span,
+                    message=f"`{wish.subject.value}` comes back to account `{account.name}`: the server does not start",
+                    hint="remove one of the imports, or give them subjects that exclude each other",
+                )
+            if wish.kind == "service":
+                first.setdefault(key, place.span)
+
+
+def _check_prefix(wish: AccountImport) -> Iterator[Violation]:
+    if wish.prefix is not None and wish.prefix.text and has_wildcards(wish.prefix.text):
+        yield Violation(
+            at=wish.prefix.span,
+            message=f"the prefix `{wish.prefix.text}` has wildcards: the server does not start",
+            hint="write a prefix without `*` and `>`",
+        )
+
+
+def _check_target(wish: AccountImport) -> Iterator[Violation]:
+    """A service imported to a subject with fewer wildcards: what they are filled with is unknown."""
+    if wish.to is None or not wish.to.text or wish.kind != "service" or "$" in wish.to.text or "{" in wish.to.text:
+        return
+    wildcards = str(wish.subject.value).split(".").count("*")
+    if wish.to.text.split(".").count("*") != wildcards:
+        yield Violation(
+            at=wish.to.span,
+            message=f"`{wish.to.text}` does not have the {wildcards} `*` of `{wish.subject.value}`: "
+            "the server does not start",
+            hint="write as many `*` in both subjects",
+        )
+
+
+class _Cycles:
+    """Which imports lead back to their own account (accounts.go, serviceImportFormsCycle, streamImportFormsCycle)."""
+
+    def __init__(self, server: ServerConf) -> None:
+        self._wishes = {account.name: imports_of(account) for account in server.accounts}
+
+    def has(self, importer: str, wish: AccountImport) -> bool:
+        """Whether what *importer* imports is what another account imports from it."""
+        if wish.prefix is not None:
+            return False
+        place = str((wish.to or wish.subject).value)
+        return self._reaches(str(wish.account.value), str(wish.subject.value), importer, place, wish.kind, set())
+
+    def _reaches(self, account: str, subject: str, goal: str, place: str, kind: str, seen: set[str]) -> bool:
+        if account == goal or account in seen:
+            return account == goal and overlaps(subject, place)
+        seen.add(account)
+        for wish in self._wishes.get(account, ()):
+            mine = str((wish.to or wish.subject).value)
+            is_same = wish.kind == kind and (is_subset(subject, mine) or overlaps(mine, subject))
+            if is_same and wish.prefix is None:
+                further = str(wish.subject.value)
+                if self._reaches(str(wish.account.value), further, goal, place, kind, seen):
+                    return True
+        return False
+
+
+CHECKS: Final = (check_user_keys, check_token, check_exports, check_imports)

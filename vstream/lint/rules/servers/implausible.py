@@ -1,0 +1,286 @@
+"""VS431: values that the server takes, and that nobody means."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from vstream.diagnostics import Severity
+from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.server_values import has_any, is_on, whole
+from vstream.lint.rules.servers.options import BLOCKS
+from vstream.subjects.algebra import is_subset
+from vstream.syntax.natsconf import ConfArray, ConfMap
+from vstream.topology.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vstream.lint.workspace import ConfValue, ServerConf, UserConf, Workspace
+
+_SMALLEST: Final[tuple[tuple[str, int], ...]] = (
+    ("max_payload", 256),
+    ("max_control_line", 256),
+    ("max_pending", 64 << 10),
+    ("logfile_size_limit", 1024),
+    ("log_size_limit", 1024),
+)
+"""The options of a server that are sizes, and what nobody goes below, in bytes."""
+_STORAGE: Final = ("max_memory_store", "max_mem_store", "max_mem", "max_file_store", "max_file")
+_ACCOUNT_STORAGE: Final = (
+    "max_memory",
+    "max_mem",
+    "mem",
+    "memory",
+    "max_store",
+    "max_file",
+    "max_disk",
+    "store",
+    "disk",
+)
+_LEAST_STORAGE: Final = 64 << 10
+_SHORTEST_S: Final[dict[str, float]] = {"ping_interval": 0.1, "write_deadline": 0.01}
+_LONGEST_WAIT_S: Final = 300
+_BCRYPT: Final = re.compile(r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}")
+_EVERYWHERE: Final = re.compile(r"0\.0\.0\.0|\[::\]")
+_NOBODY: Final = "$2a$11$none"
+"""What rendered files have until somebody writes a password: no password has this hash."""
+_VARIABLE: Final = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
+
+
+@rule("VS431", "implausible-option", Severity.WARNING)
+def implausible_option(workspace: Workspace) -> Iterator[Violation]:
+    """
+    An option has a value that the server takes and that nobody means.
+
+    ## Why is this bad?
+    The server starts, and then does not do what was meant. A number without a unit is bytes or seconds: `max_payload: 8`
+    refuses every message of more than 8 bytes, a `timeout` of `2000` is half an hour. In quotes, `'$PASSWORD'` is no
+    variable but the password itself, a user without a password needs none, and `~` is a directory of that name
+    (server/opts.go, auth.go; all versions).
+    """
+    for server in whole(workspace):
+        for check in _CHECKS:
+            yield from check(server)
+
+
+def _sizes(server: ServerConf) -> Iterator[Violation]:
+    sized: list[tuple[ConfMap | None, str, int]] = [(server.root, name, least) for name, least in _SMALLEST]
+    jetstream = server.jetstream.conf if server.jetstream else None
+    sized += [(jetstream, name, _LEAST_STORAGE) for name in _STORAGE]
+    for account in server.accounts:
+        sized += [(table(account.conf, "jetstream"), name, _LEAST_STORAGE) for name in _ACCOUNT_STORAGE]
+    for conf, name, least in sized:
+        size = option(conf, name)
+        if size is not None and isinstance(size.value, int) and 0 < size.value < least:
+            yield Violation(
+                at=size.span,
+                message=f"`{name}` is {size.value} bytes: a number without a unit is bytes",
+                hint=f"write {size.value}MB or {size.value}GB",
+            )
+
+
+def _times(server: ServerConf) -> Iterator[Violation]:
+    for name, least in _SHORTEST_S.items():
+        time = option(server.root, name)
+        seconds = _seconds(time) if time else None
+        if time is not None and seconds is not None and 0 < seconds < least:
+            yield Violation(
+                at=time.span, message=f"`{name}` is only {time.value}", hint='write a longer time, such as "10s"'
+            )
+    for conf in _blocks_with_timeout(server):
+        timeout = option(conf, "timeout")
+        if timeout is not None and isinstance(timeout.value, int | float) and timeout.value > _LONGEST_WAIT_S:
+            yield Violation(
+                at=timeout.span,
+                message=f"the `timeout` is {timeout.value} seconds",
+                hint=f'write "{int(timeout.value)}ms", if milliseconds are meant, or at most "{_LONGEST_WAIT_S}s"',
+            )
+
+
+def _blocks_with_timeout(server: ServerConf) -> Iterator[ConfMap | None]:
+    gateway = server.gateway.conf if server.gateway else None
+    for conf in (server.root, server.cluster, gateway, table(server.root, "leafnodes", "leaf")):
+        yield table(conf, "tls")
+        yield table(conf, "authorization")
+
+
+def _seconds(value: ConfValue) -> float | None:
+    try:
+        return parse_duration(value.text or "") / 1e9
+    except ValueError:
+        return None
+
+
+def _passwords(server: ServerConf) -> Iterator[Violation]:
+    token = option(server.authorization, "token")
+    secrets = [("password", user.password) for user in server.users if user.password is not None]
+    for kind, secret in (*secrets, ("token", token)):
+        if secret is None or not secret.text or not secret.text.startswith("$"):
+            continue
+        if secret.text.startswith("$2") and secret.text != _NOBODY and not _BCRYPT.fullmatch(secret.text):
+            yield Violation(
+                at=secret.span,
+                message=f"the {kind} begins like a bcrypt hash and is none: nobody can log in with it",
+                hint="copy all 60 characters that `nats server passwd` prints",
+            )
+        elif _VARIABLE.fullmatch(secret.text) and not secret.text.startswith("$2"):
+            yield Violation(
+                at=secret.span,
+                message=f"in quotes, `{secret.text}` is the {kind} itself and not a variable",
+                hint="remove the quotes",
+            )
+
+
+def _open_users(server: ServerConf) -> Iterator[Violation]:
+    if any(is_on(conf, "verify_and_map", "verify") for conf in _tls_blocks(server)) or _has_callout(server):
+        return
+    for conf in _user_confs(server):
+        name = option(conf, "user", "username")
+        # VS421 reports unknown options: one of them may be the password.
+        is_known = all(written.key.lower() in BLOCKS["user"].options for written in conf.entries)
+        is_known = is_known or conf is server.authorization
+        if (
+            name is not None
+            and name.text
+            and is_known
+            and not has_any(conf, "password", "pass", "nkey", "token", "proxy_required")
+        ):
+            yield Violation(
+                at=name.span,
+                message=f"user `{name.text}` has no password: whoever knows the name may log in",
+                hint="add `password`, from a variable",
+            )
+
+
+def _tls_blocks(server: ServerConf) -> Iterator[ConfMap | None]:
+    for conf in (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt")):
+        yield table(conf, "tls")
+    yield table(table(server.root, "leafnodes", "leaf"), "tls")
+
+
+def _has_callout(server: ServerConf) -> bool:
+    return has_any(server.authorization, "auth_callout", "auth_hook")
+
+
+def _user_confs(server: ServerConf) -> Iterator[ConfMap]:
+    blocks = (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt"))
+    guests = {guest.text for conf in blocks if (guest := option(conf, "no_auth_user")) is not None}
+    for conf in (server.authorization, *(account.conf for account in server.accounts)):
+        listed = entry(conf, "users")
+        items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
+        for item in (*items, *([conf] if conf is server.authorization and conf is not None else [])):
+            name = option(item, "user", "username") if isinstance(item, ConfMap) else None
+            if isinstance(item, ConfMap) and name is not None and name.text not in guests:
+                yield item
+
+
+def _permissions(server: ServerConf) -> Iterator[Violation]:
+    for user in server.users:
+        yield from _find_denied(user)
+
+
+def _find_denied(user: UserConf) -> Iterator[Violation]:
+    for permission, verb in ((user.publish, "publish"), (user.subscribe, "subscribe to")):
+        denied = permission.deny if permission else ()
+        for allowed in (permission.allow or ()) if permission else ():
+            cover = next((subject for subject in denied if is_subset(str(allowed.value), str(subject.value))), None)
+            if cover is not None:
+                yield Violation(
+                    at=allowed.span,
+                    message=f"user `{user.name}` may {verb} `{allowed.value}`, and `{cover.value}` forbids it: "
+                    "what is denied counts",
+                    hint="remove one of them: what is not allowed is denied anyway",
+                )
+
+
+def _home(server: ServerConf) -> Iterator[Violation]:
+    written = (
+        option(server.root, "store_dir", "storedir"),
+        server.jetstream.store_dir if server.jetstream else None,
+        option(server.root, "log_file", "logfile"),
+        option(server.root, "pid_file", "pidfile"),
+    )
+    for path in written:
+        if path is not None and path.text and path.text.startswith("~"):
+            yield Violation(
+                at=path.span,
+                message=f"servers do not expand `~`: `{path.text}` is below the current directory",
+                hint="write the whole path",
+            )
+
+
+def _tags(server: ServerConf) -> Iterator[Violation]:
+    tags = entry(server.root, "server_tags")
+    for tag in several(tags.value) if tags and not isinstance(tags.value, ConfArray) else ():
+        if tag.text and "," in tag.text:
+            items = ", ".join(f'"{part.strip()}"' for part in tag.text.split(","))
+            yield Violation(at=tag.span, message="this is one tag, with commas in it", hint=f"write [{items}]")
+
+
+def _authorities(server: ServerConf) -> Iterator[Violation]:
+    """Certificates of the other side are verified, and nothing says whose."""
+    gateway = server.gateway.conf if server.gateway else None
+    for conf, is_verified in ((server.root, False), (server.cluster, True), (gateway, True)):
+        tls = table(conf, "tls")
+        verify = entry(tls, "verify", "verify_and_map")
+        if tls is None or has_any(tls, "ca_file", "cert_store", "pinned_certs"):
+            continue
+        if is_verified or is_on(tls, "verify", "verify_and_map"):
+            yield Violation(
+                at=verify.key_span if verify else tls.span,
+                message="certificates are verified without a `ca_file`: only public authorities are trusted",
+                hint="add `ca_file` with the authority that signs your certificates",
+                severity=Severity.NOTE if is_verified else None,
+            )
+
+
+def _check_advertised(server: ServerConf) -> Iterator[Violation]:
+    address = option(server.root, "client_advertise")
+    if address is not None and _EVERYWHERE.match(str(address.value)):
+        yield Violation(
+            at=address.span,
+            message=f"clients are told to connect to `{address.value}`, which is their own machine",
+            hint="write the name or address by which clients reach this server, or remove it",
+        )
+
+
+def _callout(server: ServerConf) -> Iterator[Violation]:
+    callout = table(server.authorization, "auth_callout", "auth_hook")
+    names = {user.name for user in server.users}
+    listed = entry(callout, "auth_users", "users")
+    for user in several(listed.value) if listed else ():
+        if user.text and user.text not in names:
+            yield Violation(
+                at=user.span,
+                message=f"there is no user `{user.text}`: nobody can answer the authorization callout",
+                hint="add the user, or write the name of one that exists",
+            )
+
+
+def _empty_resolver(server: ServerConf) -> Iterator[Violation]:
+    resolver = option(server.root, "resolver", "account_resolver", "accounts_resolver")
+    is_memory = resolver is not None and str(resolver.value).upper() in {"MEM", "MEMORY"}
+    if resolver is not None and is_memory and not has_any(server.root, "resolver_preload"):
+        yield Violation(
+            at=resolver.span,
+            message="the resolver in memory has no `resolver_preload`: it knows no account",
+            hint="add `resolver_preload { ACCOUNT: JWT }`, or use a resolver of the type `full`",
+            severity=Severity.NOTE,
+        )
+
+
+_CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+    _sizes,
+    _times,
+    _passwords,
+    _open_users,
+    _permissions,
+    _home,
+    _tags,
+    _authorities,
+    _check_advertised,
+    _callout,
+    _empty_resolver,
+)

@@ -1,0 +1,211 @@
+"""What VS426 says of access, listeners and links: settings that only the start of the server refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.registry import Violation
+from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, is_clustered
+from vstream.lint.rules.wording import closest
+from vstream.subjects.algebra import is_valid
+from vstream.topology.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.lint.workspace import ServerConf
+
+_ON: Final = frozenset({"enabled", "enable"})
+_ORIGINS: Final = ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin")
+_BY_TOKEN: Final = (
+    "operator",
+    "operators",
+    "roots",
+    "root",
+    "root_operator",
+    "root_operators",
+    "trusted",
+    "trusted_keys",
+)
+_THRESHOLDS: Final = ("rtt_thresholds", "thresholds", "rtts", "rtt")
+
+
+def _cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
+    routes = entry(server.cluster, "routes")
+    is_alone = is_clustered(server) and (routes is None or not several(routes.value))
+    # What VS404 and VS422 report keeps the server from starting first.
+    is_named = server.server_name is not None and cluster(server) is not None
+    at = routes.key_span if routes else next((item.span for item in server.listeners if item.block == "cluster"), None)
+    if at and is_alone and is_named and has_jetstream(server) and not server.leaf_remotes:
+        yield Violation(
+            at=at,
+            message="JetStream in a cluster needs `routes`: without any the server does not start",
+            hint='add `routes: ["nats://HOST:6222"]`, or start it with `--routes`',
+            # The command line often has them.
+            severity=Severity.NOTE,
+        )
+
+
+def _system_jetstream(server: ServerConf) -> Iterator[Violation]:
+    system = server.system_account.text if server.system_account else None
+    for account in server.accounts:
+        jetstream = entry(account.conf, "jetstream")
+        is_on = jetstream is not None and getattr(jetstream.value, "value", True) in {True, *_ON}
+        if jetstream is not None and is_on and account.name == system and has_jetstream(server):
+            yield Violation(
+                at=jetstream.key_span,
+                message="the system account cannot have JetStream: the server does not start",
+                hint="remove it here, and give another account JetStream",
+            )
+
+
+def _guest_without_users(server: ServerConf) -> Iterator[Violation]:
+    guest = option(server.root, "no_auth_user")
+    if guest is not None and guest.text and not server.users and not has_any(server.root, *_BY_TOKEN):
+        yield Violation(
+            at=guest.span,
+            message=f"there is no user `{guest.text}` for `no_auth_user`, as there are no users: the server does not start",
+            hint="add the user, or remove `no_auth_user`",
+        )
+
+
+def _https(server: ServerConf) -> Iterator[Violation]:
+    https, http = entry(server.root, "https", "https_port"), entry(server.root, "http", "http_port", "monitor_port")
+    if https is not None and http is not None:
+        yield Violation(
+            at=https.key_span,
+            message=f"`{http.key}` and `{https.key}`, and monitoring has one port: the server does not start",
+            hint=f"remove `{https.key}` or `{http.key}`",
+        )
+    elif https is not None and not has_any(server.root, "tls"):
+        yield Violation(
+            at=https.key_span,
+            message="monitoring over HTTPS needs `tls`: the server does not start",
+            hint="add `tls { cert_file: …, key_file: … }`, or write `http`",
+        )
+
+
+def _mixed_urls(server: ServerConf) -> Iterator[Violation]:
+    for remote in server.leaf_remotes:
+        schemes = [str(url.value).partition("://")[0].lower() in {"ws", "wss"} for url in remote.urls]
+        if any(schemes) and not all(schemes):
+            yield Violation(
+                at=remote.urls[schemes.index(not schemes[0])].span,
+                message="a remote has addresses of websockets and others: the server does not start",
+                hint="write all addresses with `ws://` or `wss://`, or none",
+            )
+
+
+def _remotes(server: ServerConf) -> Iterator[Violation]:
+    first: dict[tuple[tuple[str, ...], str], Span] = {}
+    for remote in server.leaf_remotes:
+        account = str(remote.account.value) if remote.account else "$G"
+        key = (tuple(str(url.value) for url in remote.urls), account)
+        if remote.urls and key in first:
+            yield Violation(
+                at=remote.span,
+                message=f"a remote with the same addresses and account `{account}`: the server does not start",
+                hint="remove it, or give it another account",
+                related=(Related(span=first[key], message="the other one"),),
+            )
+        first.setdefault(key, remote.span)
+        for name in ("deny_imports", "deny_import", "deny_exports", "deny_export"):
+            listed = entry(remote.conf, name)
+            for subject in several(listed.value) if listed else ():
+                if subject.text is not None and not is_valid(subject.text):
+                    yield Violation(
+                        at=subject.span,
+                        message=f"`{subject.text}` is not a subject: the server does not start",
+                        hint="write tokens between single dots, and `>` only at the end",
+                    )
+
+
+def _websocket_access(server: ServerConf) -> Iterator[Violation]:
+    websocket = table(server.root, "websocket", "ws")
+    if not any(listener.block in {"websocket", "ws"} for listener in server.listeners):
+        return
+    guest, users = option(websocket, "no_auth_user"), sorted({user.name for user in server.users})
+    if guest is not None and guest.text and guest.text not in users and not has_any(server.root, *_BY_TOKEN):
+        yield Violation(
+            at=guest.span,
+            message=f"unknown user `{guest.text}` in `no_auth_user`: the server does not start",
+            hint=closest(guest.text, users, "users"),
+        )
+    origins = entry(websocket, *_ORIGINS)
+    for origin in several(origins.value) if origins else ():
+        if origin.text and not origin.text.startswith(("http://", "https://", "$")):
+            yield Violation(
+                at=origin.span,
+                message=f"`{origin.text}` is not an origin: the server does not start",
+                hint="write `https://HOST`, or remove `allowed_origins` to allow all",
+            )
+    cookie = entry(websocket, "jwt_cookie")
+    if cookie is not None and not has_any(server.root, *_BY_TOKEN):
+        yield Violation(
+            at=cookie.key_span,
+            message="`jwt_cookie` needs an operator: the server does not start",
+            hint="add `operator`, or remove `jwt_cookie`",
+        )
+
+
+def _check_advertised(server: ServerConf) -> Iterator[Violation]:
+    places = (
+        option(server.root, "client_advertise"),
+        option(server.cluster, "cluster_advertise", "advertise"),
+        option(server.gateway.conf if server.gateway else None, "advertise"),
+        option(table(server.root, "leafnodes", "leaf"), "leafnode_advertise", "advertise"),
+    )
+    for address in places:
+        if address is not None and address.text and "://" in address.text:
+            yield Violation(
+                at=address.span,
+                message=f"`{address.text}` is a URL, not an address: the server does not start",
+                hint=f"write `{address.text.partition('://')[2]}`",
+            )
+
+
+def _pool(server: ServerConf) -> Iterator[Violation]:
+    size = option(server.cluster, "pool_size")
+    if size is not None and isinstance(size.value, int) and size.value < 0 and has_any(server.cluster, "accounts"):
+        yield Violation(
+            at=size.span,
+            message="`pool_size` is negative, and accounts have routes of their own: the server does not start",
+            hint="remove `pool_size`, or `accounts`",
+        )
+
+
+def _thresholds(server: ServerConf) -> Iterator[Violation]:
+    for conf in (server.cluster, table(server.root, "leafnodes", "leaf")):
+        listed = entry(table(conf, "compression"), *_THRESHOLDS)
+        values = [_nanoseconds(value.text or "") for value in several(listed.value)] if listed else []
+        numbers = [value for value in values if value]
+        if listed is not None and numbers != sorted(numbers):
+            yield Violation(
+                at=listed.key_span,
+                message="the thresholds are not in ascending order: the server does not start",
+                hint="write the shortest time first",
+            )
+
+
+def _nanoseconds(text: str) -> int | None:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return None
+
+
+CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+    _cluster_without_routes,
+    _system_jetstream,
+    _guest_without_users,
+    _https,
+    _mixed_urls,
+    _remotes,
+    _websocket_access,
+    _check_advertised,
+    _pool,
+    _thresholds,
+)

@@ -1,0 +1,107 @@
+"""VS245: durations and sizes of streams and consumers that are in another unit than servers read them in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Violation, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
+
+_MS: Final = 10**6
+_SECOND: Final = 10**9
+
+
+class _Floor(NamedTuple):
+    """Below *plausible* nobody means it, below *accepted* servers refuse it."""
+
+    plausible: int
+    accepted: int = 0
+
+
+_DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
+    ("max_age",): _Floor(_SECOND, 100 * _MS),
+    ("subject_delete_marker_ttl",): _Floor(_SECOND, _SECOND),
+    ("consumer_limits", "inactive_threshold"): _Floor(_SECOND),
+}
+_CONSUMER_DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
+    ("ack_wait",): _Floor(50 * _MS),
+    ("backoff",): _Floor(_MS),
+    ("inactive_threshold",): _Floor(_SECOND),
+    ("max_expires",): _Floor(_MS, _MS),
+    ("idle_heartbeat",): _Floor(100 * _MS, 100 * _MS),
+    ("priority_timeout",): _Floor(_SECOND),
+}
+_SIZES: Final[Mapping[str, int]] = {"max_bytes": 1024, "max_msg_size": 16}
+"""In bytes. A message alone takes about 30 more than its payload."""
+
+
+@rule("VS245", "implausible-value", Severity.WARNING)
+def implausible_value(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A duration or a size is so small that another unit was meant.
+
+    ## Why is this bad?
+    Durations of streams and consumers are nanoseconds, and sizes are bytes. `"max_age": 3600` is not an hour but 3.6
+    microseconds. Servers refuse some of these values, and take others: with `"ack_wait": 30` every message is delivered
+    again and again, and with `"max_age": 604800000` a stream forgets after 0.6 seconds (server/stream.go, consumer.go;
+    all versions). What servers refuse is an error.
+    """
+    for stream in workspace.streams:
+        yield from _short(stream, stream.config.fields, _DURATIONS)
+        yield from _small(stream)
+    for consumer in workspace.consumers:
+        yield from _short(consumer, consumer.fields, _CONSUMER_DURATIONS)
+
+
+def _short(
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, Any], floors: Mapping[tuple[str, ...], _Floor]
+) -> Iterator[Violation]:
+    for path, floor in floors.items():
+        for place, value in _numbers_at(fields, path):
+            if 0 < value < floor.plausible:
+                is_refused = value < floor.accepted
+                yield Violation(
+                    at=owner.at(*place),
+                    message=f"`{path[-1]}` is {_format_duration(value)}, as durations are nanoseconds"
+                    + (": servers refuse it" if is_refused else ""),
+                    hint=f"write {value * _SECOND} for {value} seconds, {value * _MS} for {value} milliseconds",
+                    severity=Severity.ERROR if is_refused else None,
+                )
+
+
+def _small(stream: StreamFile) -> Iterator[Violation]:
+    for name, least in _SIZES.items():
+        for place, value in _numbers_at(stream.config.fields, (name,)):
+            if 0 < value < least:
+                yield Violation(
+                    at=stream.at(*place),
+                    message=f"`{name}` is {value} bytes, which is too little for a message",
+                    hint=f"sizes are bytes: write {value << 20} for {value} MiB",
+                )
+
+
+def _numbers_at(fields: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """The number at *path*, or the first number of the array there: one finding says it for all."""
+    value: Any = fields
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, list) and value:
+        yield from ((tuple[str | int, ...]((*path, 0)), number) for number in value[:1] if _is_number(number))
+    elif _is_number(value):
+        yield path, value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _format_duration(nanoseconds: int) -> str:
+    for name, unit in (("ms", _MS), ("µs", 10**3)):
+        if nanoseconds >= unit:
+            return f"{nanoseconds / unit:g} {name}"
+    return f"{nanoseconds} ns"
