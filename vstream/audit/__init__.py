@@ -1,7 +1,7 @@
 """
-What every region holds, compared: tables of messages, and what they say. The only package that imports pyspark.
+Compare every message of every region, as tables on Spark. The only package that imports pyspark.
 
-Spark is optional, and takes a second or two to import: what is loaded late is loaded here and nowhere else.
+Spark is optional and takes a second or two to import. It is loaded late, and only here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OLDEST = (4, 2)
 
 
 class AuditModules(NamedTuple):
-    """What an audit can be of, and what it runs on: everything that needs Spark."""
+    """The audit's modules that need Spark."""
 
     servers: type[TopologySource]
     capture: type[CaptureSource]
@@ -43,7 +43,7 @@ def require_spark() -> None:
 
 
 def load_audit() -> AuditModules:
-    """Import Spark with all that uses it. Raises VstreamError if it is not installed."""
+    """Import Spark and everything that uses it. Raises VstreamError if it is not installed."""
     require_spark()
     run: Any = import_module("vstream.audit.run")
     return AuditModules(
@@ -55,5 +55,5 @@ def load_audit() -> AuditModules:
 
 
 def load_connect() -> Any:
-    """The session class of Spark Connect, which needs more packages than Spark. Raises whatever is wrong with them."""
+    """The session class of Spark Connect, which needs more packages than Spark. Raises an error if one is missing."""
     return import_module("pyspark.sql.connect.session").SparkSession

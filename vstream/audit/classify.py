@@ -1,8 +1,8 @@
 """
 Stage 3, second half: what is wrong with each message in the buckets that differ.
 
-One row for each message and reader that is not as it should be. What is absent is sorted
-by what explains it: a message that a limit may have removed is not lost.
+One row per message and reader with a problem. Missing messages are sorted by what explains them: a message that a limit
+may have removed is not lost.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ else it is 1. *time_ns* is when the message was written, as well as that is know
 """
 
 MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
-"""Kinds of messages that a reader does not have, and should."""
+"""Kinds of messages that a reader should have and does not."""
 _IDS: Final = 1_000
-"""Message ids that are looked for one by one."""
+"""Message ids that are looked up one by one."""
 LATE_NS: Final = 30_000_000_000
-"""A message that has not arrived after so long is late; before, it is on its way."""
+"""Nanoseconds after which a message that has not arrived is late; before, it is on its way."""
 _ON_ITS_WAY: Final = 10
 """What part of an origin's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
 _SLICE: Final = 64
-"""Sequences of a reader among which rows are compared with stretches."""
+"""Sequences of a reader within which rows are compared with stretches."""
 RANGED: Final = frozenset({"expired", "deleted-everywhere"})
-"""Kinds of which one row is a range of messages."""
+"""Kinds for which one row is a range of messages."""
 _ENDS: Final = StructType([FAULTS["virtual"], FAULTS["origin"], FAULTS["origin_seq"]])
 _HOLES: Final = StructType(
     [
@@ -76,7 +76,7 @@ def find_faults(
     *,
     size: int = BUCKET,
 ) -> DataFrame:
-    """FAULTS of the messages of *look* that are in `suspects`, but for their order."""
+    """FAULTS of the messages of *look* in `suspects`, except for their order."""
     grid = _grid(look.differing, cut, suspects, size).persist()
     absent = _absent(grid, copies, cut, extents, look.ids)
     return _present(grid).unionByName(absent).unionByName(_at_origins(grid, cut))
@@ -340,7 +340,7 @@ def _reason() -> Column:
 
 
 def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS of what origins removed before readers came to it: one row for each range, by arithmetic alone."""
+    """FAULTS for messages that origins removed before readers got to them: one row per range, by arithmetic alone."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))
     return (
         cut.expected.where(F.col("cursor").isNotNull())

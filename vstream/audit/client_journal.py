@@ -1,4 +1,4 @@
-"""Stage 4: what clients were told, beside what is stored. An operation without an answer is neither lost nor failed."""
+"""Stage 4: what clients were told, compared with what is stored. Unanswered operations are neither lost nor failed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ANSWERS = StructType(
         StructField("stored", LongType(), nullable=False),
     ]
 )
-"""By region and outcome: how many publishes, and how many of these are stored anywhere, by their payload."""
+"""By region and outcome: how many publishes, and how many of these are stored anywhere, by payload."""
 
 
 def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
@@ -69,7 +69,7 @@ def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
 
 
 def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
-    """ANSWERS of `journal`."""
+    """ANSWERS for `journal`."""
     stored = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
     return (
         journal.join(stored, ["virtual", "digest"], how="left")
@@ -79,7 +79,7 @@ def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
 
 
 def find_broken_promises(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS that only the journal shows: acknowledged and nowhere, overwritten, stored though refused, sent by nobody."""
+    """FAULTS only in the journal: acknowledged but missing, overwritten, stored though refused, sent by none."""
     return (
         _find_lost_or_overwritten(journal, copies, cut)
         .unionByName(_find_refused(journal, copies))

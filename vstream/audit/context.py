@@ -1,4 +1,4 @@
-"""What an audit knows besides messages. It is kept beside the tables, so that they can be judged again."""
+"""What an audit knows besides messages. It is stored beside the tables, so that they can be judged again."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class AuditContext:
     subject: str
     """What is audited, for people."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """By virtual stream, what it promises: a value of `model.topology.Consistency`."""
+    """The consistency of each virtual stream: a value of `topology.model.Consistency`."""
     windows: tuple[tuple[str, int, int], ...] = ()
-    """Faults: their names, with beginning and end in nanoseconds since 1970."""
+    """Faults: names with start and end, in nanoseconds since 1970."""
     is_narrow: bool = False
-    """Whether streams were read from a moment on only."""
+    """Whether streams were read only from a certain time on."""
     is_sampled: bool = False
-    """Whether only messages of some subjects were read."""
+    """Whether only some subjects were read."""
     unfinished: str | None = None
-    """Why what is audited was not recorded to its end, if it was not."""
+    """Why the audited run was not recorded to its end, if it was not."""
     has_journal: bool = False
     """Whether it is known what clients did and were told."""
     stretch: str | None = None
@@ -50,7 +50,7 @@ _SHAPE = TypeAdapter(AuditContext)
 
 
 def save_context(shelf: TableStore, context: AuditContext) -> None:
-    """Keep *context* beside the tables, so that they can be judged again."""
+    """Store *context* beside the tables."""
     shelf.keep("context", make_table(shelf.spark, [(_SHAPE.dump_json(context).decode(),)], _CONTEXT), _CONTEXT)
 
 
@@ -76,10 +76,10 @@ def read_context(shelf: TableStore, subject: str) -> AuditContext:
 
 
 def save_journal(shelf: TableStore, operations: DataFrame) -> DataFrame:
-    """Keep the operations of a scenario beside the tables."""
+    """Store the operations of a scenario beside the tables."""
     return shelf.keep(_JOURNAL, operations, client_journal.JOURNAL)
 
 
 def read_journal(shelf: TableStore) -> DataFrame:
-    """The operations that were kept. Raises VstreamError if there are none."""
+    """The stored operations. Raises VstreamError if there are none."""
     return shelf.read(_JOURNAL, client_journal.JOURNAL)

@@ -1,8 +1,8 @@
 """
-What the cut says of origins and readers, in the shape that the stages join with.
+The cut of origins and readers, in the form that later stages join with.
 
-The table `streams` has one row for each physical stream: it is looked at here, on the
-driver, once. What comes of it are small tables that Spark need not compute.
+The table `streams` has one row per physical stream. The driver reads it once and makes small tables of it, which Spark
+need not compute.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CAPTURE: Final = "capture"
-"""The path of streams that were read from a capture."""
+"""The path of streams read from a capture."""
 SKEW_NS: Final = 1_000_000_000
-"""How far the clocks of two machines may be apart before a time is taken for a proof."""
+"""Clock difference between machines below which a time proves nothing, in nanoseconds."""
 
 OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
 """Limits that remove the oldest messages of a stream."""
@@ -32,13 +32,13 @@ _COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
 _SELECTIVE: Final = _ANY | {_BY_SUBJECT, _ROLL_UPS}
-"""What removes messages between others."""
+"""What can remove messages in the middle of a stream."""
 _WINDOW: Final = "duplicate_window"
 _ORIGIN: Final = "origin"
 """The role of a stream that takes the publishes of all regions."""
 _WRITE: Final = "write"
 _ORDER: Final = "order"
-"""The role of a stream that sources all write streams, and is mirrored by the regions."""
+"""The role of a stream that sources all write streams and that the regions mirror."""
 _READ: Final = "read"
 _CATALOG: Final = "catalog"
 """The role of a stream that holds nothing: with `accounts`, it is found by subject beside write streams."""
@@ -89,7 +89,7 @@ _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
 
 @dataclass(frozen=True, slots=True)
 class CutTables:
-    """The rows of `streams` (`schema.STREAMS`), and tables that are made of them."""
+    """The rows of `streams` (`schema.STREAMS`), and tables made from them."""
 
     rows: Sequence[Any]
     roles: DataFrame
@@ -128,13 +128,13 @@ class CutTables:
     holes: Sequence[tuple[Any, ...]] = ()
     """Origins that have lost messages between others, which no limit of theirs can do: virtual, origin, region, first, last, whether it is of a capture."""
     is_narrow: bool = False
-    """Whether streams were read from a moment on only: what is older in an origin is none of our business."""
+    """Whether streams were read only from a certain time on: older messages of an origin are not checked."""
     is_sampled: bool = False
-    """Whether only messages of some subjects were read."""
+    """Whether only some subjects were read."""
 
     @property
     def messages(self) -> int:
-        """How many messages all streams had."""
+        """Number of messages in all streams."""
         return sum(row.messages or 0 for row in self.rows)
 
     @property
@@ -196,7 +196,7 @@ def _hole(row: Any) -> tuple[Any, ...]:
 
 
 def is_origin(row: Any) -> bool:
-    """Whether a row of `streams` is one of a stream that clients publish to."""
+    """Whether a row of `streams` is a stream that clients publish to."""
     return row.role in {_WRITE, _ORIGIN}
 
 

@@ -1,4 +1,4 @@
-"""Threads that nobody waits for when this process ends: a server that says nothing keeps one of them for minutes."""
+"""Threads that do not delay the exit of this process: a silent server can block one for minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 class DaemonExecutor(Executor):
-    """As a `ThreadPoolExecutor`, whose threads Python joins before it exits: these end with the process."""
+    """Like `ThreadPoolExecutor`, but its threads end with the process, while Python joins the others before exit."""
 
     def __init__(self, number: int) -> None:
         self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -25,13 +25,13 @@ class DaemonExecutor(Executor):
             thread.start()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Do it as soon as a thread is free."""
+        """Run it as soon as a thread is free."""
         future: Future[T] = Future()
         self._waiting.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is
-        """Begin nothing more: what is waiting is done first, or is cancelled."""
+        """Accept no more work; waiting work is completed first, or cancelled."""
         while cancel_futures:
             try:
                 left = self._waiting.get_nowait()

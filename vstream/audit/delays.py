@@ -82,13 +82,13 @@ PAIRS = StructType(
 
 _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
 INTERVALS: Final = 1_440
-"""Of a long time: a minute each for a day."""
+"""Number of intervals of a long period: one per minute for a day."""
 _MINUTE_NS: Final = 60 * 10**9
 _SHARES: Final = (0.5, 0.9, 0.99)
 
 
 def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataFrame:
-    """HOPS of one message in so many, chosen by its sequence."""
+    """HOPS for one in so many messages, chosen by sequence."""
     rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
     for virtual, stream in sorted(cut.mirrors):
         rows = rows.where((F.col("virtual") != virtual) | (F.col("stream") != stream))
@@ -179,7 +179,7 @@ def measure_recovery(
 
 
 def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
-    """PAIRS, looked at in one stretch of so many of the first region's own sequences."""
+    """PAIRS, in stretches of so many sequences of the first region."""
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
     item = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
     if one_in > 1:
@@ -197,7 +197,7 @@ def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
 
 
 def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
-    """FAULTS of *virtuals*, which promise one order everywhere: where a reader has another message than most."""
+    """FAULTS of *virtuals* (which promise one order everywhere): readers with another message than most others."""
     rows = copies.where(~F.col("is_origin") & F.col("virtual").isin(list(virtuals)))
     identity = F.xxhash64("origin", "former", "origin_seq", "digest")
     usual = (

@@ -1,9 +1,8 @@
 """
-Stage 3, between digests and faults: of the buckets that differ, the messages that do.
+Stage 3, between digests and faults: the messages that differ, in buckets that differ.
 
-A bucket has thousands of messages, and mostly a few of them are why it differs. Where the
-buckets to look into are few, their rows are gathered on the driver, and what is the same
-everywhere is left out before anything is judged.
+A bucket has thousands of messages, and usually few of them differ. If there are few buckets, their rows are collected
+on the driver, and rows that are equal everywhere are dropped before anything is judged.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ _EXTENTS: Final = StructType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferingMessages:
-    """What of `copies` (`normalise.COPIES`) is to be judged; all rows of each message that is in it."""
+    """The part of `copies` (`normalise.COPIES`) to judge, with all rows of each message in it."""
 
     differing: DataFrame
-    """Messages that are not plainly the same everywhere."""
+    """Messages that are not clearly the same everywhere."""
     behind: DataFrame
-    """Those of readers that may stand behind a later one of their origin."""
+    """Messages of readers that may stand after a later one of their origin."""
     ids: Sequence[str] | None = None
-    """The message ids of what is *differing*; None if they were not gathered."""
+    """Message ids of *differing*; None if they were not collected."""
 
 
 def messages_near(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> DifferingMessages:
@@ -65,7 +64,7 @@ def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], 
 
 
 def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backsteps: DataFrame) -> DifferingMessages:
-    """Of *rows*, which are those of the buckets to look into, what may be wrong."""
+    """Those of *rows*, from the buckets to check, that may be wrong."""
     readers = {item.virtual: item.readers for item in cut.origins.select("virtual", "readers").collect()}
     differing = _differing(rows, readers)
     behind = _behind(rows, backsteps)
@@ -139,7 +138,7 @@ def misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
 
 
 def reader_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
-    """By reader and origin, the least and the greatest sequence of the origin that it has."""
+    """By reader and origin: the lowest and highest sequence of the origin that it has."""
     is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
     result = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
     rows = [

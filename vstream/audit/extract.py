@@ -1,7 +1,7 @@
 """
-Stage 1 without Spark: what is to be read, and few messages of it in Arrow's form.
+Stage 1 without Spark: what to read, and a few messages of it in Arrow format.
 
-Executors read the rest (`frames`). What this process reads itself it can read while Spark starts.
+Executors read the rest (`frames`). This process can read its part while Spark starts.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint
 
 FEW: Final = 200_000
-"""Messages that this process has read before Spark has started."""
+"""Number of messages that this process has read before Spark has started."""
 _BEHIND_NS: Final = 5 * 10**9
-"""How far the clock of a reader's server may be behind that of the server where a message was written."""
+"""Nanoseconds that a reader's clock may be behind that of the server where a message was written."""
 _ROWS: Final = 20_000
-"""Messages that one thread reads in one go."""
+"""Messages that one thread reads at once."""
 _THREADS: Final = 8
-"""Mostly they wait for servers."""
+"""Threads; they mostly wait for servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +50,15 @@ class ExtractPlan:
     """What is to be read."""
 
     cuts: tuple[StreamCut, ...]
-    """Of all streams, those too that cannot be asked."""
+    """All streams, including those that do not answer."""
     read: tuple[StreamCut, ...]
-    """Those whose messages are wanted, and which of them."""
+    """Streams whose messages are read, and which messages."""
     access: Mapping[str, Access]
     """By region."""
 
     @property
     def messages(self) -> int:
-        """How many messages there are to read."""
+        """Number of messages to read."""
         return sum(item.messages for item in self.read if item.is_readable)
 
 
@@ -147,7 +147,7 @@ def without_limits(narrow: StreamCut, one: StreamCut) -> StreamCut:
 
 
 def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
-    """*cuts*, if any of them is one. Raises NotReachableError if no stream at all can be read, and says why."""
+    """*cuts*, if any stream can be read. Otherwise raises NotReachableError with the reasons."""
     if not cuts or not all(item.error for item in cuts):
         return cuts
     if all(item.error == ABSENT for item in cuts):

@@ -1,8 +1,8 @@
 """
-Auditing without end: what streams have stored since the last time is read, and the last minutes are judged again.
+Audit without end: read what streams have stored since the last round, and judge the last minutes again.
 
-Every round fixes a cut of all streams, as a single audit does, and reads from where the
-round before has ended. What is older than the window is forgotten.
+Each round takes a cut of all streams, like a single audit, and reads from where the previous round ended. Messages
+older than the window are forgotten.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint
 
 WINDOW_NS: Final = 600 * 10**9
-"""How far back it looks if nobody says otherwise."""
+"""Default window in nanoseconds."""
 _SLACK_NS: Final = 60 * 10**9
-"""For how much longer than the window rows are kept: clocks of servers differ, and a read ends after its cut."""
+"""How much longer than the window rows are kept: clocks differ, and a read ends after its cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _ReadPosition:
     next_seq: int
     created: str | None
     since: int
-    """The first round whose rows are of the stream that is there now."""
+    """The first round with rows of the stream that exists now."""
 
 
 @dataclass(slots=True)

@@ -1,9 +1,8 @@
 """
 The tables `messages` and `streams`, from servers or from a capture.
 
-DataFrames from servers are lazy: every action on them reads the streams again, up to
-the same cut, and finds what of it is still stored then. Write them down first
-(`write_tables`), and judge that.
+DataFrames from servers are lazy: every action reads the streams again, up to the same cut, and finds what is still
+stored then. Write them to files first (`write_tables`), and judge those.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ _STATE = StructType(
     [StructField("format", IntegerType()), StructField("state", StringType()), StructField("messages", LongType())]
 )
 _ROWS_AT_LEAST = 20_000
-"""Messages that are worth a task of their own."""
+"""Messages that justify a task of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTables:
-    """What extraction gives: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
+    """The result of extraction: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
 
     messages: DataFrame
     streams: DataFrame
@@ -74,7 +73,7 @@ def read_live(
 
 
 def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
-    """What was *extracted* without Spark."""
+    """The result of extraction without Spark, as DataFrames."""
     return AuditTables(
         messages=from_arrow(spark, extracted.messages, MESSAGES),
         streams=make_table(spark, extracted.streams, STREAMS),
@@ -84,7 +83,7 @@ def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
 def read_messages(
     spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access], columns: StructType = MESSAGES
 ) -> DataFrame:
-    """The messages of *cuts*, in as many tasks as keep all cores busy."""
+    """The messages of *cuts*, in enough tasks to keep all cores busy."""
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
     total = sum(cut.messages for cut in cuts if cut.is_readable)
     # A few tasks for each core even out what is slower than the rest.
@@ -96,7 +95,7 @@ def read_messages(
 
 
 def virtual_names(tables: AuditTables) -> set[str]:
-    """The virtual streams that *tables* are about."""
+    """The virtual streams in *tables*."""
     return {item.virtual for item in tables.streams.select("virtual").distinct().collect()}
 
 
@@ -159,7 +158,7 @@ def read_tables(spark: SparkSession, uri: str) -> AuditTables:
 
 
 def count_extracted(directory: Path) -> int | None:
-    """How many messages `write_tables` wrote into *directory* of this machine; None where that cannot be told without Spark."""
+    """Number of messages that `write_tables` wrote to the local *directory*; None if unknown without Spark."""
     try:
         # One row, in one of the files of all tasks.
         written = "".join(item.read_text(encoding="utf-8") for item in (directory / "state").glob("part-*.json"))

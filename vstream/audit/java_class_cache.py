@@ -1,10 +1,9 @@
 """
-Spark's classes, kept in the form in which Java has them in memory (class data sharing, JEP 310).
+Spark's classes in the form that Java has in memory (class data sharing, JEP 310).
 
-To load them anew is a third of a small audit. The first one writes down which they are,
-and when it has ended, a process of low priority makes an archive of them in the user's
-cache, in half a minute. Java checks an archive before it uses it, and does without one
-that is of other jars or another Java.
+Loading them takes a third of a small audit. The first audit records which classes are used. After it, a process of low
+priority writes an archive to the user's cache, in half a minute. Java checks an archive before use, and does without it
+if it belongs to other jars or another Java.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PATIENCE = 600.0
-"""Seconds after which somebody who began an archive is not going to end it."""
+"""Seconds after which an archive that was begun is given up."""
 _KEPT = 2
 """Archives of other installations that stay, the last used ones: each is some 160 MB."""
 _MAKE = """{
@@ -39,7 +38,7 @@ _ANY_JAVA = "-XX:+IgnoreUnrecognizedVMOptions"
 
 @dataclass(slots=True)
 class ClassArchive:
-    """The archive in *file*; one that is still to be made if not *is_there*."""
+    """The archive in *file*; it does not exist yet if not *is_there*."""
 
     file: Path
     is_there: bool

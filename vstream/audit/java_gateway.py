@@ -1,4 +1,4 @@
-"""Spark's Java process, as PySpark keeps it for this Python process: it has no public view of it."""
+"""Spark's Java process, which PySpark stores for this Python process without a public interface."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _CONTEXT: Any = SparkContext
 
 
 def find_gateway() -> Any:
-    """The connection to the Java process that this process has started, or was started by; None if there is none."""
+    """The connection to the Java process of this Python process; None if there is none."""
     return _CONTEXT._gateway  # noqa: SLF001
 
 
 def use_gateway(gateway: Any, conf: Any) -> None:
-    """Let sessions of this process use *gateway*."""
+    """Make sessions of this process use *gateway*."""
     _CONTEXT._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
 
 
 def forget_gateway() -> None:
-    """Let the next session start a Java process of its own."""
+    """Make the next session start its own Java process."""
     _CONTEXT._gateway = _CONTEXT._jvm = None  # noqa: SLF001

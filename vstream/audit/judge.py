@@ -1,4 +1,4 @@
-"""Stage 4, last part: from tables to findings, and to the figures of a report."""
+"""Stage 4, last part: from tables to findings and figures of a report."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from vstream.audit.cut import CutTables
 
 EXAMPLES: Final = 5
-"""Keys and ids that a finding names."""
+"""Keys and ids that a finding names at most."""
 RANGES: Final = 100
-"""Ranges that it has, which pictures show."""
+"""Ranges of a finding at most, for charts."""
 _RUN: Final = 10
-"""Copies side by side on average, from which on they are no single accidents."""
+"""Average number of adjacent copies from which on they are no longer single accidents."""
 _ANEW: Final = "whole ranges repeat: its source has begun anew, as after a restart in the published layout"
 _LATELY: Final = "only what was stored lately was looked at: with a longer `--since` there may be something"
 _LIMITS: Final = frozenset(
@@ -49,7 +49,7 @@ _LIMITS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The tables that are judged."""
+    """The tables to judge."""
 
     cut: CutTables
     buckets: DataFrame

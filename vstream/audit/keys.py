@@ -1,8 +1,8 @@
 """
 Stage 4: keys and message ids that two regions have written.
 
-Regions agree on the messages of a virtual stream, not on their order: of two regions
-that write one key without having seen each other's message, each may keep its own.
+Regions agree on the messages of a virtual stream, not on their order. If two regions write one key without having seen
+each other's message, each may keep its own.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ TWINS = StructType(
         StructField("other_seq", LongType(), nullable=True),
     ]
 )
-"""Message ids that several messages have; *is_same*: with one payload. Two of these messages are named."""
+"""Message ids of several messages; *is_same*: with one payload. Two of the messages are named."""
 
 
 def contested_keys(copies: DataFrame) -> DataFrame:
-    """The keys that messages of several origins have, as (virtual, key)."""
+    """Keys with messages of several origins, as (virtual, key)."""
     return (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
         .groupBy("virtual", "key")
@@ -128,7 +128,7 @@ def find_disputes(copies: DataFrame, cut: CutTables, buckets: DataFrame, contest
 
 
 def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> DataFrame:
-    """CONFLICTS among the *contested* keys, but for those of counters, where the order does not matter."""
+    """CONFLICTS among the *contested* keys, except those of counters, where order does not matter."""
     regions = cut.origins.select("virtual", "origin", "origin_region")
     arrival = F.map_from_entries(F.collect_list(F.when(~F.col("is_origin"), F.struct("region", "time_ns"))))
     writes = (
@@ -170,7 +170,7 @@ def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> D
 
 
 def find_shared_ids(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """TWINS among all messages; those that an origin still has are looked at there only."""
+    """TWINS among all messages; for messages that an origin still has, only its copy counts."""
     first = cut.origins.select("virtual", "origin", "origin_first")
     message = F.struct("origin", "origin_seq", "former")
     is_told_elsewhere = ~F.col("is_origin") & (F.col("former") == "") & (F.col("origin_seq") >= F.col("origin_first"))

@@ -1,4 +1,4 @@
-"""Tables that are on the driver: made there, or gathered."""
+"""Tables on the driver: made or collected there."""
 
 from __future__ import annotations
 

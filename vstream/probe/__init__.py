@@ -1,1 +1,1 @@
-"""Does a topology work? Asked of the live servers, hop by hop, and answered with evidence."""
+"""Probe: test from outside, hop by hop, whether a topology works on its live servers."""

@@ -1,8 +1,8 @@
 """
-Canaries: marked messages that each region publishes, and that every region's read stream must come to hold.
+Canaries: marked messages that each region publishes and every region's read stream must receive.
 
-A canary names the write stream that it is meant for: a wrong mapping cannot put it
-anywhere else, it is refused there. `vstream.probe.cleanup` removes what was published.
+A canary names its write stream. A wrong mapping cannot store it elsewhere: it is refused there. `vstream.probe.cleanup`
+removes what was published.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vstream.probe.target import ProbeTarget
 
 CANARY_HEADER = "Vstream-Canary"
-"""`<run id>.<region of origin>`: whose a canary is."""
+"""`<run id>.<region of origin>`: identifies a canary."""
 
 FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.05
@@ -46,7 +46,7 @@ _PROMPT = 1.0
 
 
 class Fate(Enum):
-    """What is known of a publish."""
+    """What is known about a publish."""
 
     NOT_STORED = "not stored"
     UNKNOWN = "unknown"
@@ -55,7 +55,7 @@ class Fate(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Canary:
-    """One canary, which learns its fate while it flies."""
+    """One canary, and what is known about it so far."""
 
     origin: str
     subject: str
@@ -63,18 +63,18 @@ class Canary:
     fate: Fate = Fate.NOT_STORED
     stream: str = ""
     seq: int = 0
-    """Where it was stored, if it was."""
+    """The sequence at which it was stored, if it was."""
     acked_at: float = 0.0
     """On the monotonic clock."""
     publish: Check | None = None
     """None until the publish has ended."""
     own_reads: tuple[OwnRead, ...] = ()
-    """Once it is stored: when it is served where it was published."""
+    """Once it is stored: when it is served in the region that published it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A canary was read: out of which physical stream, at which sequence, and when on the monotonic clock."""
+    """A canary that was read: the physical stream, its sequence there, and the time on the monotonic clock."""
 
     stream: str
     seq: int
@@ -83,24 +83,24 @@ class Arrival:
 
 @dataclass(slots=True, kw_only=True)
 class Reader:
-    """One region's read stream while canaries are looked for in it."""
+    """One region's read stream, while canaries are looked for in it."""
 
     target: ProbeTarget
     facts: StreamInfo | None = None
     """As before the publishes. None: it does not answer to the virtual name, and *problem* says why."""
     problem: Check | None = None
     next_seq: dict[str, int] = field(default_factory=dict)
-    """By origin: where the next look begins."""
+    """By origin: where the next look starts."""
     seen: dict[str, Arrival] = field(default_factory=dict)
     """By origin."""
     crowded: set[str] = field(default_factory=set)
-    """Origins on whose subject somebody else's canary was seen."""
+    """Origins on whose subject another probe's canary was seen."""
     trouble: str = ""
     """Why the last look failed, if it did."""
 
 
 class CanaryFlight:
-    """The canaries of one virtual stream: one from each region of *targets*, looked for in each of them."""
+    """The canaries of one virtual stream: published in each region of *targets*, and looked for in each of them."""
 
     def __init__(self, targets: Mapping[str, ProbeTarget], run_id: str) -> None:
         self.readers = {region: Reader(target=target) for region, target in targets.items()}
@@ -138,7 +138,7 @@ class CanaryFlight:
                     tasks.create_task(own_read.watch(until, _SLOW_PAUSE))
 
     def checks(self) -> list[Check]:
-        """What came of it: for each origin its publish, and its arrival in each region."""
+        """The results: for each origin its publish, and its arrival in each region."""
         checks: list[Check] = []
         for canary in self.canaries.values():
             skip = partial(self.readers[canary.origin].target.check, status=CheckStatus.SKIPPED, origin=canary.origin)

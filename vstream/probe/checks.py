@@ -1,4 +1,4 @@
-"""A whole probe: every hop of every chosen stream in every chosen region, as many at a time as servers like."""
+"""A complete probe: every hop of the selected streams and regions, with as many parallel requests as servers like."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 _IN_FLIGHT = 32
 """Number of parallel requests: more make servers slower, not faster."""
 _ASKING = 15.0
-"""Seconds that all forms of one stream may take, whatever is left until the deadline. They need 2 s."""
+"""Seconds for all forms of one stream, whatever is left until the deadline. They need 2 s."""
 _NO_CANARY = "no canary: the topology names no canary subject for it"
 
 

@@ -1,5 +1,5 @@
 """
-Removing canaries, wherever they are by now.
+Remove canaries, wherever they are by now.
 
 Write streams come first: a source passes over what is deleted, so from then on only
 a canary that is already on its way can still arrive. For those the read streams in
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from vstream.topology.model import PhysicalPart, Topology, VirtualStream
 
 PATIENCE = 10.0
-"""Seconds for the cleanup after one stream's canaries, on top of the probe's own deadline. It needs 20 ms."""
+"""Seconds to clean up after one stream's canaries, in addition to the probe's deadline. It needs 20 ms."""
 _LATE = 1.0
-"""Seconds in which canaries that are on their way arrive, after their origin is gone."""
+"""Seconds within which canaries on their way arrive after their original is gone."""
 _REQUEST = 2.0
 _LONGEST_PAUSE = 0.1
 _UNAVAILABLE = 503

@@ -1,8 +1,8 @@
 """
-Every form in which Direct Get can be asked (ADR-31), tried by the virtual name on a message that is known to be there.
+Every form of a Direct Get request (ADR-31), tried by the virtual name on a known message.
 
-Forms are data: what is sent, what must come back, and since which server. Expectations hold
-while others publish: they speak of the known message, never of how many there are.
+Forms are data: what is sent, what must come back, and since which server version. Expectations hold while others
+publish: they are about the known message, never about counts.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _END, _NOT_FOUND, _INVALID, _TOO_MANY = 204, 404, 408, 413
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForm:
-    """One form. *body* and *suffix* are made from the known message; None stands for an empty request."""
+    """One form. *body* and *suffix* are made from the known message; None is an empty request."""
 
     name: str
     body: Callable[[DirectMessage], Mapping[str, Json] | None]
     judge: Callable[[DirectMessage, Sequence[Reply]], str | None]
-    """What is wrong with the answers, None if nothing is."""
+    """What is wrong with the answers; None if nothing."""
     suffix: Callable[[DirectMessage], str] = lambda _: ""
     """What is appended to the stream's name in the request's subject."""
     is_recent: bool = False
-    """Servers before 2.11 do not know it."""
+    """Whether servers before 2.11 do not know it."""
     is_many: bool = False
-    """It is answered by several messages, and a last one."""
+    """Whether several messages answer it, followed by a last one."""
     answer: str = ""
-    """What the table shows where a status is the right answer."""
+    """What the table shows if a status is the right answer."""
 
 
 def _is_known_message(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
@@ -207,9 +207,9 @@ TOO_MANY = RequestForm(
     answer=f"{_TOO_MANY}",
 )
 NO_STREAM = "no such stream"
-"""The form that is asked of a name that nothing has, and that nobody must answer."""
+"""The form with a stream name that does not exist, which nobody must answer."""
 NUMBER = len(FORMS) + 2
-"""The number of checks that `probe_direct_get_forms` returns."""
+"""Number of checks that `probe_direct_get_forms` returns."""
 
 
 async def probe_direct_get_forms(

@@ -1,8 +1,8 @@
 """
-The hops of one stream in one region that can be looked at without writing anything.
+The hops of one stream in one region that can be tested without writing.
 
-A check that fails asks one question more: by the physical name, around the mapping.
-Its answer tells a mapping that is missing from a stream that is.
+After a failed check, a second request uses the physical name and so avoids the mapping. Its answer distinguishes a
+missing mapping from a missing stream.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"
-"""A name that no stream has: one that gets a message for it refuses, and names itself."""
+"""A name that no stream has: a stream that gets a message for it refuses, and names itself."""
 
 _LOOKS = 3
 _PERMISSIONS = "may this user publish there? servers do not answer a refused publish"
@@ -44,7 +44,7 @@ class _Physical:
 
 
 async def probe_mapping(target: ProbeTarget, pattern: str) -> Check:
-    """Whether what is published under *pattern* gets to this region's write stream. Nothing is stored."""
+    """Whether a publish under *pattern* gets to this region's write stream. Nothing is stored."""
     subject = naming.probe_subject(pattern)
 
     async def ask(timeout: float) -> Reply:
@@ -60,7 +60,7 @@ async def probe_mapping(target: ProbeTarget, pattern: str) -> Check:
 
 
 def parse_ack(reply: Reply) -> dict[str, Any]:
-    """The PubAck in *reply*, empty if there is none."""
+    """The PubAck in *reply*; empty if there is none."""
     try:
         return decode_object(reply.data, "the acknowledgement")
     except MalformedAnswerError:
@@ -134,7 +134,7 @@ async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Ch
 
 
 async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
-    """Whether STREAM.INFO by the virtual name reaches the right stream, and what it says."""
+    """Whether STREAM.INFO by the virtual name reaches the right stream, and its answer."""
     subject = f"$JS.API.STREAM.INFO.{target.stream.name}"
     try:
         facts, elapsed_ms = await target.measure(
@@ -237,7 +237,7 @@ async def _nobody_gets(target: ProbeTarget, subject: str) -> Check:
 
 
 async def probe_copy(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
-    """As `probe_stream_info`, of this region's copy: by its own name where the virtual one means the origin."""
+    """Like `probe_stream_info`, for this region's copy: by its own name if the virtual one means the origin."""
     if target.read_by == target.stream.name:
         return await probe_stream_info(target)
     copy = await _find_physical(target, target.read)

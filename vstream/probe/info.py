@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """What STREAM.INFO says of the stream that answered."""
+    """STREAM.INFO of the stream that answered."""
 
     name: str
     messages: int
@@ -28,11 +28,11 @@ class StreamInfo:
     """Whether it answers Direct Get."""
     subjects: tuple[str, ...]
     sources: tuple[str, ...]
-    """The streams that it takes messages from, the one that it mirrors included."""
+    """The streams that it sources or mirrors."""
     subject_count: int
-    """How many different subjects its messages have."""
+    """Number of different subjects of its messages."""
     keeps_per_subject: int
-    """`max_msgs_per_subject`; 0 or less: no limit."""
+    """`max_msgs_per_subject`; 0 or less means no limit."""
 
 
 async def read_stream_info(connection: Connection, name: str, timeout: float) -> StreamInfo:

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 _NS = 1_000_000_000
 _FORGOTTEN_AFTER = 30
-"""Seconds without a pull until servers delete the consumer themselves."""
+"""Seconds without a pull until servers delete the consumer."""
 _MOST = 8
 _LONGEST = 5
-"""What a pull of this consumer may ask for at most: messages, and seconds."""
+"""Limits of a pull of this consumer: messages, and seconds."""
 _WAIT = 2.0
 _PAUSE = 0.01
-"""Seconds until a pull that was sent is sure to wait, and between two looks whether it does."""
+"""Seconds until a sent pull is sure to wait, and between two checks whether it does."""
 _HEARTBEAT, _BAD, _NONE, _TIMEOUT, _CONFLICT = 100, 400, 404, 408, 409
 
 CREATE, ONE, ACK, BATCH, GONE, NO_CONSUMER = (
@@ -141,7 +141,7 @@ class _Pulling:
         return elapsed_ms
 
     async def messages(self, arrived: int) -> list[Check]:
-        """One message, its acknowledgement, and the rest at once."""
+        """One message, its acknowledgement, and then the rest."""
         target = self._target
         if not arrived:
             reason = "there is no canary to pull"
@@ -181,7 +181,7 @@ class _Pulling:
         return check
 
     async def delete_while_waiting(self) -> Check:
-        """Delete the consumer while a pull waits, which is the last use of it."""
+        """Delete the consumer while a pull waits; it is not used after that."""
         target = self._target
         pulling = asyncio.create_task(self._pull(GONE, {"batch": 1, "expires": _LONGEST * _NS}, _is_gone))
         try:

@@ -1,8 +1,8 @@
 """
-Read-your-writes, measured: how long after its acknowledgement a canary is served where it was published.
+Read-your-writes: how long after its acknowledgement a canary is served in the region that published it.
 
-By the virtual name, in the two ways that applications read single messages. What is found
-is a measurement and never a failure: that a message arrives at all is what canaries show.
+It is read by the virtual name, in the two ways that applications read single messages. The result is a measurement and
+never a failure: canaries show whether a message arrives at all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OwnRead:
     trouble: str = ""
 
     async def watch(self, until: float, longest_pause: float) -> None:
-        """Look until it is served, or until *until*, at intervals that grow to *longest_pause* seconds."""
+        """Read until it is served or until *until*, with pauses that grow to *longest_pause* seconds."""
         pause = _FIRST_PAUSE
         while self.elapsed_ms is None:
             try:
@@ -84,7 +84,7 @@ class OwnRead:
             self.next_seq = message.seq + 1
 
     def check(self) -> Check:
-        """What was measured."""
+        """The measured time, as a check."""
         if self.elapsed_ms is None:
             status, detail = CheckStatus.SKIPPED, f"not served after {self.looks} looks"
             detail = f"{detail}: {self.trouble}" if self.trouble else detail

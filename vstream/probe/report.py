@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Hop(Enum):
-    """What a check looks at, in the order in which a message passes."""
+    """What a check tests, in the order in which a message passes."""
 
     CONNECTION = "connection"
     """The probe itself reaches the region."""
@@ -29,7 +29,7 @@ class Hop(Enum):
     CANARY = "canary"
     """A canary of one region arrives in the read stream of one region."""
     OWN_READ = "own_read"
-    """How long after its acknowledgement a canary is served where it was published: measured, and no promise."""
+    """How long after its acknowledgement a canary is served in its own region: measured, not promised."""
     FORM = "form"
     """A form of Direct Get (ADR-31) on the virtual name is answered as it should be."""
     PULL = "pull"
@@ -44,37 +44,37 @@ class CheckStatus(Enum):
     OK = "ok"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It was not tried, for a reason that its detail gives."""
+    """It was not tried, for the reason in its detail."""
     UNKNOWN = "unknown"
-    """It was tried, or should have been, and neither answer is proven: time was up, or an answer is missing."""
+    """Neither answer is proven: time was up, or an answer is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One question and its answer."""
+    """One check and its result."""
 
     stream: str
     """The virtual stream."""
     region: str | None
-    """Where it was asked; for a canary, where it was read. None: it concerns the whole stream."""
+    """Where it was tried; for a canary, where it was read. None: it concerns the whole stream."""
     hop: Hop
     status: CheckStatus
     detail: str
-    """What was seen, in one sentence or less."""
+    """What was seen, in at most one sentence."""
     origin: str | None = None
     """Where a canary was published."""
     subject: str | None = None
     """The subject that was published on."""
     form: str | None = None
-    """Which of several forms of a request it was."""
+    """Which form of a request it was."""
     hint: str | None = None
-    """What to look at; only where the status is not ok."""
+    """What to look at; only if the status is not ok."""
     answered_by: str | None = None
-    """The physical stream that answered, where the answer names one; for a cleanup, the one that was cleaned."""
+    """The physical stream that answered, if the answer names one; for a cleanup, the one that was cleaned."""
     server: str | None = None
     """The server that it was asked through, where each server is probed; for a canary, the one that it was published through."""
     elapsed_ms: float | None = None
-    """The request's round trip; for a canary, from the publish's ack to the arrival seen. In milliseconds."""
+    """Milliseconds of the request's round trip; for a canary, from its acknowledgement to the arrival seen."""
 
     def as_dict(self) -> dict[str, Json]:
         """Every field, ready for JSON."""
@@ -124,7 +124,7 @@ class ProbeReport:
 
     @property
     def counts(self) -> Mapping[CheckStatus, int]:
-        """How many checks ended in which way. Every status is a key."""
+        """Number of checks by status. Every status is a key."""
         seen = Counter(check.status for check in self.checks)
         return {status: seen[status] for status in CheckStatus}
 

@@ -26,7 +26,7 @@ _RECENT = (2, 11, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The last answers, how long they took in milliseconds, and what is wrong with them, if anything."""
+    """The last answers, their time in milliseconds, and what is wrong with them, if anything."""
 
     answers: tuple[Reply, ...]
     elapsed_ms: float
@@ -73,13 +73,13 @@ def is_old_server(target: ProbeTarget) -> bool:
 
 
 def skip_on_old_server(target: ProbeTarget, hop: Hop, form: str) -> Check:
-    """A skipped check of *form*, which the server is too old for."""
+    """A skipped check of *form*, for which the server is too old."""
     server = f"{target.connection.server_name} runs {target.connection.server_version}"
     return target.check(hop, CheckStatus.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form)
 
 
 def describe_answer(answer: Reply) -> str:
-    """*answer*, described for a sentence."""
+    """*answer*, described for use in a sentence."""
     if answer.status is not None:
         return f"{answer.status} {answer.headers.get('Description', '')}".rstrip()
     seq = answer_sequence(answer)
@@ -87,5 +87,5 @@ def describe_answer(answer: Reply) -> str:
 
 
 def answer_sequence(answer: Reply) -> int | None:
-    """The sequence of the stored message in an answer of Direct Get; None if it is none."""
+    """The sequence of the stored message in a Direct Get answer; None if it holds no message."""
     return read_sequence(answer.headers.get("Nats-Sequence", ""))

@@ -1,4 +1,4 @@
-"""One virtual stream in one region, as a probe sees it; and how an exception becomes the result of a check."""
+"""One virtual stream in one region, as a probe sees it; and how exceptions become results of checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAIR_PATIENCE = 1.0
 
 
 class OutOfTimeError(VstreamError):
-    """The deadline passed before an answer could be expected."""
+    """The deadline was too near to expect an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ class ProbeTarget:
 
     @property
     def write(self) -> str:
-        """The physical stream that this region's publishes go into."""
+        """The physical stream that stores this region's publishes."""
         return physical.write_stream_in(self.stream, self.region)
 
     @property
     def read(self) -> str:
-        """The physical stream that holds this region's copy."""
+        """The physical stream with this region's copy."""
         return physical.read_stream_in(self.stream, self.region)
 
     @property

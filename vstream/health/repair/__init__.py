@@ -1,1 +1,1 @@
-"""Repair: what is missing or doubled in read streams, and the steps that mend it."""
+"""Repair: find missing and duplicate messages in read streams, and repair them."""

@@ -1,4 +1,4 @@
-"""`vstream repair` below the command: what is looked at, and what is done, kind by kind."""
+"""The use case behind `vstream repair`: what is checked and repaired, kind by kind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RESUMING = 60.0
 
 
 class RepairKind(Enum):
-    """What can be repaired, in the order in which it is."""
+    """What can be repaired, in the order of repair."""
 
     CLEAR = "clear"
     RESUME = "resume"
@@ -64,7 +64,7 @@ class RepairRequest:
     topology: Topology
     endpoints: Mapping[str, Endpoint]
     site: TargetServers
-    """Where step-downs are asked for."""
+    """Where step-downs are requested."""
     kinds: frozenset[RepairKind]
     streams: frozenset[str]
     """Virtual streams."""
@@ -75,22 +75,22 @@ class RepairRequest:
 
 @dataclass(slots=True, kw_only=True)
 class SourcingRepairs:
-    """What is wrong with how streams take from each other."""
+    """Problems of how streams source from each other."""
 
     leftovers: tuple[Leftover, ...] = ()
     standstills: tuple[Standstill, ...] = ()
     refills: tuple[Refill, ...] = ()
     unknown: tuple[PairStatus, ...] = ()
-    """Pairs of which nothing is known, or nothing is to be done about."""
+    """Pairs about which nothing is known, or nothing can be done."""
 
     @property
     def is_open(self) -> bool:
-        """Whether something could be done about any of it."""
+        """Whether anything of it could be repaired."""
         return bool(self.leftovers or self.standstills or self.refills or self.unknown)
 
     @property
     def has_blocked(self) -> bool:
-        """Whether something cannot be done from here."""
+        """Whether some of it cannot be repaired from here."""
         return any(refill.obstacle for refill in self.refills) or any(
             standstill.obstacle for standstill in self.standstills
         )
@@ -98,7 +98,7 @@ class SourcingRepairs:
 
 @dataclass(slots=True, kw_only=True)
 class ContentRepairs:
-    """What is wrong with what streams hold."""
+    """Problems of what streams hold."""
 
     contents: list[Contents] = field(default_factory=list)
     replays: list[Replay] = field(default_factory=list)
@@ -107,7 +107,7 @@ class ContentRepairs:
 
     @property
     def is_open(self) -> bool:
-        """Whether something could be done about any of it, or is not known."""
+        """Whether anything of it could be repaired, or is unknown."""
         has_replays = any(item.count for item in self.replays)
         return bool(self.unread or has_replays or any(item.count for item in self.duplicates))
 
@@ -116,30 +116,30 @@ class RepairObserver(Protocol):
     """Shows a repair to a person while it runs."""
 
     def found_sourcing(self, found: SourcingRepairs) -> None:
-        """What is wrong with how streams take from each other."""
+        """Problems of how streams source from each other were found."""
 
     def repaired_sourcing(self, found: SourcingRepairs, left: Collection[str]) -> None:
-        """That was repaired, but for what *left* says."""
+        """They were repaired, except what *left* says."""
 
     def found_contents(self, found: ContentRepairs) -> None:
-        """What is wrong with what streams hold."""
+        """Problems of what streams hold were found."""
 
     def repaired_contents(self, found: ContentRepairs) -> None:
-        """That was repaired."""
+        """They were repaired."""
 
     def progress(self) -> AbstractContextManager[Callable[[str], Tick]]:
-        """A display of progress, by the names of streams."""
+        """A progress display, by names of streams."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RepairResult:
-    """What was found, and what is left."""
+    """What was found, and what remains."""
 
     request: RepairRequest
     sourcing: SourcingRepairs = field(default_factory=SourcingRepairs)
     contents: ContentRepairs = field(default_factory=ContentRepairs)
     left: list[str] = field(default_factory=list)
-    """What is still open, in words."""
+    """What remains, in words."""
 
     @property
     def found_any(self) -> bool:

@@ -1,8 +1,8 @@
 """
-What brings the contents of read streams back to what was written: plans, as values.
+Repair plans, as values: what restores the contents of read streams.
 
-A message is known by its provenance, the stream that took it from its client and the sequence there: what other
-streams hold and a reader has passed is missing, what a reader holds twice is a duplicate.
+A message is known by its provenance: the stream that took it from its client, and its sequence there. A message that
+other streams hold and a reader has passed is missing; one that a reader holds twice is a duplicate.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _NAMED = 10
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """What one reader holds of one origin, found by going through it once."""
+    """What one reader holds of one origin, found in one pass."""
 
     runs: SequenceSet = field(default_factory=SequenceSet)
-    """Sequences of the origin."""
+    """Sequences of the origin that it holds."""
     twice: SequenceSet = field(default_factory=SequenceSet)
     """Sequences that it holds more than once."""
     least: int = 0
     greatest: int = 0
-    """Of those that it took from the origin itself, not from a replay; 0 for none."""
+    """The highest sequence that it took from the origin itself, not from a replay; 0 for none."""
     anchor: int = 0
     """The newest message, by its sequence in the reader, of the source as it is defined now."""
     identities: set[str] = field(default_factory=set)
     """Those that the origin said it had: another one each time it is created."""
 
     def take(self, *, at: int, seq: int, is_replayed: bool, is_current: bool, identity: str) -> None:
-        """One message of the reader, at its sequence *at*, that is *seq* in the origin."""
+        """Add one message of the reader: at *at* there, and *seq* in the origin."""
         if not self.runs.add(seq):
             self.twice.add(seq)
         if is_replayed:
@@ -53,10 +53,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Of which sequences of an origin a reader should have something."""
+    """The sequences of an origin of which a reader should have something."""
 
     position: int | None
-    """How far it says that it is; None on servers that do not."""
+    """How far it is, as it reports; None on servers that do not."""
     is_whole: bool
     """Whether it still has its beginning: nothing of it was dropped by limits, or left out when it was made."""
 
@@ -74,25 +74,25 @@ def missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> Seque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Messages that one reader lacks of one origin."""
+    """Messages of one origin that one reader lacks."""
 
     virtual: str
     reader: str
     place: str
     origin: str
     by_holder: Mapping[str, SequenceSet]
-    """Sequences in the origin, by the stream that they can be had from."""
+    """Sequences in the origin, by the stream that holds them."""
     left: Mapping[str, SequenceSet] = field(default_factory=dict)
-    """Sequences that have to stay missing, by the reason."""
+    """Sequences that must stay missing, by reason."""
 
     @property
     def count(self) -> int:
-        """How many would be put in."""
+        """Number of messages to put back."""
         return sum(map(len, self.by_holder.values()))
 
     @property
     def sequences(self) -> SequenceSet:
-        """Which."""
+        """Their sequences."""
         return SequenceSet(run for sequences in self.by_holder.values() for run in sequences.runs())
 
     def as_dict(self) -> dict[str, Json]:
@@ -111,14 +111,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuplicatePair:
-    """One message that a reader holds twice: by its sequences there, which stays and which goes."""
+    """One message that a reader holds twice: the sequences of the copy that stays and of the one to delete."""
 
     origin: str
     seq: int
     stays: int
     goes: int
     differs: str | None
-    """How they differ, None if they do not."""
+    """How they differ; None if they are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +129,13 @@ class Duplicates:
     reader: str
     place: str
     count: int
-    """How many copies would be deleted."""
+    """Number of copies to delete."""
     examples: tuple[DuplicatePair, ...]
     """The first of them."""
     differing: Mapping[str, int]
-    """How many copies stay because they differ, by what differs."""
+    """Number of copies that stay because they differ, by what differs."""
     stay: tuple[DuplicatePair, ...] = ()
-    """The first of those."""
+    """The first of the copies that stay."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -151,7 +151,7 @@ class Duplicates:
 
 
 class Tally:
-    """Counts twins as they are found, and keeps the first ones."""
+    """Counts duplicates as they are found, and keeps the first ones."""
 
     def __init__(self) -> None:
         self._same: list[DuplicatePair] = []
@@ -160,7 +160,7 @@ class Tally:
         self._count = 0
 
     def take(self, twin: DuplicatePair) -> None:
-        """One more."""
+        """Add one."""
         if twin.differs is None:
             self._count += 1
         else:
@@ -170,7 +170,7 @@ class Tally:
             examples.append(twin)
 
     def doubles(self, virtual: str, reader: str, place: str) -> Duplicates:
-        """All that was taken."""
+        """All duplicates that were added."""
         return Duplicates(
             virtual=virtual,
             reader=reader,
@@ -190,7 +190,7 @@ class Leftover:
     exists: bool
     readers: tuple[str, ...]
     is_running: bool
-    """Whether the repair that made it still runs."""
+    """Whether the repair that created it still runs."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -204,7 +204,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
-    """A stream that takes nothing from an origin, or not what waits there."""
+    """A stream that takes nothing from an origin, or not the message that waits there."""
 
     virtual: str
     reader: str

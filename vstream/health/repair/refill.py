@@ -1,8 +1,8 @@
 """
-What brings back the end that a write stream has lost: a plan, as a value.
+A plan, as a value, to restore the lost end of a write stream.
 
-Its readers have what is gone. Published there again, one by one under the sequences that it had, it is where
-it was: readers pass what they have, those that lacked it take it, and what comes next is new to all.
+Its readers have the lost messages. Published again in order, under their old sequences, they are where they were:
+readers skip what they have, those that lacked them take them, and later messages are new to all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostEnd:
-    """A stream that is published to, and ends before what its readers have taken."""
+    """A write stream that ends before messages that its readers have taken."""
 
     virtual: str
     origin: str
@@ -34,7 +34,7 @@ class LostEnd:
     last_taken: int
     """The highest sequence that a reader has taken."""
     readers: tuple[str, ...]
-    """Those that are past its end, the one that is furthest first."""
+    """Readers that are past its end, the furthest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refill:
-    """The lost end of one stream, and what there is to fill it with."""
+    """The lost end of one stream, and the messages to fill it with."""
 
     lost: LostEnd
     copies: tuple[Copy, ...]
@@ -58,7 +58,7 @@ class Refill:
     absent: tuple[int, ...]
     """Lost sequences that no reader holds: probes and limits remove messages."""
     filler: str | None
-    """The canary subject, on which empty messages take their places; None if the stream has none."""
+    """The canary subject on which empty messages fill gaps; None if the stream has none."""
     rewritten: int | None
     """The first sequence before the end that holds another message than its readers took; None if there is none."""
 

@@ -30,7 +30,7 @@ class SequenceSet:
                 self._lasts.append(last)
 
     def add(self, number: int) -> bool:
-        """Put *number* in; False if it was there."""
+        """Add *number*; False if it was there."""
         at = bisect_right(self._firsts, number) - 1
         if at >= 0 and number <= self._lasts[at]:
             return False
@@ -77,7 +77,7 @@ class SequenceSet:
         return f"Runs({self.runs()})"
 
     def runs(self) -> list[tuple[int, int]]:
-        """The (first, last) pairs, ascending, with something missing between any two."""
+        """The (first, last) pairs, ascending, with a gap between any two."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
     def __or__(self, other: SequenceSet) -> SequenceSet:
@@ -103,7 +103,7 @@ class SequenceSet:
         return SequenceSet(remaining)
 
     def within(self, first: int, last: int) -> SequenceSet:
-        """Those from *first* to *last*."""
+        """The numbers from *first* to *last*."""
         return SequenceSet(
             (max(start, first), min(end, last)) for start, end in self.runs() if start <= last and end >= first
         )

@@ -1,1 +1,1 @@
-"""Repair's live half: it reads streams and writes to them."""
+"""The live half of repair: read streams, and write to them."""

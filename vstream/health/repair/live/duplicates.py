@@ -1,8 +1,8 @@
 """
-Messages that a stream holds twice: finding the copies, and deleting them by their sequences.
+Find messages that a stream holds twice, and delete the copies by sequence.
 
-Which ones there are is known from one reading, as runs of sequences. Then they are looked for in turns of some
-thousands, and compared byte by byte: what is not the same in everything stays.
+One pass over the headers finds them, as runs of sequences. Then both copies are read, some thousands at a time, and
+compared byte by byte: a copy that differs in anything stays.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _AT_ONCE = 32
 _CHUNK = 50_000
 _IDENTITY = 5
-"""Where the header of a sourced message has what tells an origin from one that was made anew."""
+"""Where a sourced message's header holds what tells an origin from one created again under its name."""
 """Number of messages whose sequences are kept in memory at once."""
 _GONE = "one of the two is gone"
 
 
 async def find_duplicates(virtual: str, scan: Scan, tick: Tick) -> Duplicates | None:
-    """The duplicates in the stream of *scan*, None if there are none."""
+    """The duplicates in the stream of *scan*; None if there are none."""
     tally = Tally()
     async for block in iterate_duplicates(scan, tick):
         for pair in block:
@@ -47,7 +47,7 @@ async def find_duplicates(virtual: str, scan: Scan, tick: Tick) -> Duplicates | 
 
 
 async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[DuplicatePair]]:
-    """What is there twice, a few dozen at a time, each compared."""
+    """The duplicates, a few dozen at a time, each compared."""
     keys = ((origin, seq) for origin, held in scan.held.items() for seq in held.twice)
     total, done = sum(len(held.twice) for held in scan.held.values()), 0
     while chunk := set(islice(keys, _CHUNK)):
@@ -81,9 +81,9 @@ async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> 
 
 async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
     """
-    Delete the copies, each after one more look at both. Returns how many went, and how many stay because they differ.
+    Delete the copies, each after comparing both once more. Returns how many were deleted, and how many stay.
 
-    Raises as requests do. Stopped anywhere, the next look finds the rest.
+    Copies that differ stay. Raises as requests do. If it is stopped anywhere, the next run finds the rest.
     """
     gone = stayed = 0
     subject = naming.api_subject("STREAM.MSG.DELETE", scan.name)

@@ -1,8 +1,8 @@
 """
-Messages that a region's read stream lacks, and other streams hold: what is missing, and fetching it.
+Messages that a region's read stream lacks and other streams hold: find and fetch them.
 
-Each stream is read once, headers alone; what is kept of it are runs of sequences. Then only what is missing
-is looked at, message by message: whether it can be put in again.
+Each stream is read once, headers only, and stored as runs of sequences. Then the missing messages are checked one by
+one: whether they can be put back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vstream.topology.replication import PhysicalStream
 
 SETTLE = 1.0
-"""Seconds until a second look: what a server counts as taken may not be stored yet."""
+"""Seconds until a second look: a message that counts as taken may not be stored yet."""
 _AT_ONCE = 64
 _NS = 1_000_000_000
 _UNFIT = {
@@ -45,16 +45,16 @@ _UNFIT = {
     "nats-incr": "it is an addition to a counter",
     "nats-schedule": "it is a schedule",
 }
-"""Header prefixes of messages that are not put in late."""
+"""Header prefixes of messages that are not put back late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What was found out about one virtual stream."""
+    """What was found about one virtual stream."""
 
     stream: VirtualStream
     scans: tuple[Scan, ...]
-    """Of every stream that holds copies of what was written."""
+    """Scans of all streams with copies of what was written."""
     unread: Mapping[str, str]
     """Streams that could not be read, with the reason."""
     replays: tuple[Replay, ...]
@@ -73,7 +73,7 @@ async def find_missing(
     *,
     for_replay: bool = True,
 ) -> Contents:
-    """Read all streams of *stream*; what is missing is looked at where it is *for_replay*."""
+    """Read all streams of *stream*. With *for_replay*, missing messages are checked one by one."""
     origins = {part.name: part for part in physical_streams(stream) if part.role is Role.WRITE}
     scans: list[Scan] = []
     unread: dict[str, str] = {}
@@ -141,7 +141,7 @@ def _missing(
 
 
 class Fetcher:
-    """Fetches messages of *stream* by where they come from."""
+    """Fetches messages of *stream* by origin and sequence."""
 
     def __init__(
         self, topology: Topology, stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], tick: Tick

@@ -1,8 +1,8 @@
 """
-Streams that keep the last messages of each subject: what of such a stream can come back.
+Streams that keep the last messages of each subject: which messages can be put back.
 
-A message comes back at the end, where it is the newest of its subject. So the newest may, and
-older ones may not; and what newer ones have replaced is not missing at all.
+A message is put back at the end, where it becomes the newest of its subject. So only the newest may be put back, and
+messages that newer ones have replaced are not missing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from vstream.jetstream.reconnecting import ReconnectingConnection
 
 OLDER = "newer messages of its subject are there, and it would come behind them"
-"""Why a message that was lost stays so, where the newest of a subject counts."""
+"""Why a lost message is not put back where the newest of a subject counts."""
 
 
 def kept_of_subject(scan: Scan) -> int:
-    """How many messages of a subject the stream of *scan* keeps; 0 for all."""
+    """Messages per subject that the stream of *scan* keeps; 0 for all."""
     return max(0, int(scan.info["config"].get("max_msgs_per_subject") or 0))
 
 
@@ -51,7 +51,7 @@ class NewestMessages:
         self._subjects: dict[str, _Subject] = defaultdict(_Subject)
 
     def take(self, subject: str, seq: int) -> None:
-        """The next one, ascending but for what was put in again."""
+        """Add the next message; ascending, except for replayed ones."""
         entry = self._subjects[subject]
         entry.newest = max(entry.newest, seq)
         if seq in self._lacks:

@@ -1,4 +1,4 @@
-"""Restore the lost end of a stream: find what its readers hold of it, and publish that again."""
+"""Restore the lost end of a stream: find what its readers hold of it, and publish it again."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """Seconds for one answer."""
 FILLER_HEADER = "Vstream-Lost"
-"""On filler messages for lost ones that no reader has: the sequence that they fill."""
+"""Header of a filler for a lost message that no reader has: the sequence that it fills."""
 _BLOCK = 128
-"""Number of messages requested at once, from a reader's last one back."""
+"""Messages requested at once, backwards from a reader's last one."""
 _EXPECTED = "Nats-Expected-"
 _LAST_SEQUENCE = "Nats-Expected-Last-Sequence"
 _DROPPED = frozenset({"nats-stream-source"})
-"""Headers that the servers put there when a message was taken over."""
+"""Headers that servers added when they sourced the message."""
 
 
 async def plan_refill(
     topology: Topology, lost: LostEnd, streams: Mapping[str, StreamSnapshot], connections: Mapping[str, Connection]
 ) -> Refill:
     """
-    What readers hold of *lost*. Reads back from each reader's end until it is known.
+    What readers hold of *lost*. Reads backwards from each reader's end until that is known.
 
     Raises VstreamError if a reader does not answer.
     """
@@ -114,7 +114,7 @@ def _stream(topology: Topology, lost: LostEnd) -> VirtualStream:
 
 
 def writing_region(topology: Topology, lost: LostEnd) -> str:
-    """The region to publish in. A stream of the stretch cluster is reached from any."""
+    """The region to publish in. A stream of the stretch cluster can be reached from any."""
     names = [region.name for region in topology.regions]
     return lost.place if lost.place in names else names[0]
 

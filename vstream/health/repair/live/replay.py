@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
 
 REPAIR_KEY = "vstream.repair"
-"""In the metadata of a temporary stream: the topology."""
+"""Metadata key of a temporary stream: the topology."""
 SUBJECTS = naming.REPAIR_PREFIX
-"""Before the token: what is published there is stored on the subject that follows."""
+"""Prefix before the token: a message published there is stored on the subject that follows."""
 ALIVE = naming.REPAIR_ALIVE_PREFIX
-"""Before the token: answered for as long as the repair runs."""
+"""Prefix before the token: answered while the repair runs."""
 _DROPPED = ("nats-stream-source", "nats-expected-", "nats-batch-")
-"""Headers, by how they begin, that servers take off what they source."""
+"""Header prefixes that servers remove when they source a message."""
 _POLL = 0.02
 _STALLED = 20.0
 """Seconds in which a message has to arrive. A source that met no stream asks again after 10."""
 _DEDUPLICATED = 3.0
 """Seconds after which one that the reader says it has passed will not come any more."""
 _BATCH = 10_000
-"""Messages that the temporary stream holds at most."""
+"""Maximum messages in the temporary stream."""
 _WINDOW = 100_000_000
 """Nanoseconds, the shortest there is: two messages may have one id where the origin took them."""
 

@@ -1,4 +1,4 @@
-"""Read a stream once: which sequences of which origin it holds, and which of them twice."""
+"""Read a stream once: which sequences of each origin it holds, and which of them twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """Called with how many of how many messages were read."""
 
 PATIENCE = 30.0
-"""Seconds for the next message."""
+"""Seconds to wait for the next message."""
 _LISTED = 50_000
 """Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
 _TICK = 512
@@ -49,7 +49,7 @@ class Scan:
         """It has been read up to this sequence."""
 
     async def go_on(self, tick: Tick) -> None:
-        """Read what has not been read. Raises as requests do."""
+        """Read what has not been read yet. Raises as requests do."""
         info = await JetStreamAdmin(self.connection).info(self.name)
         self.info = self.info or info
         sources = [source for source in info["config"].get("sources") or () if str(source.get("name")) in self.held]
@@ -66,7 +66,7 @@ class Scan:
                 )
 
     def reach(self, origin: str) -> Reach:
-        """Of which sequences of *origin* it should have something."""
+        """The sequences of *origin* of which it should have something."""
         config, state = self.info["config"], self.info["state"]
         source: dict[str, Any] = next(
             (candidate for candidate in self.info.get("sources") or () if candidate.get("name") == origin), {}
@@ -88,12 +88,12 @@ class Scan:
 
     @property
     def is_fed(self) -> bool:
-        """Whether it sources; a mirror keeps what it mirrors as it is."""
+        """Whether it sources; a mirror keeps messages as they are."""
         return bool(self.info["config"].get("sources"))
 
     @property
     def adds_up(self) -> bool:
-        """Whether it holds counters: each message is a sum, with all before it."""
+        """Whether it holds counters: each message is the sum of all before it."""
         return bool(self.info["config"].get("allow_msg_counter"))
 
 
@@ -103,7 +103,7 @@ _NS = 1_000_000_000
 
 
 def definition_of(source: dict[str, Any]) -> tuple[str, str]:
-    """How servers write the filters and destinations of a *source*."""
+    """A *source*'s filters and destinations, as servers write them."""
     transforms = source.get("subject_transforms") or ()
     if not transforms:
         return str(source.get("filter_subject") or ">"), ">"
