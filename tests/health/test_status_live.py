@@ -171,7 +171,18 @@ def scraped(file: Path) -> None:
     """`export` serves what `status` says to whoever asks over HTTP."""
     port = free_port()
     tool = subprocess.Popen(
-        [sys.executable, "-m", "vstream", "export", str(file), "--listen", f"127.0.0.1:{port}", "--every", "0.5"],
+        [
+            sys.executable,
+            "-m",
+            "vstream",
+            "export",
+            str(file),
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--every",
+            "0.5",
+            "--refresh",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -193,8 +204,9 @@ def scraped(file: Path) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/elsewhere", timeout=30)
     finally:
         tool.terminate()
-        _, said = tool.communicate(timeout=120)
+        refreshed, said = tool.communicate(timeout=120)
     assert tool.returncode == 130, said
+    assert "nothing stands still" in refreshed
     assert [sample.value for sample in families["vstream_server_up"]] == [1] * 6
     assert len(families["vstream_pair_pending_messages"]) == 20
     stored = {sample.labels["physical"]: sample.value for sample in families["vstream_stream_last_sequence"]}

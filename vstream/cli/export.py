@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from vstream import resources
+from vstream.chaos.target_servers import TargetServers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
+from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.status import Deadline, expected_bundle
 from vstream.cli.views import console
+from vstream.cli.views.chaos import RefreshPrinter
 from vstream.errors import VstreamError
+from vstream.health.live.refresh import LOOK_DEADLINE, watch
 from vstream.health.pipeline import read_status
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 
 _LAST_PORT = 65_535
+_REFRESH_EVERY = 1.0
 _LANDING_PAGE = """<!doctype html><html lang="en"><head><title>vstream export</title></head>
 <body><h1>vstream export</h1><p><a href="/metrics">Metrics</a></p></body></html>
 """
@@ -35,6 +40,9 @@ def command(
     once: Annotated[bool, typer.Option("--once", help="Print the metrics once and exit.")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana and exit.")] = False,
+    is_refreshing: Annotated[
+        bool, typer.Option("--refresh", help="Also do what `vstream resync --watch` does, every second.")
+    ] = False,
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -62,7 +70,13 @@ def command(
     if not port.isdigit() or int(port) > _LAST_PORT:
         raise typer.BadParameter(f"`{listen}` is not HOST:PORT", param_hint="--listen")
     exporter = _Exporter(loaded, servers, bundle, deadline)
-    run(exporter.serve(host.strip("[]") or "127.0.0.1", int(port), every))
+    serving = exporter.serve(host.strip("[]") or "127.0.0.1", int(port), every)
+    run(_serve_and_refresh(serving, loaded, find_target_servers(loaded, lab)) if is_refreshing else serving)
+
+
+async def _serve_and_refresh(serving: Coroutine[Any, Any, None], topology: Topology, site: TargetServers) -> None:
+    show = RefreshPrinter(is_json=False).show
+    await asyncio.gather(serving, watch(topology, site, every=_REFRESH_EVERY, deadline=LOOK_DEADLINE, on_look=show))
 
 
 class _Exporter:

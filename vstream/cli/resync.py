@@ -13,11 +13,8 @@ from vstream.cli.exit_codes import NO
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
-from vstream.health.live.refresh import watch
+from vstream.health.live.refresh import LOOK_DEADLINE, watch
 from vstream.health.live.resync import resync
-
-_LOOK = 4.0
-"""Seconds that one look of `--watch` may take."""
 
 
 def command(
@@ -49,7 +46,7 @@ def command(
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
         site = find_target_servers(loaded, lab)
-        run(watch(loaded, site, every=every, deadline=_LOOK, on_look=show))
+        run(watch(loaded, site, every=every, deadline=LOOK_DEADLINE, on_look=show))
     result = run(resync(loaded, find_target_servers(loaded, lab), timeout=timeout, step_down=not wait_only))
     if output == "json":
         print_json("resync", view.resync_as_dict(result))

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 
+LOOK_DEADLINE = 4.0
+"""Seconds that one look may take: what has not answered by then is not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshLook:
     """One look. *problem* is why the servers could not be asked, or why a leader did not step down."""
