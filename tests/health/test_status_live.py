@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -198,6 +199,11 @@ def scraped(file: Path) -> None:
             time.sleep(0.1)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
             assert 'href="/metrics"' in answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/events", timeout=60) as answer:
+            lines = [answer.readline().decode().strip() for _ in range(5)]
+        assert (lines[0], lines[3]) == ("event: history", "event: status")
+        shown = json.loads(lines[4].removeprefix("data: "))
+        assert (shown["topology"], len(shown["regions"]), shown["faults"]) == (LAB, 3, [])
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
             assert answer.status == 200
         with pytest.raises(urllib.error.HTTPError, match="404"):

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+import time
+from collections.abc import Coroutine, Iterable
+from functools import partial
 from ipaddress import ip_address
 from typing import Annotated, Any
 
 import typer
 
 from vstream import resources
+from vstream.chaos import journal
+from vstream.chaos.journal import OpenFault
 from vstream.chaos.target_servers import TargetServers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.status import Deadline, expected_bundle
-from vstream.cli.views import console
+from vstream.cli.views import console, console_page
 from vstream.cli.views.chaos import RefreshPrinter
+from vstream.cli.views.console_page import ConsoleHistory
+from vstream.cli.web import Feed, Page, Site, format_event, serve
 from vstream.errors import VstreamError
 from vstream.health.live.refresh import LOOK_DEADLINE, watch
 from vstream.health.pipeline import read_status
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
+from vstream.lab.state import lab_directory
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 
 _LAST_PORT = 65_535
 _REFRESH_EVERY = 1.0
-_LANDING_PAGE = """<!doctype html><html lang="en"><head><title>vstream export</title></head>
-<body><h1>vstream export</h1><p><a href="/metrics">Metrics</a></p></body></html>
-"""
 
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    listen: Annotated[str, typer.Option(help="HOST:PORT to serve /metrics on.")] = "127.0.0.1:9477",
+    listen: Annotated[str, typer.Option(help="HOST:PORT to serve on.")] = "127.0.0.1:9477",
     every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 10,
     deadline: Deadline = 4,
     once: Annotated[bool, typer.Option("--once", help="Print the metrics once and exit.")] = False,
@@ -47,7 +51,7 @@ def command(
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """
-    Serve what `vstream status` knows to Prometheus, until Ctrl-C.
+    Serve what `vstream status` knows until Ctrl-C: to Prometheus at `/metrics`, and as a live page in the browser at `/`.
 
     Servers are asked every `--every` seconds, not at each scrape. Whatever they answer, it
     keeps serving: `vstream_up` is 0 while nothing could be read, and standard error says why.
@@ -89,20 +93,27 @@ class _Exporter:
         self._deadline = deadline
         self._page = ""
         self._reported: tuple[str, ...] = ()
+        self._every = 0.0
+        self._history = ConsoleHistory()
+        self._event = ""
+        """The last one, for whoever opens the page now."""
+        self._feed = Feed(lambda: format_event("history", self._history.as_json()) + self._event)
 
     async def serve(self, host: str, port: int, every: float) -> None:
+        self._every = every
         await self._look()
         pages = {
-            "/": ("text/html; charset=utf-8", lambda: _LANDING_PAGE),
-            "/healthz": ("text/plain; charset=utf-8", lambda: "ok\n"),
-            "/metrics": (CONTENT_TYPE, lambda: self._page),
+            path: Page(console_page.TYPES[name.rpartition(".")[2]], partial(console_page.read_file, name))
+            for path, name in console_page.FILES.items()
         }
-        server = await serve(host, port, pages)
-        bound_port = server.sockets[0].getsockname()[1]
-        console.print_note(f"{self._topology.name} on {self._servers.description}: http://{host}:{bound_port}/metrics")
-        if warning := warn_if_exposed([bound.getsockname()[0] for bound in server.sockets], bound_port):
-            console.print_note(warning, style="yellow")
-        async with server:
+        pages["/healthz"] = Page("text/plain; charset=utf-8", lambda: "ok\n")
+        pages["/metrics"] = Page(CONTENT_TYPE, lambda: self._page)
+        async with serve(host, port, Site(pages, {"/events": self._feed})) as server:
+            bound_port = server.sockets[0].getsockname()[1]
+            address = f"http://{host}:{bound_port}/"
+            console.print_note(f"{self._topology.name} on {self._servers.description}: {address} and {address}metrics")
+            if warning := warn_if_exposed([bound.getsockname()[0] for bound in server.sockets], bound_port):
+                console.print_note(warning, style="yellow")
             while True:
                 await asyncio.sleep(every)
                 await self._look()
@@ -112,6 +123,8 @@ class _Exporter:
         try:
             seen = await read_status(self._topology, self._servers.endpoints, self._bundle, deadline=self._deadline)
             self._page = render_metrics(self._topology.name, seen)
+            self._history.add(seen.at, seen)
+            self._show("status", console_page.describe(seen, self._read_faults(), self._every))
         except VstreamError as error:
             self._fail(error.message)
         except Exception as error:  # noqa: BLE001 - see above
@@ -119,8 +132,23 @@ class _Exporter:
         else:
             self._report(tuple(f"not known: {problem.about}: {problem.text}" for problem in seen.unknown))
 
+    def _read_faults(self) -> tuple[OpenFault, ...]:
+        """The open faults of the lab; none where its journal cannot be read, which is said."""
+        try:
+            book = None if self._servers.lab is None else journal.read(lab_directory(self._servers.lab))
+        except VstreamError as error:
+            console.print_note(error.message, style="yellow")
+            return ()
+        return () if book is None else book.faults
+
+    def _show(self, name: str, content: str) -> None:
+        self._event = format_event(name, content)
+        self._feed.publish(self._event)
+
     def _fail(self, reason: str) -> None:
         self._page = render_metrics(self._topology.name, None)
+        self._history.add(time.time(), None)
+        self._show("failure", console_page.describe_failure(reason, time.time()))
         self._report((f"vstream_up is 0: {reason}",))
 
     def _report(self, lines: tuple[str, ...]) -> None:
@@ -139,46 +167,3 @@ def warn_if_exposed(addresses: Iterable[str], port: int) -> str | None:
         f"warning: anybody who reaches port {port} reads the names of streams and servers: there is no TLS and no login."
         " Let only Prometheus reach it, or listen on 127.0.0.1"
     )
-
-
-_TIMEOUT = 5.0
-_MAX_REQUEST = 16_384
-
-
-async def serve(host: str, port: int, pages: dict[str, tuple[str, Callable[[], str]]]) -> asyncio.Server:
-    """
-    Start a server of *pages*: by path, a content type and a function that returns the text.
-
-    Raises VstreamError if it cannot listen on the address.
-    """
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                head = await reader.readuntil(b"\r\n\r\n")
-                method, path = head.split(b" ", 2)[:2]
-                writer.write(_response(method, path.decode(errors="replace").partition("?")[0], pages))
-                await writer.drain()
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever does not speak HTTP gets no answer
-        finally:
-            writer.close()
-
-    try:
-        return await asyncio.start_server(answer, host, port, limit=_MAX_REQUEST)
-    except OSError as error:
-        raise VstreamError(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address with `--listen`"
-        ) from None
-
-
-def _response(method: bytes, path: str, pages: dict[str, tuple[str, Callable[[], str]]]) -> bytes:
-    if method not in {b"GET", b"HEAD"}:
-        status, kind, body = "405 Method Not Allowed", "text/plain", b"GET only\n"
-    elif path not in pages:
-        status, kind, body = "404 Not Found", "text/plain", f"see {', '.join(pages)}\n".encode()
-    else:
-        kind, text = pages[path]
-        status, body = "200 OK", text().encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + (b"" if method == b"HEAD" else body)

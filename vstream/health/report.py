@@ -293,7 +293,7 @@ class Status:
             "unknown": [problem.as_dict() for problem in self.unknown],
             "regions": [region.as_dict() for region in self.regions],
             "servers": [self._server_as_dict(server) for server in self.servers],
-            "matrix": [self._cell_as_dict(pair) for pair in self.worst().values()],
+            "matrix": [self.cell_as_dict(pair) for pair in self.worst().values()],
             "streams": [stream.as_dict() for stream in self.streams],
             "pairs": [pair.as_dict() for pair in self.pairs],
             "consumers": [consumer.as_dict() for consumer in self.consumers],
@@ -312,7 +312,7 @@ class Status:
             "problem": server.problem,
         }
 
-    def _cell_as_dict(self, worst: PairStatus) -> dict[str, Json]:
+    def cell_as_dict(self, worst: PairStatus) -> dict[str, Json]:
         """From one place to another: the worst pair, and what is to come in all of them."""
         places = worst.origin_place, worst.reader_place
         return {

@@ -1,0 +1,229 @@
+"use strict";
+(() => {
+  const MOST_ROWS = 200;
+  const SVG = "http://www.w3.org/2000/svg";
+  const SYMBOLS = { ok: "✓", behind: "…", silent: "✗", unknown: "?", "rolled-back": "✗", lossy: "✗" };
+  const WORDS = { ok: "WELL", degraded: "DEGRADED", unknown: "UNKNOWN" };
+  const rank = (state) => ["ok", "behind", "silent", "unknown", "rolled-back", "lossy"].indexOf(state);
+  const at = (id) => document.getElementById(id);
+  const drawn = new Map();
+  let status = null;
+  let failure = null;
+  let history = [];
+  let isConnected = false;
+  let lastEvent = 0;
+
+  // Names come from servers: they are set as text, never as HTML.
+  function element(name, { text, svg, ...attributes } = {}, children = []) {
+    const made = svg ? document.createElementNS(SVG, name) : document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    made.append(...children);
+    return made;
+  }
+  const drawing = (name, attributes, children) => element(name, { svg: true, ...attributes }, children);
+  const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
+  const count = (value) => (value === null ? "?" : value.toLocaleString("en"));
+  function duration(seconds) {
+    if (seconds < 90) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+    return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+  }
+
+  /** Replace what is in a place, if it differs from what was drawn there. */
+  function draw(id, content, make) {
+    const key = JSON.stringify(content);
+    if (drawn.get(id) === key) return;
+    drawn.set(id, key);
+    at(id).replaceChildren(...make(content));
+  }
+
+  function drawList(id, items, total) {
+    at(`${id}-section`).hidden = total === 0;
+    draw(id, [items, total], () => {
+      const lines = items.map(({ about, text, code }) =>
+        element("li", {}, [element("b", { text: about }), ` ${text}`, ...(code ? [" ", element("code", { text: `vstream explain ${code}` })] : [])]));
+      if (total > items.length) lines.push(element("li", { text: `and ${count(total - items.length)} more: \`vstream status\` lists all` }));
+      return lines;
+    });
+  }
+
+  function drawVerdict() {
+    const isLost = !isConnected || failure !== null || !status;
+    const verdict = isLost ? "unknown" : status.verdict;
+    const problems = status ? status.problem_count : 0;
+    const words = isLost ? "what works now is not known" : problems ? `${count(problems)} problem${problems === 1 ? "" : "s"}` : verdict === "unknown" ? "no problem was found, but not everything could be checked" : "everything works in every region";
+    draw("verdict", [verdict, words], () => [element("span", { class: `badge ${verdict}`, text: WORDS[verdict] }), ` ${words}`]);
+    document.title = `${WORDS[verdict]} · ${status ? status.topology : "vstream"}`;
+    document.body.classList.toggle("stale", isLost);
+    const since = status ? ` What you see is from ${clock(status.at)}.` : "";
+    const reason = !isConnected ? "The exporter does not answer." : failure ? `Nothing could be read: ${failure.reason}.` : "";
+    at("lost").hidden = !isLost;
+    if (at("lost").textContent !== reason + since) at("lost").textContent = reason + since;
+  }
+
+  function drawMap({ places, regions, cells, servers }) {
+    const [width, height] = places.length > 8 ? [640, 520] : [480, 300];
+    const points = new Map();
+    places.forEach((place, index) => {
+      const angle = (index / places.length) * 2 * Math.PI - Math.PI / 2;
+      points.set(place, [width / 2 + Math.cos(angle) * (width / 2 - 90), height / 2 + Math.sin(angle) * (height / 2 - 55)]);
+    });
+    const worst = new Map();
+    for (const cell of cells) {
+      if (cell.origin_place === cell.reader_place) continue;
+      const key = [cell.origin_place, cell.reader_place].sort().join("\n");
+      if (!worst.has(key) || rank(cell.state) > rank(worst.get(key).state)) worst.set(key, cell);
+    }
+    const shapes = [];
+    for (const cell of worst.values()) {
+      const [[x1, y1], [x2, y2]] = [points.get(cell.origin_place), points.get(cell.reader_place)];
+      shapes.push(drawing("line", { x1, y1, x2, y2, class: `stroke-${cell.state}` },
+        [drawing("title", { text: `${cell.origin_place} → ${cell.reader_place}: ${cell.state}` })]));
+    }
+    const byName = new Map(regions.map((region) => [region.name, region]));
+    for (const [place, [cx, cy]] of points) {
+      const region = byName.get(place);
+      const state = region ? stateOf(region) : "ok";
+      shapes.push(drawing("circle", { cx, cy, r: 16, class: `stroke-${state}` }));
+      shapes.push(drawing("text", { x: cx, y: cy + 4, "text-anchor": "middle", text: { ok: "✓", bad: "✗", unknown: "?" }[state] }));
+      const below = cy > height / 2 - 1;
+      shapes.push(drawing("text", { x: cx, y: cy + (below ? 32 : -36), "text-anchor": "middle", "font-weight": "bold", text: place }));
+      if (region) shapes.push(drawing("text", { x: cx, y: cy + (below ? 46 : -22), "text-anchor": "middle", text: `${region.servers_reached} of ${region.servers} servers` }));
+    }
+    const summary = regions.map((region) => `${region.name}: ${{ ok: "well", bad: "not well", unknown: "not known" }[stateOf(region)]}`).join(", ");
+    return [drawing("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary }, shapes)];
+  }
+
+  function stateOf(region) {
+    if (region.problem || share(region.publish) === "bad" || share(region.direct_get) === "bad") return "bad";
+    return share(region.publish) === "unknown" ? "unknown" : "ok";
+  }
+  function share({ works, of, unknown }) {
+    if (works === of) return "ok";
+    return works + unknown === of ? "unknown" : "bad";
+  }
+
+  function drawMatrix({ places, cells }) {
+    const byPair = new Map(cells.map((cell) => [`${cell.origin_place}\n${cell.reader_place}`, cell]));
+    const head = element("thead", {}, [element("tr", {}, [element("th", { text: "from ↓ to →", scope: "col" }), ...places.map((place) => element("th", { text: place, scope: "col" }))])]);
+    const rows = places.map((origin) => element("tr", {}, [element("th", { text: origin, scope: "row" }), ...places.map((reader) => {
+      const cell = byPair.get(`${origin}\n${reader}`);
+      if (!cell) return element("td", { class: "soft", text: "–" });
+      const waiting = cell.pending ? ` ${count(cell.pending)}` : "";
+      const age = cell.oldest_pending_age_s ? `, ${duration(cell.oldest_pending_age_s)}` : "";
+      const left = cell.lossy_in_s === null ? "" : `; the first is lost in ${duration(cell.lossy_in_s)}`;
+      return element("td", { class: `state-${cell.state}`, title: `${cell.stream}: ${cell.state}${left}`, text: `${SYMBOLS[cell.state]} ${cell.state}${waiting}${age}` });
+    })]));
+    return [head, element("tbody", {}, rows)];
+  }
+
+  function drawRegions({ regions }) {
+    const columns = ["region", "servers", "publish", "read", "existing consumers", "new consumers and changes"];
+    const head = element("thead", {}, [element("tr", {}, columns.map((text) => element("th", { text, scope: "col" })))]);
+    const cell = (part) => {
+      const state = share(part);
+      return element("td", { class: `state-${state}`, text: part.of === 0 ? "–" : `${{ ok: "✓", bad: "✗", unknown: "?" }[state]} ${part.works} of ${part.of}` });
+    };
+    const rows = regions.map((region) => element("tr", {}, [
+      element("th", { text: region.name, scope: "row" }),
+      element("td", { class: `state-${region.servers_reached === region.servers ? "ok" : "bad"}`, title: region.problem || "", text: `${region.servers_reached} of ${region.servers}` }),
+      cell(region.publish), cell(region.direct_get), cell(region.existing_consumers),
+      element("td", { class: `state-${region.new_consumers ? "ok" : "bad"}`, text: region.new_consumers ? "✓" : "✗" }),
+    ]));
+    return [head, element("tbody", {}, rows)];
+  }
+
+  function drawStreams({ streams, filter }) {
+    const chosen = streams.filter((stream) => stream.name.includes(filter)).sort((a, b) => rank(b.state) - rank(a.state) || a.name.localeCompare(b.name));
+    at("shown").textContent = `${count(Math.min(chosen.length, MOST_ROWS))} of ${count(streams.length)}, the worst first`;
+    const columns = ["stream", "state", "to come", "oldest", "worst way", "leaders"];
+    const head = element("thead", {}, [element("tr", {}, columns.map((text) => element("th", { text, scope: "col" })))]);
+    const rows = chosen.slice(0, MOST_ROWS).map((stream) => element("tr", {}, [
+      element("th", { text: stream.name, scope: "row" }),
+      element("td", { class: `state-${stream.state}`, text: `${SYMBOLS[stream.state]} ${stream.state}` }),
+      element("td", { class: "number", text: count(stream.pending) }),
+      element("td", { class: "number", text: stream.age === null ? "" : duration(stream.age) }),
+      element("td", { text: stream.state === "ok" ? "" : stream.worst || "" }),
+      element("td", { class: "soft", text: stream.leaders.join(", ") }),
+    ]));
+    return [head, element("tbody", {}, rows)];
+  }
+
+  function drawHistory(samples) {
+    if (samples.length < 2) return [element("p", { class: "soft", text: "One look so far: come back in a minute." })];
+    const [width, height, top] = [1000, 90, 24];
+    const [first, last] = [samples[0][0], samples[samples.length - 1][0]];
+    const largest = Math.max(0, ...samples.map(([, , , pending]) => pending || 0));
+    const most = Math.max(1, largest);
+    const x = (time) => ((time - first) / Math.max(1, last - first)) * width;
+    const shapes = samples.slice(0, -1).map(([time, verdict], index) =>
+      drawing("rect", { x: x(time), y: 0, width: Math.max(0.5, x(samples[index + 1][0]) - x(time)), height: 12, class: `fill-${verdict}` }));
+    const lines = [[]];
+    for (const [time, , , pending] of samples) {
+      if (pending === null) lines.push([]);
+      else lines[lines.length - 1].push(`${x(time).toFixed(1)},${(height - (pending / most) * (height - top)).toFixed(1)}`);
+    }
+    for (const points of lines.filter((each) => each.length > 1)) shapes.push(drawing("polyline", { class: "plot-line", points: points.join(" ") }));
+    const troubled = samples.filter(([, verdict]) => verdict === "degraded").length;
+    const label = `From ${clock(first)} to ${clock(last)}: ${troubled} of ${samples.length} looks found problems.`;
+    return [
+      drawing("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height: "90", role: "img", "aria-label": label }, shapes),
+      element("p", { class: "soft", text: `${label} The bar shows the verdict, the line the messages to come, ${largest ? `at most ${count(largest)}` : "none so far"}.` }),
+    ];
+  }
+
+  function drawAll() {
+    drawVerdict();
+    draw("history", history, drawHistory);
+    if (!status) return;
+    at("topology").textContent = status.topology;
+    drawList("problems", status.problems, status.problem_count);
+    drawList("unknown", status.unknown, status.unknown_count);
+    const faults = status.faults.map((fault) => ({ about: fault.id, text: `${fault.asked}, since ${clock(Date.parse(fault.since) / 1000)}; \`vstream chaos heal ${fault.id}\` ends it` }));
+    drawList("faults", faults, faults.length);
+    const { places, regions, cells, streams } = status;
+    draw("map", { places, regions, cells: cells.map(({ origin_place, reader_place, state }) => ({ origin_place, reader_place, state })) }, drawMap);
+    draw("matrix", { places, cells }, drawMatrix);
+    draw("regions", { regions }, drawRegions);
+    draw("streams", { streams, filter: at("filter").value.trim() }, drawStreams);
+  }
+
+  function showAge() {
+    if (!status) return;
+    const age = Math.max(0, Date.now() / 1000 - status.at);
+    at("looked").textContent = `looked ${duration(age)} ago, every ${duration(status.every)}`;
+    // A feed that stopped in silence is as good as none.
+    const wasConnected = isConnected;
+    if (isConnected && (Date.now() - lastEvent) / 1000 > Math.max(40, 4 * status.every)) isConnected = false;
+    if (wasConnected !== isConnected) drawAll();
+  }
+
+  function remember(verdict, problems, pending, time) {
+    const last = history[history.length - 1];
+    if (!last || time - last[0] >= 10 || last[1] !== verdict) history = [...history.slice(-2879), [time, verdict, problems, pending]];
+  }
+
+  const feed = new EventSource("/events");
+  const on = (name, take) => feed.addEventListener(name, (event) => {
+    isConnected = true;
+    lastEvent = Date.now();
+    take(JSON.parse(event.data));
+    const began = performance.now();
+    drawAll();
+    document.body.dataset.frame = Math.max(Number(document.body.dataset.frame || 0), performance.now() - began).toFixed(1);
+  });
+  on("history", (samples) => { history = samples; });
+  on("status", (content) => {
+    status = content;
+    failure = null;
+    const known = content.cells.every((cell) => cell.pending !== null);
+    remember(content.verdict, content.problem_count, known ? content.cells.reduce((sum, cell) => sum + cell.pending, 0) : null, content.at);
+  });
+  on("failure", (content) => {
+    failure = content;
+    remember("unknown", null, null, content.at);
+  });
+  feed.addEventListener("error", () => { isConnected = false; drawVerdict(); });
+  at("filter").addEventListener("input", drawAll);
+  setInterval(showAge, 1000);
+})();

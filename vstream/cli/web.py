@@ -1,0 +1,142 @@
+"""A small HTTP server of a few pages that others only read, and of one feed of events that a page follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from vstream.errors import VstreamError
+
+MAX_CONNECTIONS = 64
+"""At once. Whoever comes then is turned away: a page that is forgotten in a tab must not end the others."""
+_TIMEOUT = 5.0
+_MAX_REQUEST = 16_384
+_KEEP_ALIVE = 15.0
+"""Seconds between two signs of life of a feed."""
+_HEADERS = (
+    "Cache-Control: no-store\r\n"
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+    "Referrer-Policy: no-referrer\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is at a path: its content type, and a function that returns the text."""
+
+    content_type: str
+    text: Callable[[], str]
+
+
+class Feed:
+    """Events for whoever listens. A listener that is too slow gets the newest, and not all that came before it."""
+
+    def __init__(self, greeting: Callable[[], str]) -> None:
+        self._greeting = greeting
+        self._listeners: set[asyncio.Queue[str]] = set()
+
+    def publish(self, event: str) -> None:
+        """Give the text of *event* to all listeners."""
+        for queue in self._listeners:
+            with suppress(asyncio.QueueEmpty):
+                queue.get_nowait()
+            queue.put_nowait(event)
+
+    async def send_to(self, writer: asyncio.StreamWriter) -> None:
+        """Write the greeting and all events, until the other side goes. Raises OSError or TimeoutError then."""
+        queue: asyncio.Queue[str] = asyncio.Queue(maxsize=1)
+        self._listeners.add(queue)
+        try:
+            await _write(writer, self._greeting())
+            while True:
+                try:
+                    await _write(writer, await asyncio.wait_for(queue.get(), _KEEP_ALIVE))
+                except TimeoutError:
+                    await _write(writer, ": nothing new\n\n")
+        finally:
+            self._listeners.discard(queue)
+
+
+def format_event(name: str, data: str) -> str:
+    """An event of a feed. *data* is one line."""
+    return f"event: {name}\ndata: {data}\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Pages and feeds by path."""
+
+    pages: Mapping[str, Page]
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Server]:
+    """
+    A server of *site*, which ends with all its connections. Raises VstreamError if it cannot listen on the address.
+
+    Python 3.12 waits for connections when a server is closed, and a feed would never end.
+    """
+    connections = set[asyncio.Task[None] | None]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.current_task())
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                request = await reader.readuntil(b"\r\n\r\n")
+            if len(connections) > MAX_CONNECTIONS:
+                await _write(writer, _head("503 Service Unavailable", "text/plain") + "too many connections\n")
+                return
+            method, path = request.split(b" ", 2)[:2]
+            await _answer(site, method, path.decode(errors="replace").partition("?")[0], writer)
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever does not speak HTTP gets no answer, and whoever has gone needs none
+        finally:
+            connections.discard(asyncio.current_task())
+            writer.close()
+
+    try:
+        server = await asyncio.start_server(answer, host, port, limit=_MAX_REQUEST)
+    except OSError as error:
+        raise VstreamError(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address with `--listen`"
+        ) from None
+    try:
+        yield server
+    finally:
+        server.close()
+        tasks = [task for task in connections if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer(site: Site, method: bytes, path: str, writer: asyncio.StreamWriter) -> None:
+    if method not in {b"GET", b"HEAD"}:
+        await _write(writer, _head("405 Method Not Allowed", "text/plain") + "GET only\n")
+    elif path in site.feeds:
+        await _write(writer, _head("200 OK", "text/event-stream"))
+        if method == b"GET":
+            await site.feeds[path].send_to(writer)
+    elif path in site.pages:
+        page = site.pages[path]
+        text = page.text()
+        length = len(text.encode())
+        head = _head("200 OK", page.content_type, f"Content-Length: {length}\r\n")
+        await _write(writer, head + ("" if method == b"HEAD" else text))
+    else:
+        await _write(writer, _head("404 Not Found", "text/plain") + f"see {', '.join(site.pages)}\n")
+
+
+def _head(status: str, content_type: str, more: str = "") -> str:
+    return f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nConnection: close\r\n{_HEADERS}{more}\r\n"
+
+
+async def _write(writer: asyncio.StreamWriter, text: str) -> None:
+    writer.write(text.encode())
+    async with asyncio.timeout(_TIMEOUT):
+        await writer.drain()
