@@ -44,10 +44,10 @@ def check_writable(directory: Path) -> None:
     """
     Create *directory* if needed, and make sure that files can be written in it, before work that takes long.
 
-    Raises VstreamError if it cannot.
+    One that is created is its owner's alone: it will hold what messages say. Raises VstreamError if it cannot.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"vstream")
     except (OSError, ValueError) as error:  # a NUL

@@ -21,6 +21,7 @@ import pytest
 import trustme
 
 from tests.support.ports import free_port
+from tests.support.rogue_server import write_rogue
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
 from vstream.syntax import natsconf
@@ -140,28 +141,6 @@ def running(cluster: SuperCluster) -> Iterator[SuperCluster]:
         cluster.stop()
 
 
-ROGUE = """
-server_name: rogue
-listen: "127.0.0.1:{client}"
-cluster {{
-  name: "{cluster_name}", listen: "127.0.0.1:{route}", routes: ["{scheme}://127.0.0.1:{peer_route}"]
-  {tls}
-}}
-gateway {{
-  name: "{cluster_name}", listen: "127.0.0.1:{gateway}"
-  gateways: [{{name: "{cluster_name}", urls: ["{scheme}://127.0.0.1:{peer_gateway}"]}}]
-  {tls}
-}}
-leafnodes {{ remotes: [
-  {{
-    urls: ["{scheme}://leaf:none@127.0.0.1:{peer_leaf}"]
-    {tls}
-  }}
-] }}
-"""
-SELF_SIGNED = CERTIFICATES.parent / "tls"
-
-
 @pytest.mark.server
 @pytest.mark.parametrize("certificate", ["without a certificate", "with a certificate of its own"])
 @pytest.mark.parametrize("profile", MODES)
@@ -175,25 +154,7 @@ def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profi
         )
         leafs = 1 if profile == "domains" else 0
         cluster.wait(lambda: cluster.ask(name, "leafz")["leafnodes"] == leafs, "a region joins its hub over TLS")
-        tls = (
-            ""
-            if certificate == "without a certificate"
-            else f'tls {{ cert_file: "{SELF_SIGNED}/certificate.pem", key_file: "{SELF_SIGNED}/key.pem", insecure: true }}'
-        )
-        rogue = tmp_path / "rogue.conf"
-        rogue.write_text(
-            ROGUE.format(
-                client=free_port(),
-                route=free_port(),
-                gateway=free_port(),
-                cluster_name=joined.cluster_name,
-                scheme="tls" if tls else "nats",
-                peer_route=joined.cluster,
-                peer_gateway=joined.gateway,
-                peer_leaf=joined.cluster,
-                tls=tls,
-            )
-        )
+        rogue = write_rogue(tmp_path, joined, has_certificate=certificate == "with a certificate of its own")
         cluster.run("rogue", rogue)
         cluster.wait(lambda: cluster.log(name).count("TLS") >= 2, "the rogue is refused more than once")
         assert cluster.ask(name, "routez")["num_routes"] == 0

@@ -1,0 +1,95 @@
+"""A real rogue server against real labs, in every profile and every mode: it joins nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import vstream
+from tests.support.labs import processes_in
+from tests.support.rogue_server import write_rogue
+from vstream.jetstream import monitoring
+from vstream.lab import lab
+from vstream.lab.binaries import locate
+from vstream.lab.state import lab_directory
+
+pytestmark = [pytest.mark.lab, pytest.mark.night]
+"""The short form, with passwords, is in `tests/render/test_transport.py`."""
+
+LAB = "besieged"
+PATIENCE = 60.0
+
+
+@contextmanager
+def besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
+    """A running lab that speaks TLS."""
+    account = "account: ACME\n" if profile == "mapped" and mode != "operator" else ""
+    file = directory / "besieged.yaml"
+    file.write_text(
+        f'version: 1\nname: {LAB}\nserver_version: "2.12"\nrouting: {profile}\n{account}security: {{mode: {mode}}}\n'
+        "regions: {west: {servers: 2}, east: {servers: 1}}\ndefaults: {write: {max_age: 1h}}\n"
+        "streams: {foo: {subjects: [foo.>]}}\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(directory / "state"))
+        patch.setenv("VSTREAM_KEYS", str(directory / "keys"))
+        try:
+            ran = vstream("lab", "up", file, "--tls")
+            assert ran.code == 0, ran.err
+            yield
+        finally:
+            vstream("lab", "down", LAB, "--purge")
+    assert processes_in(directory) == []
+
+
+async def list_neighbours() -> dict[str, Any]:
+    """Who every server of the lab is connected to, by its address."""
+    neighbours: dict[str, Any] = {}
+    for address in lab.addresses(LAB):
+        ask = address.monitor_url
+        routes = (await monitoring.get(ask, "/routez"))["routes"] or []
+        gateways = await monitoring.get(ask, "/gatewayz")
+        leafs = (await monitoring.get(ask, "/leafz")).get("leafs") or []
+        neighbours[address.server.name] = (
+            {route["remote_name"] for route in routes},
+            {*gateways.get("outbound_gateways", ()), *gateways.get("inbound_gateways", ())},
+            {leaf["name"] for leaf in leafs},
+        )
+    return neighbours
+
+
+@pytest.mark.parametrize("mode", ["passwords", "nkeys", "certificates", "operator"])
+@pytest.mark.parametrize("profile", ["mapped", "accounts", "regional", "domains"])
+def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profile: str, mode: str) -> None:
+    with besieged(tmp_path, profile, mode):
+        authority = str(lab_directory(LAB).certificates / "ca.pem")
+        monitoring.trust_ca([address.monitor_url for address in lab.addresses(LAB)], authority)
+        names = {address.server.name for address in lab.addresses(LAB)}
+        peers = [address for address in lab.addresses(LAB) if address.region == "west"]
+        for peer in peers:
+            log = lab_directory(LAB).log / f"{peer.server.name}.log"
+            for has_certificate in (False, True):
+                before = log.read_text().count("TLS")
+                configuration = write_rogue(tmp_path, peer, has_certificate=has_certificate)
+                with (tmp_path / "rogue.log").open("wb") as output:
+                    rogue = subprocess.Popen([locate(), "-c", configuration], stdout=output, stderr=output)
+                try:
+                    deadline = time.monotonic() + PATIENCE
+                    while log.read_text().count("TLS") < before + 4:
+                        assert rogue.poll() is None, (tmp_path / "rogue.log").read_text()
+                        assert time.monotonic() < deadline, (tmp_path / "rogue.log").read_text()
+                        time.sleep(0.05)
+                    neighbours = asyncio.run(list_neighbours())
+                finally:
+                    rogue.kill()
+                    rogue.wait()
+                joined = [name for routes, _, leafs in neighbours.values() for name in (*routes, *leafs)]
+                assert "rogue" not in joined
+                assert names.issuperset(joined), neighbours
