@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -132,6 +133,29 @@ def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> N
     book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
     journal.write(where.directory, book)
     assert drill.prune_journal(where).faults == ()
+
+
+async def test_the_fault_that_was_injected_last_is_healed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was paused after its disk was full cannot be restarted before it goes on."""
+    where = site(tmp_path)
+    healed: list[str] = []
+
+    async def heal(self: Kill | Pause, at: TargetServers, name: str) -> Callable[[], None]:
+        healed.append(name)
+        if len(healed) == 2:
+            raise LabError("no server here gets healthy")
+        return lambda: None
+
+    monkeypatch.setattr(Kill, "heal", heal)
+    monkeypatch.setattr(Pause, "heal", heal)
+    book, _ = Journal().add("kill-server r0-0", Kill(servers=("r0-0",)))
+    book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
+    journal.write(where.directory, book)
+    with pytest.raises(LabError, match="no server here"):
+        await drill.heal(where, None, timeout=1, on_progress=lambda _: None)
+    assert healed == ["f2", "f1"]
 
 
 async def test_healing_nothing_writes_nothing(tmp_path: Path) -> None:
