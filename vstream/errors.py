@@ -5,7 +5,7 @@ What goes wrong in the world: one exception tree.
     ├── InvalidInputError           the user's files have errors: carries the diagnostics (exit code 1)
     ├── NotReachableError           no connection, or no answer before the deadline
     ├── NoRespondersError           nobody listens on a subject: what was asked has not happened
-    ├── NotConnectedError           the connection does not stand: nothing was sent
+    ├── NotConnectedError           not connected: nothing was sent
     │   └── MalformedAnswerError    an answer that has the wrong form: not JSON, or values of other types
     ├── ServerError                 the JetStream API answered with an error
     ├── PlanError                   a plan cannot be used
@@ -83,7 +83,7 @@ class NoRespondersError(VstreamError):
 
 
 class NotConnectedError(VstreamError):
-    """The connection does not stand at this moment: nothing was sent, so nothing has happened."""
+    """Not connected. Nothing was sent, so nothing has happened."""
 
 
 class ServerError(VstreamError):

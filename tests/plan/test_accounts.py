@@ -77,7 +77,7 @@ async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:
     plan = await planned(accounts(HOMED, TWO), accounts(FOO, TWO))
     assert plan.loaded_in is Phase.MAPPINGS
     assert plan.blocked == ()
-    assert [stage.title for stage in stages(plan)] == ["mappings", "read streams go", "write streams go"]
+    assert [stage.title for stage in stages(plan)] == ["mappings", "delete read streams", "delete write streams"]
 
 
 async def test_a_stream_below_a_root_changes_nothing_that_servers_load() -> None:

@@ -176,7 +176,7 @@ def test_drift_is_unknown_where_regions_or_rules_could_not_be_read(state: Path, 
         for monitored, unread in (((), "central-1, east-1, west-1"), (("west",), "central-1, east-1")):
             ran, told = drift(monitored)
             assert (ran.code, told["drift"], told["is_partial"]) == (3, False, True), ran.out + ran.err
-            assert f"what is loaded could not be read on {unread}" in ran.out
+            assert f"could not read the loaded mappings of {unread}" in ran.out
             assert "UNKNOWN: no difference was found, but not everything could be compared" in ran.out
         ran, told = drift(names, unreachable="west")
         assert (ran.code, told["drift"], told["is_partial"]) == (3, False, True), ran.out + ran.err

@@ -127,7 +127,7 @@ async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> 
     plan = planned(servers, scaled(3))
     (writes, refreshed) = stages(plan)
     assert len(writes.changes) == 3
-    assert (refreshed.title, refreshed.counts) == ("readers are refreshed", "3 to refresh")
+    assert (refreshed.title, refreshed.counts) == ("refresh readers", "3 to refresh")
     assert "`foo-write-west` is where it is placed, with all of its replicas" in refreshed.waits
     assert as_dict(refreshed)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
     result = await run(servers, scaled(3))
@@ -270,11 +270,11 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
     lines = [line.plain for line in view.text(plan)]
     first, wait, second = (
         next(number for number, line in enumerate(lines) if text in line)
-        for text in ("1 mappings", "have everything of `foo-write-east`", "2 sources go")
+        for text in ("1 mappings", "have everything of `foo-write-east`", "2 remove sources")
     )
     assert first < wait < second
     shown = view.render_markdown(plan, "routing: mapped")
-    assert "| 2 | sources go: 2 to update |" in shown
+    assert "| 2 | remove sources: 2 to update |" in shown
     assert "\nrouting: mapped\n" in shown
 
 

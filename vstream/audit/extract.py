@@ -84,7 +84,7 @@ def plan_extraction(
 
     A stream that cannot be asked is among the cuts with its error. With *since_ns*
     (nanoseconds since 1970) streams are read from the first message stored then. With
-    *subjects*, so many subjects of each virtual stream are read, chosen by chance.
+    *subjects*, so many subjects of each virtual stream are read, chosen at random.
     *scratch* holds secrets for as long as streams are read. Raises NotReachableError if
     no stream at all can be read, VstreamError for a credential that is missing.
     """

@@ -80,13 +80,13 @@ def uri_of(place: str) -> str:
 
 
 def check_tables_directory(uri: str) -> None:
-    """Raise VstreamError if *uri* is a place here for something else: what is called as tables are would be overwritten."""
+    """Raise VstreamError if *uri* is a local path with other contents, which tables might overwrite."""
     place = Path(uri.removeprefix(HERE))
     if not uri.startswith(HERE) or not place.exists() or (place.is_dir() and not any(place.iterdir())):
         return
     if not any((place / "state").glob("part-*.json")):
-        kind = "there is something else in" if place.is_dir() else "no directory is"
-        raise VstreamError(f"{kind} `{place}`: tables of an audit have a directory of their own", hint="name a new one")
+        problem = "is not empty and holds no audit tables" if place.is_dir() else "is not a directory"
+        raise VstreamError(f"`{place}` {problem}", hint="choose another directory for the tables")
 
 
 @contextmanager

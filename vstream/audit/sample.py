@@ -1,5 +1,5 @@
 """
-A quick look: a few subjects, chosen by chance, and every message of them.
+A quick look: a few subjects, chosen at random, and every message of them.
 
 A share of the messages would show nothing: that a message is not in it says nothing
 about the stream. A share of the subjects is whole, in every stream, and servers read

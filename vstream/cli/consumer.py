@@ -280,10 +280,10 @@ def describe_failover(
     """Where it was, where that is in the other region, and what comes again."""
     origins = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
     when = f"as of {position.at}" if is_recorded else "now"
-    yield Text.assemble((position.consumer, "bold"), f" in {position.region}, {when}: has everything up to {origins}")
+    yield Text.assemble((position.consumer, "bold"), f" in {position.region}, {when}: position {origins}")
     for name in position.unknown:
         yield Text.assemble(
-            ("  ? ", "yellow"), f"no message of `{name}` was found before it: all of them count as not acknowledged"
+            ("  ? ", "yellow"), f"no earlier message of `{name}` was found: all its messages are delivered again"
         )
     verb = "replaces" if found else "makes"
     yield Text.assemble(

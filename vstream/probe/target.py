@@ -73,7 +73,7 @@ class ProbeTarget:
         What *ask* answers when it is given the seconds it may take, and the milliseconds it took.
 
         Raises what *ask* raises; OutOfTimeError where the deadline left no fair time
-        for an answer; NotReachableError if the connection does not stand: what is
+        for an answer; NotReachableError if the connection is down: what is
         published then would be sent later, unasked.
         """
         began = time.monotonic()

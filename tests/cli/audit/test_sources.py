@@ -53,7 +53,7 @@ def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
     (capture / "streams").mkdir(parents=True)
     file.touch()
     for place in (capture, file):
-        with pytest.raises(VstreamError, match=f"`{place}`: tables of an audit have a directory of their own"):
+        with pytest.raises(VstreamError, match=f"`{place}` is not"):
             open_source("s3a://audits/a", replace(WANTED, tables=uri_of(str(place))))
     (own / "state").mkdir(parents=True)
     (own / "state" / "part-00000.json").touch()

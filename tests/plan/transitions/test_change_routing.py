@@ -91,10 +91,10 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
     assert {one.config.name for one in plan.changes if isinstance(one, Delete)} == FORMER
     assert [(stage.title, [gate.kind for gate in stage.gates]) for stage in stages(plan)] == [
         ("former streams end", [GateKind.PASSED_ON] * 2),
-        ("sources go", [GateKind.DRAINED] * 2),
-        ("read streams go", [GateKind.UNCHANGED] * 4),
-        ("write streams go", []),
-        ("former accounts go", []),
+        ("remove sources", [GateKind.DRAINED] * 2),
+        ("delete read streams", [GateKind.UNCHANGED] * 4),
+        ("delete write streams", []),
+        ("delete former accounts", []),
     ]
     assert "every server has loaded the mappings" not in shown(plan)
     assert "clients notice that consumers of the old streams go with these" in shown(plan)

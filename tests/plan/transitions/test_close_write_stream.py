@@ -49,9 +49,9 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
     titles = [stage.title for stage in stages(plan)]
     assert titles == [
         *(["write streams close"] if closes else []),
-        "sources go",
-        "read streams go",
-        "write streams go",
+        "remove sources",
+        "delete read streams",
+        "delete write streams",
     ]
     text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
     assert saved.load(text, "plan.json").plan == plan

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from vstream.audit.source.values import Access
 
 BLOCK = 1 << 20
-"""Bytes that there is room for at least."""
+"""Minimum buffer size in bytes."""
 ENOUGH = 512 << 10
-"""Bytes that are worth to be gone over."""
+"""Minimum batch size worth parsing, in bytes."""
 _MOMENT = 0.002
 DEFAULT_PORT = 4222
 CRLF = b"\r\n"
@@ -44,7 +44,7 @@ _WORDS = {b"MSG": (4, 5), b"HMSG": (5, 6)}
 
 
 class RetryableError(NotReachableError):
-    """Everything read so far is right; the rest has to be asked for again, best of somebody else."""
+    """Data read so far is valid; retry the rest, preferably on another server."""
 
 
 class DisconnectedError(RetryableError):

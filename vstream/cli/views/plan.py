@@ -106,7 +106,7 @@ def unknown_sentences(plan: Plan) -> list[str]:
     sentences = [f"{region.reason}; {answered}" for region in plan.unreachable]
     if plan.unread_servers:
         text = (
-            f"what is loaded could not be read on {', '.join(plan.unread_servers)}: "
+            f"could not read the loaded mappings of {', '.join(plan.unread_servers)}: "
             "does `monitor` under `connect` list every server, and do all of them run?"
         )
         waiting = sum(phase_of(change) > Phase.MAPPINGS for change in plan.changes)

@@ -212,7 +212,7 @@ class LiveTimeline:
         ]
         text = Text(", ".join(parts))
         if region.sample is not None and region.sample.control_plane is None:
-            text.append(", no control plane", "red")
+            text.append(", JetStream API unavailable", "red")
         return text
 
 

@@ -74,7 +74,7 @@ def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
             )
             text = f"is part of a virtual stream `{name}` that has no {missing}"
             if not re.match(STREAM_PATTERN, name):
-                text = f"would be part of a virtual stream `{name}`, which is no name for one"
+                text = f"would be part of a virtual stream `{name}`, which is not a valid name"
             leftovers.extend(
                 UndescribedItem(kind="stream", name=part.stream.config.name, text=text) for part in matched
             )
