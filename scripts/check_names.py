@@ -29,7 +29,7 @@ LIMITS = {
     "import inside a function": 0,
     "class name used twice": 0,
     "noqa": 46,
-    "line": 85_850,
+    "line": 86_000,
     "file": 519,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}

@@ -150,7 +150,9 @@ def test_variables_come_from_the_environment() -> None:
 @pytest.mark.parametrize("name", ["claims.json", "-"])
 def test_claims_of_an_account_have_mappings(name: str) -> None:
     result = gather([Source(name=name, content=json.dumps(CLAIMS, indent=1).encode())], read=lambda _: b"")
-    (block,) = result.claims
+    (account,) = result.claims
+    block = account.block
+    assert block is not None
     assert (block.form, block.account, block.file) == (MappingForm.CLAIMS, "APP", name)
     first, second = block.entries[0].destinations
     assert (first.model.subject, first.model.weight, first.model.cluster) == ("foo.west.>", 60, "west")
@@ -172,8 +174,9 @@ def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
 
 
 def test_tokens_in_the_configuration_of_a_server_are_read() -> None:
-    (block,) = gathered(a_conf=f"port: 1\nresolver_preload {{ A: {token(CLAIMS)} }}\n").claims
-    assert block.entries[0].source == "foo.>"
+    (account,) = gathered(a_conf=f"port: 1\nresolver_preload {{ A: {token(CLAIMS)} }}\n").claims
+    assert account.block is not None
+    assert account.block.entries[0].source == "foo.>"
 
 
 @pytest.mark.parametrize("text", ["eyJh.!!!.x", "eyJh.e30.x", "eyJh.YWJj.x", "x.y.z"])

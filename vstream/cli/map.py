@@ -215,7 +215,7 @@ def _block(workspace: Workspace, account: str | None, server: ServerConf | None)
         of_server = [block for block in blocks if block.key_span in places]
         is_clear = account is not None or not server.accounts
         if not of_server and is_clear and _is_bound(workspace, server, account):
-            return empty_block(server, account, server.root.span)
+            return empty_block(server.file, account, server.root.span)
         blocks = of_server or blocks
     if len(blocks) == 1:
         return blocks[0]

@@ -27,7 +27,7 @@ from vstream.syntax.natsconf import ConfScalar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.lint.workspace import MappingsBlock, ServerConf
+    from vstream.lint.workspace import ClaimsAccount, ServerConf
     from vstream.syntax.json_types import Json
     from vstream.syntax.natsconf import Comment, Reference
     from vstream.syntax.yaml import Document
@@ -68,7 +68,7 @@ class Gathered:
     """What a set of files says."""
 
     servers: list[ServerConf] = field(default_factory=list)
-    claims: list[MappingsBlock] = field(default_factory=list)
+    claims: list[ClaimsAccount] = field(default_factory=list)
     streams: list[StreamFile] = field(default_factory=list)
     consumers: list[ConsumerFile] = field(default_factory=list)
     topologies: list[Source] = field(default_factory=list)
@@ -85,9 +85,11 @@ class Gathered:
     def workspace(self, topology: Topology | None = None, server_version: ServerVersion | None = None) -> Workspace:
         """Everything as rules see it. A version that is given wins over that of *topology*."""
         declared = topology.server_version if topology else DEFAULT_SERVER_VERSION
-        blocks = (*servers.distinct_blocks(self.servers), *self.claims)
+        claimed = [account.block for account in self.claims if account.block is not None]
+        blocks = (*servers.distinct_blocks(self.servers), *claimed)
         return Workspace(
             servers=tuple(self.servers),
+            claims=tuple(self.claims),
             blocks=tuple(sorted(blocks, key=lambda block: block.key_span)),
             streams=tuple(self.streams),
             consumers=tuple(self.consumers),
@@ -186,9 +188,9 @@ class _Gatherer:
 
     def _claims(self, document: Document) -> None:
         self.gathered.diagnostics += document.diagnostics
-        block = claims.claims_block(document.data, document.source)
-        if block is not None:
-            self.gathered.claims.append(block)
+        account = claims.claims_account(document.data, document.source)
+        if account is not None:
+            self.gathered.claims.append(account)
 
     def _token(self, text: str, source: Source) -> None:
         token = detect.find_token(text)

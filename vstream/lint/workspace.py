@@ -155,6 +155,40 @@ class MappingsBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedImport:
+    """An import in the claims of an account: *exported* there is *local* here, *to* as servers read it."""
+
+    kind: str
+    exporter_key: str
+    exported: str
+    to: str | None
+    prefix: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedExport:
+    """An export in the claims of an account."""
+
+    kind: str
+    subject: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsAccount:
+    """An account as its claims describe it; *key* is its public key, by which others import from it."""
+
+    key: str
+    name: str
+    file: str
+    span: Span
+    block: MappingsBlock | None
+    imports: tuple[ClaimedImport, ...]
+    exports: tuple[ClaimedExport, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
     """What one user may publish or subscribe to; *allow* is None where everything is allowed but *deny*."""
 
@@ -364,6 +398,8 @@ class Workspace:
     servers: tuple[ServerConf, ...] = ()
     blocks: tuple[MappingsBlock, ...] = ()
     """Each mappings block once, whatever number of servers includes it; those of account claims too."""
+    claims: tuple[ClaimsAccount, ...] = ()
+    """The accounts whose claims are among the files."""
     streams: tuple[StreamFile, ...] = ()
     consumers: tuple[ConsumerFile, ...] = ()
     topology: Topology | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Span
-    from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
+    from vstream.lint.workspace import AccountConf, ClaimedImport, ClaimsAccount, ConfValue, ServerConf, Workspace
 
 _KINDS: Final = ("stream", "service")
 
@@ -135,14 +135,17 @@ def accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
     for server in workspace.servers:
         for account in server.accounts:
             if not account.mappings and (imports_of(account) or exports_of(account)):
-                blocks.setdefault(account.name, empty_block(server, account.name, account.key_span))
+                blocks.setdefault(account.name, empty_block(server.file, account.name, account.key_span))
+    for claimed in workspace.claims:
+        if claimed.block is None and (claimed.imports or claimed.exports):
+            blocks.setdefault(claimed.name, empty_block(claimed.file, claimed.name, claimed.span))
     return blocks
 
 
-def empty_block(server: ServerConf, account: str | None, span: Span) -> MappingsBlock:
+def empty_block(file: str, account: str | None, span: Span) -> MappingsBlock:
     """The mappings of an account that has none; *span* is where it is written."""
     return MappingsBlock(
-        file=server.file,
+        file=file,
         form=MappingForm.CONF,
         account=account,
         span=span,
@@ -156,4 +159,43 @@ def find_account_flow(workspace: Workspace, account: str | None, cluster: str | 
     """How messages go between accounts on the server of *cluster* that has *account*, else on the first with it."""
     servers = [server for server in workspace.servers if any(account == conf.name for conf in server.accounts)]
     servers.sort(key=lambda server: server.cluster_name is None or server.cluster_name.text != cluster)
-    return read_account_flow(servers[0]) if servers else None
+    if servers:
+        return read_account_flow(servers[0])
+    return read_claims_flow(workspace.claims) if any(account == claimed.name for claimed in workspace.claims) else None
+
+
+def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
+    """The same of the accounts of an operator, as far as their claims are among the files."""
+    names = {account.key: account.name for account in accounts}
+    exports = []
+    for account in accounts:
+        for export in account.exports:
+            if export.kind in _KINDS:
+                kind = ImportKind(export.kind)
+                exports.append(
+                    ExportedSubject(kind=kind, account=account.name, subject=export.subject, span=export.span)
+                )
+    links = []
+    for account in accounts:
+        for wish in account.imports:
+            exporter = names.get(wish.exporter_key)
+            link = _claimed_link(account.name, exporter, wish) if exporter and wish.kind in _KINDS else None
+            covering = [
+                export for export in exports if link and (export.account, export.kind) == (link.exporter, link.kind)
+            ]
+            if link is not None and any(is_subset(link.exported, export.subject) for export in covering):
+                links.append(link)
+    tables = {account.name: account.block.table for account in accounts if account.block is not None}
+    return AccountFlow(tables, links, exports)
+
+
+def _claimed_link(importer: str, exporter: str, wish: ClaimedImport) -> AccountLink | None:
+    return link_accounts(
+        ImportKind(wish.kind),
+        importer=importer,
+        exporter=exporter,
+        exported=wish.exported,
+        to=wish.to,
+        prefix=wish.prefix,
+        span=wish.span,
+    )

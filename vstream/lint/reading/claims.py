@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.reading.mappings import block, destination_of, entry_of
-from vstream.lint.workspace import ConfValue, MappingFault, MappingForm, MappingsBlock
+from vstream.lint.workspace import (
+    ClaimedExport,
+    ClaimedImport,
+    ClaimsAccount,
+    ConfValue,
+    MappingFault,
+    MappingForm,
+    MappingsBlock,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +32,62 @@ def is_claims(data: Json) -> bool:
         and isinstance(nats := data.get("nats"), dict)
         and (nats.get("type") == "account" or "mappings" in nats)
     )
+
+
+def claims_account(data: Json, source: SourceMap) -> ClaimsAccount | None:
+    """The account that the claims are of; None if they are of none."""
+    nats = data.get("nats") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(nats, dict):
+        return None
+    key, name = data.get("sub"), data.get("name")
+    return ClaimsAccount(
+        key=key if isinstance(key, str) else "",
+        name=next((word for word in (name, key) if isinstance(word, str) and word), ""),
+        file=source.file,
+        span=source.value(("nats",)),
+        block=claims_block(data, source),
+        imports=tuple(_imports(nats.get("imports"), source)),
+        exports=tuple(_exports(nats.get("exports"), source)),
+    )
+
+
+def _texts(item: Json, *names: str) -> dict[str, str]:
+    fields = item if isinstance(item, dict) else {}
+    return {name: value for name in names if isinstance(value := fields.get(name), str) and value}
+
+
+def _imports(listed: Json, source: SourceMap) -> Iterator[ClaimedImport]:
+    """
+    As servers read them (server/accounts.go, updateAccountClaimsWithRefresh).
+
+    `subject` is that of the publisher, `to` that of the subscriber; `local_subject` is always the one in this account.
+    """
+    for index, item in enumerate(listed if isinstance(listed, list) else ()):
+        fields = _texts(item, "subject", "account", "type", "to", "local_subject")
+        if not {"subject", "account", "type"} <= fields.keys():
+            continue
+        subject, to, local = fields["subject"], fields.get("to"), fields.get("local_subject")
+        exported, place, prefix = subject, local, None
+        if local is None and to is not None and fields["type"] == "service":
+            exported, place = to, subject
+        elif local is None:
+            prefix = to
+        yield ClaimedImport(
+            kind=fields["type"],
+            exporter_key=fields["account"],
+            exported=exported,
+            to=place,
+            prefix=prefix,
+            span=source.value(("nats", "imports", index, "subject")),
+        )
+
+
+def _exports(listed: Json, source: SourceMap) -> Iterator[ClaimedExport]:
+    for index, item in enumerate(listed if isinstance(listed, list) else ()):
+        fields = _texts(item, "subject", "type")
+        if len(fields) == len(("subject", "type")):
+            span = source.value(("nats", "exports", index, "subject"))
+            yield ClaimedExport(kind=fields["type"], subject=fields["subject"], span=span)
 
 
 def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
