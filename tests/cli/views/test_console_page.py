@@ -44,9 +44,12 @@ def test_history_keeps_a_sample_in_ten_seconds_and_every_change() -> None:
     history = ConsoleHistory()
     for at in (0.0, 2.0, 4.0, 10.0):
         history.add(1000.0 + at, status())
-    history.add(1011.0, None)
+    history.add(1011.0, replace(status(), problems=(Problem(about="west", text="is down"),)))
+    history.add(1030.0, None)
+    verdict = status().verdict.value
     assert json.loads(history.as_json()) == [
-        [1000.0, "ok", 0, 0],
-        [1010.0, "ok", 0, 0],
-        [1011.0, "unknown", None, None],
+        [1000.0, verdict, 0, 0],
+        [1010.0, verdict, 0, 0],
+        [1011.0, "degraded", 1, 0],
+        [1030.0, "unknown", None, None],
     ]
