@@ -62,6 +62,13 @@ def test_help_is_easy_to_read(name: str) -> None:
     assert textstat.flesch_kincaid_grade(text) <= MOST_GRADE, text
 
 
+def test_tests_mirror_the_packages() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    alone = {str(folder) for folder in folders if not (ROOT / "vstream" / folder).is_dir()}
+    # The promises to clients belong to no package; what `render` makes of accounts is several modules.
+    assert alone == {"conformance", "render/accounts"}
+
+
 def test_every_option_is_explained() -> None:
     unexplained = [
         f"{name} {parameter.name}"

@@ -212,7 +212,7 @@ def test_percentages_do_not_hide_what_is_little() -> None:
     assert [view.share(part, 100_000) for part in (0, 1, 10, 50_000)] == ["0 %", "< 0.01 %", "0.01 %", "50.00 %"]
 
 
-def test_json_has_everything() -> None:
+def test_the_json_of_a_report_has_everything() -> None:
     document = json.loads(json.dumps(BROKEN.as_dict()))
     assert document["verdict"] == "fail"
     assert document["findings"][0]["count"] == 151

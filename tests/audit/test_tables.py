@@ -131,7 +131,9 @@ def test_servers_and_what_was_written_down_are_the_same(
         plan_extraction(wide, {"east": dead}, tmp_path)
 
 
-def test_since_narrows_the_cut(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
+def test_since_reads_only_messages_stored_after_it(
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+) -> None:
     fill(filled, "foo-write-west", [("foo-write-west.a", b"x", None)] * 5)
     endpoints = {"west": Endpoint(urls=(filled.url,))}
     now = time.time_ns()

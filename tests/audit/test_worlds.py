@@ -26,7 +26,7 @@ COUNTS = Path(__file__).parent / "worlds.json"
 PAGE = ROOT / "docs" / "what-sees-what.md"
 
 
-def test_six_worlds(tmp_path: Path, spark: SparkSession) -> None:
+def test_repair_finds_exactly_what_was_planted_in_six_worlds(tmp_path: Path, spark: SparkSession) -> None:
     complaints = complain(run_worlds(tmp_path, smoke_plans(), "2.15.1", spark))
     assert not complaints, "\n".join(complaints)
 

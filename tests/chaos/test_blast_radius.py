@@ -50,7 +50,7 @@ KEPT, PERHAPS, LOST = Quorum.KEPT, Quorum.PERHAPS, Quorum.LOST
         (3, 3, WEST, (), (LOST, KEPT, KEPT), True, 0),
     ],
 )
-def test_what_is_left(
+def test_quorums_and_majorities_that_lost_servers_leave(
     servers: int,
     replicas: int | None,
     lost: tuple[str, ...],

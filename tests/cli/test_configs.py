@@ -46,7 +46,7 @@ def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, proble
     assert problem in found.problem
 
 
-def test_where_they_are(tmp_path: Path) -> None:
+def test_server_configurations_are_found_in_a_bundle_or_a_plain_directory(tmp_path: Path) -> None:
     topology = load(TEXT.encode(), "acme.yaml").require()
     assert configs.read_configs(topology, WHERE, None) == {}
     with pytest.raises(VstreamError, match="holds no configuration of a server of `acme`"):

@@ -312,7 +312,7 @@ def test_a_stream_for_the_nats_command_needs_no_name(here: Path) -> None:
         ("something = else\n", ["VS007"]),
     ],
 )
-def test_small_configurations(here: Path, text: str, expected: list[str]) -> None:
+def test_a_small_configuration_has_exactly_these_findings(here: Path, text: str, expected: list[str]) -> None:
     (here / "a.conf").write_text(text)
     assert codes("a.conf") == expected
 

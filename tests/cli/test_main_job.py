@@ -107,7 +107,7 @@ def test_apply_empty_plan_and_probe_on_every_version(work: Path, naming: str, ve
         assert len(pairs) == 9
 
 
-def test_the_blogs_example(work: Path) -> None:
+def test_the_example_of_the_blog_is_brought_up_applied_and_probed(work: Path) -> None:
     """Nine servers, six streams, a matrix of three by three."""
     file = EXAMPLES / "three-regions.yaml"
     up = vstream("lab", "up", file)

@@ -32,7 +32,7 @@ def metrics(**more: Any) -> dict[str, list[Any]]:
     return {family.name: list(family.samples) for family in text_string_to_metric_families(text)}
 
 
-def test_everything_is_read_back() -> None:
+def test_the_parser_of_prometheus_reads_every_metric_back() -> None:
     found = metrics()
     assert {sample.labels["topology"] for samples in found.values() for sample in samples} == {'ac"me\\'}
     assert [sample.value for sample in found["vstream_up"]] == [1]
@@ -118,7 +118,7 @@ def test_metrics_of_servers_that_do_not_answer() -> None:
     assert [(sample.name, sample.value) for sample in family.samples] == [("vstream_up", 0)]
 
 
-def test_names_follow_the_rules() -> None:
+def test_metric_names_follow_the_rules_of_prometheus() -> None:
     for name in metrics():
         assert NAME.fullmatch(name)
         # Units are whole words at the end, in base units; gauges are no totals.
@@ -152,7 +152,7 @@ def test_the_dashboard_needs_no_editing() -> None:
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
 
 
-def test_alerts_are_whole() -> None:
+def test_every_alert_has_its_texts_a_severity_and_known_states() -> None:
     rules = yaml.safe_load(vstream("export", "--alerts").out)
     states = {state.value for state in PairState}
     for group in rules["groups"]:

@@ -30,7 +30,7 @@ def sized(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
     return estimate_size(topology, {"foo": load_})
 
 
-def test_a_virtual_stream() -> None:
+def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
     found = sized(Load(rate=100, size=930))
     (foo,) = found.streams
     # 930 bytes, 30 of the record, 40 of the subject; read streams also the header that names the origin.
@@ -51,7 +51,7 @@ def test_the_first_limit_ends_the_outage() -> None:
     assert sized(Load(rate=0, size=930)).places[0].needs == 0
 
 
-def test_too_little_room() -> None:
+def test_a_place_with_too_little_room_does_not_fit() -> None:
     assert not sized(Load(rate=100, size=930), room="1GB").fits
 
 

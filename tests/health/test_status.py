@@ -132,7 +132,7 @@ def test_a_server_that_is_down_has_no_clients() -> None:
     assert "west-1" not in metric(assess(TOPOLOGY, unwatched, BUNDLE), "vstream_server_up")
 
 
-def test_keys_that_are_elsewhere() -> None:
+def test_without_keys_the_loaded_rules_are_unknown() -> None:
     status = assess(TOPOLOGY, healthy(), "topology `acme` needs keys that are not here")
     assert status.verdict is StatusVerdict.UNKNOWN
     assert [problem.text for problem in status.unknown] == [

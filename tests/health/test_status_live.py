@@ -245,7 +245,7 @@ def repeats(file: Path) -> None:
     assert 20 < longest <= 40
 
 
-def test_no_server_at_all(state: Path, tmp_path: Path) -> None:
+def test_status_without_any_server_is_unknown(state: Path, tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     path.write_text(
         TEXT.split("stretch:", maxsplit=1)[0] + "connect: {west: {urls: [nats://127.0.0.1:9]}}\nstreams: {}\n"

@@ -18,7 +18,9 @@ from vstream.lab.binaries import versions_by_server
         ({"r1-1": "3"}, {"r1-1": "3"}),
     ],
 )
-def test_the_nearest_counts(stated: dict[str, str], versions: dict[str, str]) -> None:
+def test_the_version_of_a_server_is_what_is_said_nearest_to_it(
+    stated: dict[str, str], versions: dict[str, str]
+) -> None:
     assert versions_by_server(topology(2, 2), stated) == versions
 
 

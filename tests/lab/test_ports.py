@@ -43,7 +43,7 @@ def test_a_lab_with_many_servers_takes_several_blocks(all_free: None) -> None:
     assert ports.choose_block(30, reserved={14110}) == 14200
 
 
-def test_a_retry_skips_blocks(all_free: None) -> None:
+def test_a_retry_skips_blocks_of_ports(all_free: None) -> None:
     assert ports.choose_block(9, reserved={14100}, skip=2) == 14300
 
 

@@ -136,7 +136,7 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
     assert not report.is_pass
 
 
-async def test_a_direct_get_answer() -> None:
+async def test_a_direct_get_answer_is_decoded() -> None:
     fake = FakeConnection({"$JS.API.DIRECT.GET.foo": Reply(data=b"x", headers=STORED)})
     asked = cast("Connection", fake)
     message = await direct.next_by_subject(asked, "foo", "foo.a", 3)
@@ -157,7 +157,7 @@ async def test_a_direct_get_answer() -> None:
     ]
 
 
-async def test_direct_get_statuses() -> None:
+async def test_a_direct_get_status_but_404_is_an_error() -> None:
     def status(number: int) -> Connection:
         headers = {"Status": str(number), "Description": "Told So"}
         return connection({"$JS.API.DIRECT.GET.foo": Reply(data=b"", headers=headers)})

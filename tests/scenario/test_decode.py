@@ -272,7 +272,7 @@ def test_the_texts_are_kept_as_they_are() -> None:
     assert found.topology_text == ACME.decode()
 
 
-def test_versions_of_servers() -> None:
+def test_one_version_or_one_for_each_region_is_decoded() -> None:
     assert scenario(f"lab: {{versions: 2.12.8}}\n{STEPS}").lab.versions == {"*": "2.12.8"}
     mixed = scenario(f"lab: {{versions: {{'*': 2.12.8, west: 2.15.1}}}}\n{STEPS}").lab
     assert (mixed.versions, mixed.links) == ({"*": "2.12.8", "west": "2.15.1"}, "proxy")

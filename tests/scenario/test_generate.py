@@ -87,7 +87,7 @@ def test_links_are_left_alone_if_nothing_carries_them() -> None:
         loaded({**data, "lab": {"links": "none"}})
 
 
-def test_faults_overlap() -> None:
+def test_faults_of_generated_scenarios_overlap() -> None:
     def most_open(data: ScenarioData) -> int:
         most = opened = 0
         for step in data["steps"]:

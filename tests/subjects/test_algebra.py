@@ -39,12 +39,12 @@ literals = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(".".join
 @pytest.mark.parametrize(
     "subject", ["a", "a.b", "a.*", "a.>", ">", "*", "*a", "a>", ">a", "a*b", "$JS.API", "é", "a.{{x}}", "\0"]
 )
-def test_the_server_takes(subject: str) -> None:
+def test_subjects_that_the_server_takes_are_valid(subject: str) -> None:
     assert is_valid(subject)
 
 
 @pytest.mark.parametrize("subject", ["", ".", "a.", ".a", "a..b", ">.a", "a.>.b", " ", "a b", "a.\t", "a\n", "a.b\fc"])
-def test_the_server_refuses(subject: str) -> None:
+def test_subjects_that_the_server_refuses_are_not_valid(subject: str) -> None:
     assert not is_valid(subject)
 
 

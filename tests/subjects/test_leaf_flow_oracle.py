@@ -206,7 +206,7 @@ def expected(workspace: Workspace, side: tuple[str, str], subject: str) -> Count
     return seen
 
 
-def test_the_connections_are_read(workspace: Workspace) -> None:
+def test_leaf_node_connections_are_read_from_configurations(workspace: Workspace) -> None:
     ends = [
         (link.hub.server, link.hub.account, link.leaf.server, link.leaf.account) for link in read_leaf_links(workspace)
     ]

@@ -46,7 +46,7 @@ def test_without_a_rule_the_subject_stays() -> None:
     assert seen(table(), "a.b") == {(100, "identity", "a.b")}
 
 
-def test_a_rule_maps() -> None:
+def test_a_rule_maps_a_subject_to_its_destination() -> None:
     assert seen(table(rule("a.*", to("b.$1"))), "a.x") == {(100, "mapped", "b.x")}
 
 
@@ -187,7 +187,9 @@ INVALID = "invalid mapping destination: "
         ),
     ],
 )
-def test_what_the_server_refuses(broken: Mapping, kind: MappingErrorKind, wording: str) -> None:
+def test_a_mapping_that_the_server_refuses_is_left_out_with_its_reason(
+    broken: Mapping, kind: MappingErrorKind, wording: str
+) -> None:
     found = compile_mappings([broken, rule("z", to("y"))])
     assert [(kind, wording)] == [(error.kind, error.server_message) for error in found.errors]
     assert not found.accepted_mappings
@@ -217,7 +219,7 @@ def test_the_cost_goes_through_the_measured_points(rules: int, expected: float) 
     assert publish_cost_us(rules) == pytest.approx(expected)
 
 
-def test_the_cost_never_falls() -> None:
+def test_the_cost_of_a_publish_never_falls_with_more_rules() -> None:
     assert all(publish_cost_us(n) < publish_cost_us(n + 7) for n in range(0, 60_000, 7))
 
 

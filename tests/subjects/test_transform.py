@@ -139,7 +139,7 @@ def test_lone_surrogates_do_no_harm() -> None:
         ("foo.*", "b.{{Left(2,1)}}", "invalid mapping destination: wildcard index out of range in {{Left(2,1)}}: [2]"),
     ],
 )
-def test_the_servers_wording(source: str, destination: str, wording: str) -> None:
+def test_a_refused_transform_has_the_wording_of_the_server(source: str, destination: str, wording: str) -> None:
     assert wording == refused(source, destination)
 
 

@@ -53,7 +53,7 @@ def own_digest(file: Path) -> str:
     return digest(document)
 
 
-def test_values_of_every_kind(tmp_path: Path) -> None:
+def test_values_of_every_kind_have_the_digest_of_the_server(tmp_path: Path) -> None:
     file = tmp_path / "values.conf"
     document = natsconf.parse(VALUES, "")
     # A server takes keys that it does not know where something refers to them, and an array without an end for none.

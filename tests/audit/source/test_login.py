@@ -121,7 +121,7 @@ def test_a_credentials_file_has_a_jwt_and_a_seed(tmp_path: Path) -> None:
         load_login(Access(servers=("nats://a",), creds=str(file)))
 
 
-def test_tls_is_checked(tmp_path: Path) -> None:
+def test_the_certificate_of_a_server_is_checked(tmp_path: Path) -> None:
     # Made for these tests, for 127.0.0.1 and a hundred years.
     directory = TESTS / "fixtures" / "tls"
     key, certificate = directory / "key.pem", directory / "certificate.pem"

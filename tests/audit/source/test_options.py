@@ -88,7 +88,9 @@ SEQ, TIME, SUBJECT = ("seq",), ("time",), ("subject",)
         (EqualTo(("a", "seq"), 10), Bounds(), False),
     ],
 )
-def test_what_a_filter_leaves(condition: Filter, left: Bounds, is_exact: Any) -> None:
+def test_a_filter_narrows_what_is_read_and_the_rest_stays_with_spark(
+    condition: Filter, left: Bounds, is_exact: Any
+) -> None:
     assert push_filters([condition], Bounds()) == (left, [] if is_exact else [condition])
 
 

@@ -202,7 +202,7 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
     assert {one.region for one in check(Capture(tmp_path / "unseen")).faults[0].convergences}.isdisjoint(took)
 
 
-def test_deliveries_and_propagation(history: History, tmp_path: Path) -> None:
+def test_deliveries_and_propagation_are_measured_in_their_window(history: History, tmp_path: Path) -> None:
     cases = asked(history, tmp_path, expect(Measure.DELIVERED, 0, window="down"))
     for region, one in cases.items():
         inside = [item for item in history.deliveries if item.region == region and SECOND <= item.at < 2 * SECOND]
@@ -602,12 +602,12 @@ def test_a_long_run_has_longer_intervals(tmp_path: Path) -> None:
     assert (timeline.interval, timeline.intervals) == (4 * SECOND, 1800)
 
 
-def test_no_capture_at_all(tmp_path: Path) -> None:
+def test_a_directory_without_a_capture_cannot_be_judged(tmp_path: Path) -> None:
     with pytest.raises(VstreamError):
         check(Capture(tmp_path))
 
 
-def test_a_capture_without_anything(tmp_path: Path) -> None:
+def test_a_capture_without_operations_is_unknown(tmp_path: Path) -> None:
     manifest: Manifest = clean(Shape(messages=1)).manifest
     Capture(tmp_path).write_manifest(replace(manifest, models={}, streams=(), servers=(), load=None))
     judged = check(Capture(tmp_path))

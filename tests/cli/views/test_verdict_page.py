@@ -224,7 +224,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
     assert not set("<>&") & set(next(text for tag, text in read.texts if tag == "script"))
 
 
-def test_a_page_of_nothing(tmp_path: Path) -> None:
+def test_the_page_of_an_empty_capture_says_unknown(tmp_path: Path) -> None:
     history = clean(Shape(messages=1))
     history.manifest = replace(history.manifest, models={}, servers=(), load=None, is_complete=False)
     bare = History(manifest=history.manifest)

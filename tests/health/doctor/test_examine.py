@@ -129,7 +129,7 @@ def test_the_layout_that_doubles(version: str, is_found: bool) -> None:
 
 
 @pytest.mark.parametrize(("version", "is_found"), [("2.14.6", True), ("2.15.1", False)])
-def test_streams_that_go_back(version: str, is_found: bool) -> None:
+def test_a_limit_per_subject_can_go_back_before_2_15_only(version: str, is_found: bool) -> None:
     facts = healthy(version)
     stream = facts.streams["foo-read-west"]
     latest = {**(stream.config or {}), "max_msgs_per_subject": 1}
@@ -206,7 +206,7 @@ def test_two_regions_without_stretch_are_no_drift() -> None:
     assert drifts(larger) == {by_design, ("VD407", Drift.DIFFERENCE)}
 
 
-def test_what_servers_run_with() -> None:
+def test_configurations_that_are_not_loaded_are_found() -> None:
     facts = healthy()
     west, *others = facts.servers
 

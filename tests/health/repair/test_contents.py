@@ -28,7 +28,7 @@ def runs(some: list[int]) -> SequenceSet:
 
 
 @given(numbers, numbers, st.integers(0, 40), st.integers(0, 40))
-def test_runs_are_sets(one: list[int], other: list[int], first: int, last: int) -> None:
+def test_a_sequence_set_behaves_as_a_set(one: list[int], other: list[int], first: int, last: int) -> None:
     a, b = runs(one), runs(other)
     assert list(a) == sorted(set(one))
     assert len(a) == len(set(one))

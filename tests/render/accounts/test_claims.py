@@ -69,7 +69,7 @@ def ring(tmp_path: Path) -> Keyring:
     return found
 
 
-def test_claims_are_exactly_these(golden: Golden) -> None:
+def test_the_claims_of_a_topology_are_the_expected_ones(golden: Golden) -> None:
     claims = decoded(TOPOLOGY)
     names = {one["sub"]: name for name, one in claims.items()}
     for claim in claims.values():
