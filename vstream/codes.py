@@ -1,4 +1,4 @@
-"""What codes mean, in pages and chapters, and as one document: of rules, of an audit, of a diagnosis."""
+"""The manual pages of codes (rules, audit findings, doctor checks), in chapters and as one document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong, in files and in running systems: values that are collected and shown, never raised."""
+"""Findings: what is wrong in files and on running systems, as values that are collected and shown, never raised."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 class Severity(Enum):
-    """How much a finding weighs: errors stop a command, warnings do not."""
+    """The weight of a finding: errors stop a command, warnings do not."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -36,7 +36,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """Another place that a finding is about, and what there is to see."""
+    """Another place that a finding is about, and what is there."""
 
     span: Span
     message: str
@@ -53,7 +53,7 @@ class Edit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """
-    Something that is wrong: in a file, on the servers, in an audit or in a scenario's run.
+    A problem in a file, on the servers, in an audit or in a scenario's run.
 
     *code* is stable and never used again for another meaning. *where* is a place in a file, or the name of a stream,
     region or server. *hint* is one sentence that says what to do. *evidence* is what was observed. *fix* is

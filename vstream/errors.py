@@ -4,18 +4,19 @@ What goes wrong in the world: one exception tree.
     VstreamError                    a command could not do its work (exit code 3)
     ├── InvalidInputError           the user's files have errors: carries the diagnostics (exit code 1)
     ├── NotReachableError           no connection, or no answer before the deadline
-    ├── NoRespondersError           nobody listens on a subject: what was asked has not happened
+    │   ├── MalformedAnswerError    an answer with the wrong form: not JSON, or values of other types
+    │   └── NotPermittedError       the user lacks a permission: nothing has happened
+    ├── NoRespondersError           nobody listens on the subject: nothing has happened
     ├── NotConnectedError           not connected: nothing was sent
-    │   └── MalformedAnswerError    an answer that has the wrong form: not JSON, or values of other types
     ├── ServerError                 the JetStream API answered with an error
     ├── PlanError                   a plan cannot be used
     │   └── StalePlanError          the servers have changed since the plan was made
-    ├── UnknownNameError            a command names something that there is not (exit code 2)
-    ├── RefusedError                it would do more than was asked for; nothing was done (exit code 1)
+    ├── UnknownNameError            a command names something that does not exist (exit code 2)
+    ├── RefusedError                the command would do more than was asked for; nothing was done (exit code 1)
     └── LabError                    a lab cannot be started, found or stopped
-        └── UnsupportedError        what was asked is beyond this lab or this machine
+        └── UnsupportedError        this lab or this machine cannot do it
 
-Each message is one sentence that names the thing and the place; `hint` is the way out.
+Each message is one sentence that names the thing and the place; `hint` says what to do.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LONGEST = 1_000
 
 
 def shorten(text: str) -> str:
-    """*text*, which a server chose, as far as anybody reads it: no message says more of it."""
+    """*text* from a server, cut to a length that people read."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
@@ -58,7 +59,7 @@ class NotReachableError(VstreamError):
 
 
 class MalformedAnswerError(NotReachableError):
-    """What answered on a subject or at an address sent something that vstream cannot use: as good as no answer."""
+    """A server sent something that vstream cannot use: no better than no answer."""
 
     def __init__(self, origin: str, reason: str) -> None:
         super().__init__(
@@ -68,7 +69,7 @@ class MalformedAnswerError(NotReachableError):
 
 
 class NotPermittedError(NotReachableError):
-    """The server refused what was sent, as the user has no permission for it: nothing has happened."""
+    """The server refused a request because the user lacks the permission: nothing has happened."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="docs/security.md lists what each command needs")
@@ -107,11 +108,11 @@ class StalePlanError(PlanError):
 
 
 class UnknownNameError(VstreamError):
-    """A command names something that there is not, or not in that place: wrong usage. Nothing was done."""
+    """A command names something that does not exist, or not there: invalid usage. Nothing was done."""
 
 
 class RefusedError(VstreamError):
-    """What was asked would do more than that. Nothing was done."""
+    """The command would do more than was asked for. Nothing was done."""
 
 
 class LabError(VstreamError):
@@ -119,4 +120,4 @@ class LabError(VstreamError):
 
 
 class UnsupportedError(LabError):
-    """What was asked is beyond this lab or this machine: it was not tried, and nothing has changed."""
+    """Something that this lab or this machine cannot do: it was not tried, and nothing has changed."""

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Write files completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READABLE = 0o644
-"""The mode of files without secrets; the process' umask may take from it. Nobody else may ever write them."""
+"""Mode of files without secrets, further restricted by the umask. Nobody else may ever write them."""
 PRIVATE = 0o600
-"""The mode of files that say what is on the servers, or hold secrets."""
+"""Mode of files that hold secrets or describe what is on the servers."""
 _READABLE_NAME = 40
-"""How much of a file's name the temporary one repeats: names end at 255 bytes."""
+"""Characters of a file's name that its temporary file repeats: names end at 255 bytes."""
 
 
 def save_output(path: Path, text: str, *, is_private: bool = False) -> None:
@@ -58,7 +58,7 @@ def check_writable(directory: Path) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """As `write_atomically`, for a file that nobody else may read."""
+    """Like `write_atomically`, for a file that nobody else may read."""
     write_atomically(path, text, mode=PRIVATE)
 
 

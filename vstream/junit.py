@@ -25,7 +25,7 @@ class Result(Enum):
 
     FAILURE = "failure"
     ERROR = "error"
-    """It is not known whether it would have passed."""
+    """It is unknown whether it would have passed."""
     SKIPPED = "skipped"
 
 
@@ -40,9 +40,9 @@ class TestCase:
     message: str = ""
     type: str | None = None
     text: str | None = None
-    """What is shown below the message."""
+    """The text below the message."""
     output: str | None = None
-    """What a test case has to say that passed."""
+    """The output of a test case that passed."""
     seconds: float | None = None
 
 

@@ -1,4 +1,4 @@
-"""Where the files lie that ship with vstream."""
+"""The locations of files that ship with vstream."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A topology to the files that make it real."""
+"""Render a topology to the files that make it real."""

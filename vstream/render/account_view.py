@@ -1,4 +1,4 @@
-"""What the text of accounts is rendered from, and how users are named in it: by a password, a public key, or a certificate."""
+"""The values that account templates use, and how users are named: by password, public key or certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def user_entries(topology: Topology, signer: Signer) -> dict[str, Any]:
-    """How the entries of users in configuration files are written."""
+    """How users are written in configuration files."""
     return {
         "has_passwords": topology.security is Security.PASSWORDS,
         "has_keys": topology.security is Security.NKEYS,
@@ -55,7 +55,7 @@ def _entries(**values: int | None) -> str:
 
 
 def logins(topology: Topology) -> dict[str, str]:
-    """Who logs in, and to which account."""
+    """Which users exist, and the account of each."""
     users = {user.name: account.name for account in accounts_view(topology)["accounts"] for user in account.users}
     return {**users, SYSTEM_USER: SYSTEM_ACCOUNT}
 

@@ -1,4 +1,4 @@
-"""Topology × templates → bundle: every file rendered, then parsed back, so that what is used is what was written."""
+"""From topology and templates to a bundle: every file is rendered, then parsed back, so that it means what it says."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 _MOST_PUSHED = 1_048_576
-"""Bytes of a message that servers take, unless their `max_payload` says otherwise."""
+"""Largest message that servers accept, in bytes, unless their `max_payload` says otherwise."""
 
 
 def render(

@@ -145,7 +145,7 @@ def _existing(**values: int | None) -> dict[str, Json]:
 
 
 def system_claims(signer: Signer) -> dict[str, Json]:
-    """The claims of the system account, whose one user may do everything there."""
+    """The claims of the system account, whose only user may do everything there."""
     nats: dict[str, Json] = {
         "limits": dict(_LIMITS),
         "signing_keys": [_scope(SYSTEM_USER, "vstream, and moving leaders", {}, signer)],
@@ -168,7 +168,7 @@ def operator_claims(name: str, signer: Signer) -> dict[str, Json]:
 
 
 def user_claims(user: str, account: str, key: str, signer: Signer) -> dict[str, Json]:
-    """The claims of a user with the public *key*: what it may do is not among them."""
+    """The claims of a user with the public *key*, without its permissions."""
     nats: dict[str, Json] = {
         "issuer_account": signer.public(account_key(account)),
         "type": "user",
@@ -243,7 +243,7 @@ def _destinations(mapping: Mapping) -> list[Json]:
 
 
 def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
-    """The accounts that these claims are of, but for the system account, without their users."""
+    """The accounts in these claims, without the system account and without users."""
     names = {str(token["sub"]): str(token["name"]) for token in tokens}
     accounts = []
     for token in tokens:
@@ -264,7 +264,7 @@ def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
 
 
 def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
-    """The mapping rules of an account's claims."""
+    """The mapping rules in an account's claims."""
     mappings = []
     for source, destinations in (claims["nats"].get("mappings") or {}).items():
         mappings.append(Mapping(source=source, destinations=tuple(map(_read_destination, destinations))))

@@ -31,7 +31,7 @@ def encode(claims: Mapping[str, Json], issuer: str, signature: Callable[[bytes],
 
 
 def decode(token: str) -> dict[str, Any]:
-    """The claims of *token*, whoever has signed it. Raises VstreamError if it is none."""
+    """The claims of *token*, whoever signed it. Raises VstreamError if it is not a token."""
     try:
         _, body, _ = token.split(".")
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -43,7 +43,7 @@ def decode(token: str) -> dict[str, Any]:
 
 
 class Unsigned:
-    """A Signer without keys, for looking at what is rendered: no server takes what it has signed."""
+    """A Signer without keys, for looking at rendered files: no server accepts what it signs."""
 
     def public(self, name: str) -> str:
         """As Signer: made from *name* alone."""

@@ -1,4 +1,4 @@
-"""Where servers listen, whom they dial, and how clients reach a region: what server configurations and nats CLI contexts are rendered from."""
+"""The values that server configurations and nats CLI contexts are rendered from."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
 
 
 def hub_clusters(topology: Topology) -> tuple[str, ...]:
-    """The clusters of the hubs: each is alone in its own."""
+    """The clusters of the hubs; each hub is alone in its own."""
     return tuple(seat.cluster for seat in topology.processes if seat.is_hub)
 
 
 def available_options(topology: Topology) -> ServerOptions:
-    """The options of servers, without those that the oldest server of *topology* does not have."""
+    """The options of servers that even the oldest server of *topology* supports."""
     options = topology.server_options
     has_all = topology.server_version >= _BACKOFF_SINCE
     return options if has_all else ServerOptions(unique_tag=options.unique_tag)
@@ -76,7 +76,7 @@ def resolver(topology: Topology, address: ServerAddress) -> str | None:
 
 
 def leaf(address: ServerAddress, hub: ServerAddress | None) -> dict[str, str] | None:
-    """How a server that stores reaches the *hub* of its region, if there is one."""
+    """How a storing server reaches the *hub* of its region, if there is one."""
     if hub is None or address.is_hub:
         return None
     return {"variable": LEAF_VARIABLE, "path": leaf_path(address.region), "address": hub.leaf_address}
@@ -105,7 +105,7 @@ def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str
 
 
 def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
-    """The clusters that the server at *address* dials, its own included, and where."""
+    """The clusters that the server at *address* dials, including its own, with their addresses."""
     clusters = []
     for cluster, servers in members.items():
         urls = dict.fromkeys(server.gateway_url for server in _servers_to_dial(address, servers))
@@ -125,7 +125,7 @@ def _servers_to_dial(address: ServerAddress, servers: Sequence[ServerAddress]) -
 
 
 def context(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:
-    """What the nats CLI context of *region* is rendered from."""
+    """The values for the nats CLI context of *region*."""
     endpoint = region.endpoint
     urls = []
     for server_address in addresses:

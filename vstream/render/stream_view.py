@@ -1,4 +1,4 @@
-"""What one physical stream is rendered from: its template, what it takes messages from, whose it is."""
+"""The values that a physical stream is rendered from: its template, its sources, its metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamForm:
-    """How a physical stream is written: its template, and the field that says what it takes."""
+    """How a physical stream is written: its template, and the field with its subjects or sources."""
 
     template: str
     takes: Literal["subjects", "sources", "mirror"]
@@ -133,7 +133,7 @@ def declared_subjects(topology: Topology, stream: VirtualStream, part: PhysicalP
 
 
 def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
-    """How a mirror reaches what it mirrors in another account; None in the same."""
+    """How a mirror reaches a stream in another account; None in the same account."""
     account = physical.account_of(stream, part.role, part.place)
     return naming.external_api(physical.mirrored_stream(stream) or stream.name, account)
 
@@ -171,7 +171,7 @@ def _check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPar
 
 
 def consumer_view(topology: Topology, stream: VirtualStream, region: str, consumer: Consumer) -> dict[str, Any]:
-    """What the durable *consumer* in *region* is rendered from."""
+    """The values that the durable *consumer* in *region* is rendered from."""
     written = consumer.fields["metadata"]
     ownership = {TOPOLOGY_KEY: topology.name, STREAM_KEY: stream.name, REGION_KEY: region}
     return {
@@ -182,7 +182,7 @@ def consumer_view(topology: Topology, stream: VirtualStream, region: str, consum
 
 
 def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[str, Json]) -> str | None:
-    """What of a rendered consumer is not what the rest of vstream relies on."""
+    """What in a rendered consumer violates the assumptions of the rest of vstream."""
     if fields.get("durable_name") != name or fields.get("name", name) != name:
         return f"the consumer `{name}` comes out with another `durable_name` or `name`"
     rendered = fields.get("metadata")
@@ -201,7 +201,7 @@ _WANTED = {
 def stream_problem(
     fields: Mapping[str, Json], name: str, kind: StreamForm, ownership: Mapping[str, Json]
 ) -> str | None:
-    """What of a rendered stream is not what the rest of vstream relies on."""
+    """What in a rendered stream violates the assumptions of the rest of vstream."""
     if fields.get("name") != name:
         return f"the stream `{name}` comes out with the name `{fields.get('name')}`"
     metadata = fields.get("metadata")

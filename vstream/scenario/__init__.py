@@ -1,1 +1,1 @@
-"""The scenario language: what may be written, and what it means."""
+"""The scenario language: its documents, and their meaning."""

@@ -1,4 +1,4 @@
-"""What each step is for, and what may be said beside it."""
+"""The actions of steps, and the options of each."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One kind of step. *fault* is None for a step that breaks nothing."""
+    """One kind of step. *fault* is None for a step that injects nothing."""
 
     aim: Aim
     options: tuple[str, ...] = ()
-    """Fields of a step that mean something here, besides `as` and `at`."""
+    """Fields of a step that are valid here, besides `as` and `at`."""
     fault: FaultType | None = None
 
     @property
@@ -45,7 +45,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
 
 COMMON: Final = ("as_", "at")
 OPTIONS: Final = ("for_", *FAULT_OPTIONS)
-"""Fields of a step that mean something beside some actions only."""
+"""Fields of a step that are valid beside some actions only."""
 
 
 def actions_of(step: StepDocument) -> list[str]:

@@ -1,4 +1,4 @@
-"""A document of the right shape → a scenario: every default filled in, every bound an expectation."""
+"""From a valid document to a scenario: defaults are filled in, and bounds become expectations."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) ->
 
 
 def fault_spec(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
-    """The fault that the field *name* of *step* stands for."""
+    """The fault in the field *name* of *step*."""
     action = ACTIONS[name]
     assert action.fault is not None
     value = getattr(step, name)

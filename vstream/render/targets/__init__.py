@@ -1,4 +1,4 @@
-"""Where a bundle is shipped to: the same topology as files for hosts, for containers, for Helm and for NACK."""
+"""Ship a bundle: the same topology as files for hosts, containers, Helm or NACK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RenderTarget:
 
     help: str
     render: Callable[[Topology, Bundle, jinja2.Environment], tuple[Artifact, ...]]
-    """Raises VstreamError where the topology has what the target cannot express."""
+    """Raises VstreamError if the target cannot express something in the topology."""
 
 
 TARGETS: Mapping[str, RenderTarget] = {

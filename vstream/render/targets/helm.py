@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MIB = 1024**2
 _MOST_IN_CONFIG_MAP = 1_000_000
-"""Bytes that Kubernetes takes in a ConfigMap, less what surrounds them."""
+"""Size that Kubernetes accepts in a ConfigMap, in bytes, minus its wrapping."""
 _ROOM = 1.1
 """A volume is larger than what JetStream may store: the file system takes some, and files are deleted late."""
 
