@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,7 @@ from tests.support.chaos_lab import (
     succeeded,
     until_stored,
 )
-from tests.support.command import vstream
+from tests.support.command import environment, vstream
 from tests.support.labs import pids, states
 from vstream.chaos import leaders
 from vstream.errors import VstreamError
@@ -177,3 +180,40 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     print(f"everything everywhere after: {await waiting}")  # noqa: T201
     for region in REGIONS:
         assert Counter(await stored(region)) == Counter(written)
+
+
+@contextmanager
+def _watching(file: Path, out: Path) -> Iterator[None]:
+    """`vstream resync --watch` in a process of its own, which says in *out* what it does."""
+    command = [sys.executable, "-m", "vstream", "resync", str(file), "--watch", "--format", "json"]
+    with out.open("w") as stream, subprocess.Popen(command, env=environment(), stdout=stream) as started:
+        try:
+            yield
+        finally:
+            started.terminate()
+    assert started.returncode == 130
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("number", range(10))
+async def test_a_region_that_comes_back_is_everywhere_without_anyone(file: Path, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "watch.jsonl"
+    region = REGIONS[number % len(REGIONS)]
+    with _watching(file, out):
+        injected = await asyncio.to_thread(chaos, file, "kill-region", region)
+        succeeded(injected)
+        others = [name for name in REGIONS if name != region]
+        assert all([await publish(name, f"away-{number}-{name}", within=30) for name in others])
+        while_away = out.read_text()
+        succeeded(await asyncio.to_thread(chaos, file, "heal"))
+        assert all([await publish(name, f"back-{number}-{name}", within=30) for name in REGIONS])
+        texts = [text for name in REGIONS for text in await stored(name, "write")]
+        written = Counter(texts)
+        seconds = await until_stored(len(texts), within=60)
+    print(f"everything of {region} everywhere after: {seconds}")  # noqa: T201
+    assert set(seconds) == set(REGIONS)
+    for name in REGIONS:
+        assert Counter(await stored(name)) == written
+    # Whoever takes from a region that is gone would only be refused: nobody is disturbed for it.
+    looks = [json.loads(line) for line in while_away.splitlines()]
+    assert [item for look in looks for item in look["streams"] if item["action"] == "refresh"] == []

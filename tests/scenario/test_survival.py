@@ -6,7 +6,7 @@ from vstream.lint import load_scenario
 from vstream.lint.load_topology import load
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.survival import SurvivalScenario, compose, is_testable
-from vstream.topology.survival import Failure, survival_table
+from vstream.topology.survival import Ability, Failure, survival_table
 
 _TEXT = b"""\
 version: 1
@@ -54,3 +54,13 @@ def test_the_scenarios_are_valid_and_each_expectation_is_found_again() -> None:
         assert loaded.diagnostics == ()
         found = {(item.measure, item.window, item.stream, item.region) for item in loaded.require().expectations}
         assert set(scenario.asked) <= found
+
+
+def test_a_loss_of_power_may_take_what_nobody_asked_about() -> None:
+    topology = load(_TEXT, "acme.yaml").require()
+    cells = [cell for cell in survival_table(topology) if cell.failure is Failure.POWER]
+    consumers = [cell for cell in cells if cell.ability is Ability.CONSUMERS and cell.stream == "sensors"]
+    (scenario,) = compose(topology, consumers, rate=20)
+    anything = {"reordered": "any", "diverged": "any", "lost": "any", "same-order": "any"}
+    for stream in topology.streams:
+        assert {"stream": stream.name, **anything} in scenario.data["expect"]

@@ -203,13 +203,13 @@ class _Composer:
             {"wait": f"{_STEADY}s", "as": steady},
             *_try_twice(regions, tried),
         ]
-        losing = set()
+        keeping = set()
         for cell in cells:
             rulings = self._rulings(cell, incident)
             if cell.ability is Ability.WRITES:
                 worst = max((ruling for _, ruling in rulings), key=lambda ruling: list(Survival).index(ruling.answer))
                 self._expect_losses(cell, worst)
-                losing |= set() if worst.answer.is_survival else {cell.stream}
+                keeping |= {cell.stream} if worst.answer.is_survival else set()
             elif cell.ability is Ability.ORDER:
                 for _, ruling in rulings:
                     if is_testable(ruling):
@@ -219,13 +219,21 @@ class _Composer:
                     if is_testable(ruling):
                         self._expect(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
         for stream in self._streams:
-            if stream in losing:
-                # What is lost takes numbers and places with it, until it is repaired.
-                self._scenario.expect.append({"stream": stream, "reordered": "any", "diverged": "any"})
+            if stream not in keeping:
+                self._expect_anything(stream)
+
+    def _expect_anything(self, stream: str) -> None:
+        """What is lost takes numbers and places with it, until it is repaired. Nobody asked what of it is lost."""
+        asked = self._scenario.asked
+        anything = {"reordered": "any", "diverged": "any"}
+        if (Measure.LOST, None, stream, None) not in asked:
+            anything["lost"] = "any"
+        if (Measure.SAME_ORDER, None, stream, None) not in asked:
+            anything["same-order"] = "any"
+        self._scenario.expect.append({"stream": stream, **anything})
 
     def _expect_losses(self, cell: SurvivalCell, ruling: Ruling) -> None:
         if not is_testable(ruling):
-            self._scenario.expect.append({"stream": cell.stream, "lost": "any"})
             return
         bound = 0 if ruling.answer.is_survival else ">= 1"
         self._scenario.expect.append({"stream": cell.stream, "lost": bound})
