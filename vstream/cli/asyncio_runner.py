@@ -1,4 +1,4 @@
-"""Running a command's asynchronous part, so that it can be stopped."""
+"""Run a command's asynchronous part so that it can be interrupted."""
 
 from __future__ import annotations
 

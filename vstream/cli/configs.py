@@ -1,4 +1,4 @@
-"""The configuration files of servers, for commands that compare them with what servers have loaded."""
+"""Find the configuration files of servers, for commands that compare them with what is loaded."""
 
 from __future__ import annotations
 

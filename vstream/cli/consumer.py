@@ -1,4 +1,4 @@
-"""`vstream consumer`: show how far a durable is, and continue it in another region."""
+"""`vstream consumer`: show a consumer's position, and continue it in another region."""
 
 from __future__ import annotations
 

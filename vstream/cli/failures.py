@@ -1,4 +1,4 @@
-"""Failures to exit codes and texts. Imported when something has failed: it needs what prints."""
+"""Turn failures into exit codes and texts. Imported only after a failure: it needs rich."""
 
 from __future__ import annotations
 

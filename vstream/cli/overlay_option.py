@@ -1,4 +1,4 @@
-"""`--overlay`, which every command has that reads a topology: what differs between environments, in a file of its own."""
+"""`--overlay`, for every command that reads a topology: a file with the differences of one environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which servers a command works on: how they are reached, and the keys and the bundle that they need."""
+"""The servers of a command: their endpoints, keys and bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rendered files come to servers that are nobody's lab: a command of yours ships them, and a reload loads them."""
+"""Bring rendered files to real servers: the user's command ships them, and a reload loads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is expected, each bound by itself."""
+"""Expectations, one per bound."""
 
 from __future__ import annotations
 

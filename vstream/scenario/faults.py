@@ -1,5 +1,5 @@
 """
-Every fault, declared once: its name, what it takes, its options, and what the documentation says of it.
+Every fault, declared once: its name, target, options and documentation.
 
 The steps of scenarios, the commands of `vstream chaos`, the JSON Schema and the table in docs/chaos.md follow from
 these declarations. How a fault is injected and undone is in `vstream.chaos.faults`.

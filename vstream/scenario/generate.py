@@ -1,5 +1,5 @@
 """
-A seed → a scenario: random faults at random times, never more than what virtual streams promise to survive.
+Generate a random scenario from a seed, never with more faults than virtual streams promise to survive.
 
 Processes are killed and stopped, links cut and shaped, leaders moved, in any overlap: nothing that was acknowledged may
 be lost or doubled by that. Power losses and full disks are left out, and so is what cannot be said beforehand to

@@ -1,5 +1,5 @@
 """
-A scenario that fails → a short one that fails as well: fewer steps, shorter times, less load.
+Shorten a failing scenario: fewer steps, shorter times and less load, while it still fails.
 
 Delta debugging (Zeller's ddmin) over the steps, then one change after the other, each kept if the scenario still fails.
 """

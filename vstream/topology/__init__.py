@@ -1,1 +1,1 @@
-"""The topology language: what may be written, what it means, and every name derived from it."""
+"""The topology language: its documents, their meaning, and every name derived from them."""

@@ -1,4 +1,4 @@
-"""The accounts of a super-cluster as values: what one exports and another imports, and who may log in."""
+"""The accounts of a super-cluster as values: exports, imports and users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rendering produces: files, each with the place in the topology that caused it."""
+"""The result of rendering: files, each with the place in the topology that caused it."""
 
 from __future__ import annotations
 

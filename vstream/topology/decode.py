@@ -1,4 +1,4 @@
-"""A document of the right shape → a topology: every default, preset and override resolved."""
+"""From a valid document to a topology: every default, preset and override is resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth saying about mistakes in the shape of a topology."""
+"""Wording for mistakes in the shape of a topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each command needs of servers, and no more: the subjects that a user who runs it publishes and subscribes to."""
+"""The least permissions of each command: the subjects that its user publishes and subscribes to."""
 
 from __future__ import annotations
 

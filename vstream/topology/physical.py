@@ -1,4 +1,4 @@
-"""The physical streams of virtual ones: what they are called, where they live, and the subjects that they store."""
+"""The physical streams of virtual ones: their names, places and subjects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which physical streams feed which: the pairs that a status measures."""
+"""Which physical streams source which: the pairs that a status measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of the JetStream API that a topology cannot set, and why: neither below `config` nor as words of their own."""
+"""Fields of the JetStream API that a topology cannot set, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who signs in operator mode, as a value: names of keys, and what signs with them."""
+"""Signing in operator mode: the names of keys, and the interface of whoever signs with them."""
 
 from __future__ import annotations
 

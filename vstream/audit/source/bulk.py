@@ -1,5 +1,5 @@
 """
-The messages of a whole buffer, taken apart by Arrow: what costs least for each message.
+Split a whole buffer into messages with Arrow: the lowest cost per message.
 
 Only for buffers that hold messages of one consumer and nothing else, as nearly all do;
 whoever reads goes over the others message by message.

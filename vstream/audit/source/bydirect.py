@@ -1,4 +1,4 @@
-"""Reading by Direct Get in batches: any copy of the stream answers, one batch after the other."""
+"""Read by Direct Get in batches: any copy of the stream answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The client side of the NATS protocol, as far as reading streams in bulk needs it: blocking, one socket, no threads.
+A small NATS client for reading streams in bulk: blocking, one socket, no threads.
 
 A general client hands every message to a callback, and that costs twenty times what
 parsing it does. Here whoever reads takes whole buffers (`receive`) and goes over

@@ -1,5 +1,5 @@
 """
-The consistent cut: up to where each stream is read, fixed before anything is.
+The consistent cut: how far each stream is read, fixed before reading begins.
 
 Streams that are written to are asked before those that source them: what a read
 stream lacks below its own bound was then in the write stream before it was looked at.

@@ -1,5 +1,5 @@
 """
-Streaming queries: batch after batch of what is new, and no message lost in silence.
+Streaming queries: one batch of new messages after another, and no silent loss.
 
 An offset says of each stream which sequence was read last, and when the stream was
 created: one that was deleted and made again begins with 1 once more.

@@ -1,4 +1,4 @@
-"""Secrets, found where they are needed and nowhere else: files and environment variables of the machine that reads."""
+"""Find secrets only where they are needed: in files and environment variables of the machine that reads."""
 
 from __future__ import annotations
 

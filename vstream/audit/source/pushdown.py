@@ -1,5 +1,5 @@
 """
-Which sequences a filter leaves, so that nothing else is asked for.
+The sequences that a filter leaves, so that only they are requested.
 
 Sequences are exact. Times and subjects only narrow what is read, and Spark filters
 again: clocks of leaders differ a little, and subjects may hold wildcards by accident.

@@ -1,5 +1,5 @@
 """
-One range of one stream, read to its proven end.
+Read one range of one stream, up to its proven end.
 
 A copy of a stream that lags behind ends too early and does not say so. A range is
 read when a message at its end or behind it was seen, for copies apply messages in

@@ -1,4 +1,4 @@
-"""What travels from the driver to the executors: where streams are, up to where they are read, and in which pieces."""
+"""What the driver sends to executors: where the streams are, how far to read them, and in which pieces."""
 
 from __future__ import annotations
 

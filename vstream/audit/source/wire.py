@@ -1,5 +1,5 @@
 """
-Messages out of whole buffers, in one pass: what makes extraction fast.
+Parse messages out of whole buffers in one pass: what makes extraction fast.
 
 Both scanners take a buffer and a position where a message begins, append what is
 complete, and say where they stopped: at the end, at a message whose end is missing,

@@ -1,4 +1,4 @@
-"""What `vstream audit` is given: servers, a scenario's capture, or tables that were kept."""
+"""The input of `vstream audit`: servers, a scenario's capture, or kept tables."""
 
 from __future__ import annotations
 

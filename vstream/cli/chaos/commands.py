@@ -1,4 +1,4 @@
-"""`vstream chaos`: faults on purpose, and their end."""
+"""`vstream chaos`: inject and heal faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several `vstream lab` commands take."""
+"""Options that several `vstream lab` commands share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands about scenarios take: a file, or the name of a scenario that ships with vstream."""
+"""Find scenarios: by file, or by the name of one that ships with vstream."""
 
 from __future__ import annotations
 

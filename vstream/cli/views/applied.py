@@ -1,4 +1,4 @@
-"""What became of a plan, as text."""
+"""The result of applying a plan, as text."""
 
 from __future__ import annotations
 

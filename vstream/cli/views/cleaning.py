@@ -1,5 +1,5 @@
 """
-The one place where foreign text is made harmless: what servers, captures and topologies say is printed, never obeyed.
+Make foreign text harmless: what servers, captures and topologies say is printed, never obeyed.
 
 Control characters would move the cursor, bidi overrides would show another text than there is, and a line that begins
 with `::` or contains `##[` is a command to the CI systems that read logs.

@@ -1,4 +1,4 @@
-"""What servers have loaded otherwise than the topology says, as text."""
+"""Differences between loaded configuration and topology, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a publish becomes, in words and as JSON."""
+"""The result of a publish, in words and as JSON."""
 
 from __future__ import annotations
 

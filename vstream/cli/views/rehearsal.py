@@ -1,4 +1,4 @@
-"""A run while it runs: a timeline for each region, with faults as bands below; plain lines where nobody looks."""
+"""The live view of a run: a timeline per region with faults as bands; plain lines without a terminal."""
 
 from __future__ import annotations
 

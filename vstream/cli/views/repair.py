@@ -1,4 +1,4 @@
-"""What a repair would do, and what it has done."""
+"""The steps and the result of a repair, as text."""
 
 from __future__ import annotations
 

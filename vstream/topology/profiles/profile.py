@@ -1,4 +1,4 @@
-"""What a routing profile decides: the base of the objects that everything else asks, one for each `routing`."""
+"""What a routing profile decides: the base class of all profiles."""
 
 from __future__ import annotations
 

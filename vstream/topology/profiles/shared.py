@@ -1,4 +1,4 @@
-"""What several routing profiles have in common: what clients ask, what users may do, and what single streams add to that."""
+"""What several routing profiles share: client requests, user permissions, and additions of single streams."""
 
 from __future__ import annotations
 

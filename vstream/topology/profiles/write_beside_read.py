@@ -1,4 +1,4 @@
-"""What the profiles have in common whose write streams share an account with the read streams of their region."""
+"""What the profiles share whose write and read streams are in one account."""
 
 from __future__ import annotations
 
