@@ -185,6 +185,7 @@ def _file(
         "key": key,
         "msg_id": pa.nulls(count, pa.string()),
         "ttl_ns": pa.nulls(count, pa.int64()),
+        "is_replay": pa.repeat(pa.scalar(value=False), count),
         "digest": pa.array(digests),
         "sum": pa.nulls(count, pa.int64()),
         "track": pa.array(np.array([tracks.get((stream, one), 0) for one in origins])[ids % 3]),
