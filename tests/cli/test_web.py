@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from vstream.cli import web
-from vstream.cli.web import Feed, Page, Site, format_event
+from vstream.cli.web import Feed, Site, WebPage, format_event
 
 
 @asynccontextmanager
@@ -26,7 +26,7 @@ async def ask(port: int, request: str) -> str:
 
 
 async def test_a_page_is_read_and_nothing_else_can_be_done() -> None:
-    async with serving(Site({"/": Page("text/html", lambda: "<p>é")})) as port:
+    async with serving(Site({"/": WebPage("text/html", lambda: "<p>é")})) as port:
         got = await ask(port, "GET /?x=1 HTTP/1.1\r\n\r\n")
         assert got.startswith("HTTP/1.1 200 OK\r\n")
         assert got.endswith("Content-Length: 5\r\n\r\n<p>é")
@@ -54,7 +54,7 @@ async def test_a_feed_greets_and_then_tells_what_is_new() -> None:
 
 async def test_whoever_comes_when_all_places_are_taken_is_turned_away() -> None:
     feed = Feed(lambda: ":\n\n")
-    async with serving(Site({"/": Page("text/plain", lambda: "here")}, {"/events": feed})) as port:
+    async with serving(Site({"/": WebPage("text/plain", lambda: "here")}, {"/events": feed})) as port:
         listeners = []
         for _ in range(web.MAX_CONNECTIONS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -23,7 +23,7 @@ from vstream.cli.status import Deadline, expected_bundle
 from vstream.cli.views import console, console_page
 from vstream.cli.views.chaos import RefreshPrinter
 from vstream.cli.views.console_page import ConsoleHistory
-from vstream.cli.web import Feed, Page, Site, format_event, serve
+from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
 from vstream.health.live.refresh import LOOK_DEADLINE, watch
 from vstream.health.pipeline import read_status
@@ -103,11 +103,11 @@ class _Exporter:
         self._every = every
         await self._look()
         pages = {
-            path: Page(console_page.TYPES[name.rpartition(".")[2]], partial(console_page.read_file, name))
+            path: WebPage(console_page.TYPES[name.rpartition(".")[2]], partial(console_page.read_file, name))
             for path, name in console_page.FILES.items()
         }
-        pages["/healthz"] = Page("text/plain; charset=utf-8", lambda: "ok\n")
-        pages["/metrics"] = Page(CONTENT_TYPE, lambda: self._page)
+        pages["/healthz"] = WebPage("text/plain; charset=utf-8", lambda: "ok\n")
+        pages["/metrics"] = WebPage(CONTENT_TYPE, lambda: self._page)
         async with serve(host, port, Site(pages, {"/events": self._feed})) as server:
             bound_port = server.sockets[0].getsockname()[1]
             address = f"http://{host}:{bound_port}/"

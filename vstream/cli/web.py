@@ -25,7 +25,7 @@ _HEADERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """What is at a path: its content type, and a function that returns the text."""
 
     content_type: str
@@ -70,7 +70,7 @@ def format_event(name: str, data: str) -> str:
 class Site:
     """Pages and feeds by path."""
 
-    pages: Mapping[str, Page]
+    pages: Mapping[str, WebPage]
     feeds: Mapping[str, Feed] = field(default_factory=dict)
 
 
