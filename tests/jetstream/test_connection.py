@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vstream.errors import NotReachableError
+from vstream.jetstream.client import TidyClient
 from vstream.jetstream.connection import connect, open_connection
 from vstream.jetstream.endpoints import connection_options, resolve_context
 from vstream.topology.model import Endpoint
@@ -174,3 +175,12 @@ async def test_an_answer_that_does_not_come_leaves_no_task_that_fails_later() ->
         with pytest.raises(NotReachableError, match=r"no answer within 0\.05 s on `foo`"):
             await connection.collect("foo", is_last=bool, timeout=0.05)
         assert asyncio.all_tasks() <= before
+
+
+async def test_a_late_pong_that_nobody_waits_for_any_more_does_not_end_reading() -> None:
+    client = TidyClient(Endpoint())
+    waiter = asyncio.get_running_loop().create_future()
+    waiter.cancel()
+    client._pongs.append(waiter)
+    await client._process_pong()
+    assert client._pongs == []

@@ -132,6 +132,12 @@ class TidyClient(Client):
             info = {**info, "connect_urls": []}
         await super()._process_info(info, initial_connection)
 
+    async def _process_pong(self) -> None:
+        """A late PONG, whose waiter has given up, would end the library's reading with a traceback."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
     def _connect_command(self) -> bytes:
         # The last moment before anything is sent, credentials included.
         if self._needs_tls and not _is_encrypted(self._transport):
