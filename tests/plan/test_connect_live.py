@@ -63,7 +63,7 @@ def test_nothing_is_removed_while_nobody_knows_what_servers_map_to_it(
     for monitors, unread in ({}, "east-1, west-1"), ({"west": "west-1"}, "east-1"):
         file = connected(tmp_path, servers, monitors)
         planned = vstream("plan", file)
-        assert f"could not be read on {unread}" in planned.out
+        assert f"could not read the loaded mappings of {unread}" in planned.out
         assert "4 removals must wait" in planned.out
         ran = vstream("apply", file, "--yes", "--allow-destructive")
         assert ran.code == 1, ran.out + ran.err
@@ -101,7 +101,7 @@ def test_creating_needs_no_monitoring_address_and_claims_nothing_about_rules(
     ran = vstream("apply", file, "--yes")
     assert ran.code == 3, ran.out + ran.err
     assert "Applied: 4 streams." in ran.out
-    assert "could not be read on east-1, west-1" in ran.out
+    assert "could not read the loaded mappings of east-1, west-1" in ran.out
     again = vstream("apply", file, "--yes")
     assert again.code == 3, again.out + again.err
     for shown in (ran, again):
