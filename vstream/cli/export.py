@@ -102,10 +102,10 @@ class _Exporter:
     async def serve(self, host: str, port: int, every: float) -> None:
         self._every = every
         await self._look()
-        pages = {
-            path: WebPage(console_page.TYPES[name.rpartition(".")[2]], partial(console_page.read_file, name))
-            for path, name in console_page.FILES.items()
-        }
+        pages = dict[str, WebPage]()
+        for path, name in console_page.FILES.items():
+            content_type = console_page.TYPES[name.rpartition(".")[2]]
+            pages[path] = WebPage(content_type, partial(console_page.read_file, name))
         pages["/healthz"] = WebPage("text/plain; charset=utf-8", lambda: "ok\n")
         pages["/metrics"] = WebPage(CONTENT_TYPE, lambda: self._page)
         async with serve(host, port, Site(pages, {"/events": self._feed})) as server:

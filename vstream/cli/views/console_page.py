@@ -100,13 +100,13 @@ def _describe_streams(status: Status) -> list[dict[str, Any]]:
             leaders[stream.virtual].append(f"{stream.place}: {stream.leader or '?'}")
     rows = []
     for name, led in leaders.items():
-        own = pairs.get(name, [])
-        worst = max(own, key=lambda pair: pair.badness, default=None)
+        of_stream = pairs.get(name, [])
+        worst = max(of_stream, key=lambda pair: pair.badness, default=None)
         rows.append(
             {
                 "name": name,
                 "state": "ok" if worst is None else worst.state.value,
-                "pending": sum_known(pair.pending for pair in own),
+                "pending": sum_known(pair.pending for pair in of_stream),
                 "age": None if worst is None or worst.age is None else round(worst.age, 1),
                 "worst": None if worst is None else f"{worst.origin_place} → {worst.reader_place}",
                 "leaders": led,
