@@ -52,7 +52,7 @@ def command(
     if output == "json":
         print_json("survive", view.as_dict(loaded.require(), cells, result))
     elif output == "markdown":
-        typer.echo(view.markdown(cells, result), nl=False)
+        typer.echo(view.render_markdown(cells, result), nl=False)
     else:
         for part in view.text(cells, result):
             console.stdout().print(part)

@@ -142,7 +142,7 @@ class _Composer:
         tries_consumers = any(cell.ability is Ability.CONSUMERS for cell in cells)
         self._scenario.steps += [
             {"wait": "2s"},
-            {**_fault(incident), "as": name},
+            {**_choose_fault(incident), "as": name},
             {"wait": f"{self._patience(incident, cells)}s"},
             {"wait": f"{_STEADY}s", "as": steady},
             *(_try_twice(regions, tried) if regions and tries_consumers else []),
@@ -245,7 +245,7 @@ def _try_twice(regions: Sequence[str], name: str) -> list[dict[str, Any]]:
     return [{"try": list(regions), "as": name}, {"wait": "9s"}, {"try": list(regions), "as": f"{name}{AGAIN}"}]
 
 
-def _fault(incident: Incident) -> dict[str, Any]:
+def _choose_fault(incident: Incident) -> dict[str, Any]:
     if incident.failure in {Failure.PARTITION, Failure.CUT_OFF}:
         return {"isolate": incident.regions[0]}
     if incident.failure in {Failure.REGION, Failure.TWO_REGIONS}:

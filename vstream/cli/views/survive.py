@@ -57,8 +57,8 @@ def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Ite
             yield Text(line)
 
 
-def markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> str:
-    """The same for a page."""
+def render_markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> str:
+    """The table and the rehearsal as Markdown."""
     lines: list[str] = []
     for stream in dict.fromkeys(cell.stream for cell in cells):
         rows = [cell for cell in cells if cell.stream == stream]
