@@ -29,8 +29,8 @@ LIMITS = {
     "import inside a function": 0,
     "class name used twice": 0,
     "noqa": 46,
-    "line": 86_300,
-    "file": 520,
+    "line": 88_500,
+    "file": 535,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""
