@@ -43,6 +43,13 @@ def test_the_parser_of_prometheus_reads_every_metric_back() -> None:
     assert sum(sample.value for sample in found["vstream_stream_messages"]) == 30
 
 
+def test_what_a_server_calls_itself_cannot_move_the_cursor() -> None:
+    text = render_metrics("ac\x1b[31m\x00me\r\n\u202e", assess(TOPOLOGY, healthy()))
+    assert set(filter(lambda char: not char.isprintable(), text)) == {"\n"}
+    labels = {sample.labels["topology"] for family in text_string_to_metric_families(text) for sample in family.samples}
+    assert labels == {"ac\\x1b[31m\\x00me\\r\n\\u202e"}
+
+
 def test_a_pair_that_is_not_well() -> None:
     pair = ("foo-write-west", "foo-read-east")
     found = metrics(lags={pair: Lag(last=3, first=1, cursor=5)})

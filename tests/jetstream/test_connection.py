@@ -126,6 +126,16 @@ async def test_an_attempt_to_come_back_that_failed_leaves_no_socket_open() -> No
         assert connection.server_name == "a"
 
 
+@pytest.mark.parametrize("nonsense", [b"INFO null\r\n", b"INFO []\r\n", b'INFO {"server_name": 5}\r\n'])
+async def test_what_is_known_of_a_server_stays_what_it_was_when_the_next_line_is_nonsense(nonsense: bytes) -> None:
+    """The library keeps the first line of each server before it is looked at."""
+    async with Port(SERVES, nonsense, SERVES).open() as port, connect(port.endpoint, "west") as connection:
+        port.hang_up(0)
+        await port.was_called(2)
+        await port.is_left(1)
+        assert (connection.server_name, connection.domain, connection.known_addresses) == ("a", None, ())
+
+
 @pytest.mark.parametrize("spoken", [SERVES, INFO, b""], ids=["served", "half way", "silent"])
 @pytest.mark.parametrize("is_dropped", [False, True], ids=["held", "dropped again"])
 async def test_a_connection_that_is_closed_while_it_comes_back_leaves_no_socket_open(

@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.support.command import vstream
 from tests.support.labs import processes_in
 from tests.support.rogue_server import write_rogue
 from vstream.jetstream import monitoring
+from vstream.jetstream.keyring import Keyring
 from vstream.lab import lab
 from vstream.lab.binaries import locate
 from vstream.lab.state import lab_directory
+from vstream.lint.load_topology import load
+from vstream.render import account_view
+from vstream.topology.model import Security, Topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.night]
 """The short form, with passwords, is in `tests/render/test_transport.py`."""
@@ -40,6 +45,9 @@ def besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(directory / "state"))
         patch.setenv("VSTREAM_KEYS", str(directory / "keys"))
+        topology = load(file.read_bytes(), str(file)).require()
+        if topology.security is Security.CERTIFICATES:
+            issue_certificates(topology, directory / "keys" / LAB)
         try:
             ran = vstream("lab", "up", file, "--tls")
             assert ran.code == 0, ran.err
@@ -47,6 +55,23 @@ def besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
         finally:
             vstream("lab", "down", LAB, "--purge")
     assert processes_in(directory) == []
+
+
+def issue_certificates(topology: Topology, files: Path) -> None:
+    """Certificates of all users and of the servers: they are the user's, and vstream makes none."""
+    authority = trustme.CA()
+    files.mkdir(parents=True)
+    authority.cert_pem.write_to_path(files / "ca.pem")
+    server = authority.issue_cert("127.0.0.1", "localhost")
+    server.cert_chain_pems[0].write_to_path(files / "server.pem")
+    server.private_key_pem.write_to_path(files / "server.key")
+    for user in account_view.logins(topology):
+        certificate, key = Keyring(files).certificate(user)
+        issued = authority.issue_cert(user)
+        issued.cert_chain_pems[0].write_to_path(certificate)
+        issued.private_key_pem.write_to_path(key)
+    for secret in files.glob("*.key"):
+        secret.chmod(0o600)
 
 
 async def list_neighbours() -> dict[str, Any]:

@@ -53,6 +53,9 @@ def render_metrics(topology: str, status: Status | None) -> str:
 
 
 def _escape_label(text: str) -> str:
+    """*text*, which a server may have chosen: a terminal must not obey it when `export --once` prints it."""
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

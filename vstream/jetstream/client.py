@@ -68,6 +68,8 @@ class TidyClient(Client):
         self._connecting_to: object = None
         self._needs_tls = endpoint.requires_tls
         self._has_login = endpoint.has_login
+        self.info: dict[str, Any] = {}
+        """The first line of the last server that sent one with values of the right types. The library keeps any."""
         self.refusals: list[str] = []
         """What the server has not let the user publish or subscribe to, as the server spells it."""
         self._expected: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
@@ -126,7 +128,7 @@ class TidyClient(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
         info = check_info(info, "INFO")
         if initial_connection:
-            self._server_info = info
+            self._server_info = self.info = info
         if self._has_login and not self._needs_tls:
             # Nothing proves that the servers it names are the ones that the topology means.
             info = {**info, "connect_urls": []}

@@ -119,7 +119,7 @@ class Connection:
 
     @property
     def _info(self) -> dict[str, Any]:
-        return self._client._server_info  # noqa: SLF001 - the library has no public view of INFO
+        return self._client.info
 
     async def request(
         self,
