@@ -371,6 +371,8 @@ MALFORMED: dict[str, dict[str, object]] = {
     "metadata of numbers": {"total": 1, "streams": [{"config": {"name": "foo", "metadata": {"a": 1}}}]},
     "name that is a list": {"total": 1, "streams": [{"config": {"name": []}}]},
     "no name": {"total": 1, "streams": [{"config": {}}]},
+    "name that is null": {"total": 1, "streams": [{"config": {"name": None}}]},
+    "source that is null": {"total": 1, "streams": [{"config": {"name": "foo", "sources": [None]}}]},
     "error that is a text": {"error": "no"},
     "error with a text as its code": {"error": {"code": "no"}},
 }

@@ -129,12 +129,13 @@ def reading(origin: str) -> Iterator[None]:
 
 
 def check_config(config: object, origin: str) -> dict[str, Any]:
-    """Return *config* (of a stream or a consumer) if its fields have the types that vstream relies on."""
+    """Return *config* (of a stream or a consumer) if its fields have the types that vstream relies on; null ones go."""
     if not isinstance(config, dict):
         raise MalformedAnswerError(origin, "it has no configuration")
     problem = _find_problem(config, CONFIG, "config")
     if problem is not None:
         raise MalformedAnswerError(origin, problem)
+    _drop_nulls(config, CONFIG)
     return config
 
 
@@ -197,6 +198,18 @@ def read_sequence(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
+def _drop_nulls(value: Any, shape: Any) -> None:
+    """Remove what is null from the known objects in *value*: servers mean the same by it as by nothing."""
+    if isinstance(shape, list):
+        for item in value:
+            _drop_nulls(item, shape[0])
+    elif isinstance(shape, dict):
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+        for key, item in value.items():
+            _drop_nulls(item, shape.get(key, object))
+
+
 def _find_problem(value: object, wanted: Any, path: str) -> str | None:
     """What is wrong with *value*. *wanted* is a type, [type of items] or {key: type}, where the key None means any."""
     if value is None:
@@ -204,7 +217,8 @@ def _find_problem(value: object, wanted: Any, path: str) -> str | None:
     if isinstance(wanted, list):
         if not isinstance(value, list):
             return f"`{path}` is not a list"
-        problems = (_find_problem(item, wanted[0], path) for item in value)
+        null = f"`{path}` has an entry that is null"
+        problems = (null if item is None else _find_problem(item, wanted[0], path) for item in value)
         return next((problem for problem in problems if problem is not None), None)
     if isinstance(wanted, dict):
         if not isinstance(value, dict):
