@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.paths import ROOT
 from vstream.lint.load_topology import load, render_bundle
-from vstream.lint.rules.topology import RULES
 from vstream.topology.document import (
     ConnectDocument,
     ConsumerDocument,
@@ -29,7 +28,6 @@ BLOCKS = [
     for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     if re.search(r"^version: 1$", block, re.MULTILINE)
 ]
-CODES = re.findall(r"^\| (VS\d+) \| (.*) \|$", TEXT, re.MULTILINE)
 
 
 def test_the_example_of_the_consistency_models_is_valid_and_renders() -> None:
@@ -70,20 +68,6 @@ def test_every_block_is_a_whole_topology() -> None:
 def test_the_topology_reference_names_every_key(model: type[TopologyDocument]) -> None:
     missing = {key for key in model.model_fields if not re.search(rf"`[^`]*\b{key}\b[^`]*`", TEXT)}
     assert missing == set()
-
-
-def test_every_code_is_in_it_once_and_in_order() -> None:
-    codes = [code for code, _ in CODES]
-    assert codes == sorted(set(codes))
-    assert {rule.code for rule in RULES} <= set(codes)
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
-def test_a_codes_line_is_the_first_sentence_of_its_manual_page(rule: object) -> None:
-    manual, code, severity = (getattr(rule, word) for word in ("manual", "code", "severity"))
-    first = " ".join(manual.strip().split("\n\n")[0].split()).rstrip(".")
-    prefix = "warning: " if severity.value == "warning" else ""
-    assert dict(CODES)[code] == prefix + first[0].lower() + first[1:]
 
 
 def test_the_example_of_buckets_is_valid_and_renders() -> None:
