@@ -372,6 +372,14 @@ MALFORMED: dict[str, dict[str, object]] = {
     "name that is a list": {"total": 1, "streams": [{"config": {"name": []}}]},
     "no name": {"total": 1, "streams": [{"config": {}}]},
     "name that is null": {"total": 1, "streams": [{"config": {"name": None}}]},
+    "source without a name": {
+        "total": 1,
+        "streams": [{"config": {"name": "foo", "sources": [{"filter_subject": "a"}]}}],
+    },
+    "mirror whose name is null": {
+        "total": 1,
+        "streams": [{"config": {"name": "foo", "mirror": {"name": None, "a": 1}}}],
+    },
     "source that is null": {"total": 1, "streams": [{"config": {"name": "foo", "sources": [None]}}]},
     "error that is a text": {"error": "no"},
     "error with a text as its code": {"error": {"code": "no"}},

@@ -136,6 +136,9 @@ def check_config(config: object, origin: str) -> dict[str, Any]:
     if problem is not None:
         raise MalformedAnswerError(origin, problem)
     _drop_nulls(config, CONFIG)
+    mirror = config.get("mirror")
+    if any("name" not in source for source in (*config.get("sources", ()), *([mirror] if mirror else []))):
+        raise MalformedAnswerError(origin, "it has a source without a name")
     return config
 
 
