@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const MOST_ROWS = 200;
+  const MOST_WIDE = 10; // regions: where there are more, a cell has its symbol, and the rest as its title
   const SVG = "http://www.w3.org/2000/svg";
   const SYMBOLS = { ok: "✓", behind: "…", silent: "✗", unknown: "?", "rolled-back": "✗", lossy: "✗" };
   const WORDS = { ok: "WELL", degraded: "DEGRADED", unknown: "UNKNOWN" };
@@ -12,6 +13,7 @@
   let history = [];
   let isConnected = false;
   let lastEvent = 0;
+  let matrix = null;
 
   // Names come from servers: they are set as text, never as HTML.
   function element(name, { text, svg, ...attributes } = {}, children = []) {
@@ -44,6 +46,18 @@
         element("li", {}, [element("b", { text: about }), ` ${text}`, ...(code ? [" ", element("code", { text: `vstream explain ${code}` })] : [])]));
       if (total > items.length) lines.push(element("li", { text: `and ${count(total - items.length)} more: \`vstream status\` lists all` }));
       return lines;
+    });
+  }
+
+  function drawScenario(scenario) {
+    at("scenario-section").hidden = scenario === null;
+    draw("scenario", scenario, () => {
+      if (scenario === null) return [];
+      const { name, description, number, total, since, failed } = scenario;
+      const step = number ? `step ${number} of ${total}: ` : "";
+      const bar = element("progress", { max: Math.max(1, total), value: number, "aria-label": `step ${number} of ${total}` });
+      const line = element("p", {}, [element("b", { text: name }), ` ${step}${description}, since ${clock(since)}`]);
+      return [line, bar, element("ul", { class: "problems" }, failed.map((text) => element("li", { text })))];
     });
   }
 
@@ -103,18 +117,39 @@
     return works + unknown === of ? "unknown" : "bad";
   }
 
-  function drawMatrix({ places, cells }) {
-    const byPair = new Map(cells.map((cell) => [`${cell.origin_place}\n${cell.reader_place}`, cell]));
+  /** The table for these regions, and its cells by pair: they stay, and only what has changed in them is drawn again. */
+  function makeMatrix(places) {
+    const isCompact = places.length > MOST_WIDE;
     const head = element("thead", {}, [element("tr", {}, [element("th", { text: "from ↓ to →", scope: "col" }), ...places.map((place) => element("th", { text: place, scope: "col" }))])]);
+    const cells = new Map();
     const rows = places.map((origin) => element("tr", {}, [element("th", { text: origin, scope: "row" }), ...places.map((reader) => {
-      const cell = byPair.get(`${origin}\n${reader}`);
-      if (!cell) return element("td", { class: "soft", text: "–" });
-      const waiting = cell.pending ? ` ${count(cell.pending)}` : "";
-      const age = cell.oldest_pending_age_s ? `, ${duration(cell.oldest_pending_age_s)}` : "";
-      const left = cell.lossy_in_s === null ? "" : `; the first is lost in ${duration(cell.lossy_in_s)}`;
-      return element("td", { class: `state-${cell.state}`, title: `${cell.stream}: ${cell.state}${left}`, text: `${SYMBOLS[cell.state]} ${cell.state}${waiting}${age}` });
+      cells.set(`${origin}\n${reader}`, element("td"));
+      return cells.get(`${origin}\n${reader}`);
     })]));
-    return [head, element("tbody", {}, rows)];
+    at("matrix").classList.toggle("compact", isCompact);
+    at("matrix").replaceChildren(head, element("tbody", {}, rows));
+    return { key: places.join("\n"), isCompact, cells };
+  }
+
+  function drawMatrix({ places, cells }) {
+    if (!matrix || matrix.key !== places.join("\n")) matrix = makeMatrix(places);
+    const byPair = new Map(cells.map((cell) => [`${cell.origin_place}\n${cell.reader_place}`, cell]));
+    for (const [pair, shown] of matrix.cells) {
+      const { state, title, words } = describeCell(byPair.get(pair));
+      const text = matrix.isCompact ? words[0] : words;
+      if (shown.textContent !== text) shown.textContent = text;
+      if (shown.className !== state) shown.className = state;
+      if (shown.title !== title) shown.title = title;
+    }
+  }
+
+  function describeCell(cell) {
+    if (!cell) return { state: "soft", title: "", words: "–" };
+    const waiting = cell.pending ? ` ${count(cell.pending)}` : "";
+    const age = cell.oldest_pending_age_s ? `, ${duration(cell.oldest_pending_age_s)}` : "";
+    const left = cell.lossy_in_s === null ? "" : `; the first is lost in ${duration(cell.lossy_in_s)}`;
+    const words = `${cell.state}${waiting}${age}`;
+    return { state: `state-${cell.state}`, title: `${cell.origin_place} → ${cell.reader_place}: ${cell.stream} ${words}${left}`, words: `${SYMBOLS[cell.state]} ${words}` };
   }
 
   function drawRegions({ regions }) {
@@ -144,7 +179,7 @@
       element("td", { class: "number", text: count(stream.pending) }),
       element("td", { class: "number", text: stream.age === null ? "" : duration(stream.age) }),
       element("td", { text: stream.state === "ok" ? "" : stream.worst || "" }),
-      element("td", { class: "soft", text: stream.leaders.join(", ") }),
+      element("td", { class: "soft", text: stream.leaders.join(", ") + (stream.more_leaders ? `, and ${stream.more_leaders} more` : "") }),
     ]));
     return [head, element("tbody", {}, rows)];
   }
@@ -181,9 +216,10 @@
     drawList("unknown", status.unknown, status.unknown_count);
     const faults = status.faults.map((fault) => ({ about: fault.id, text: `${fault.asked}, since ${clock(Date.parse(fault.since) / 1000)}; \`vstream chaos heal ${fault.id}\` ends it` }));
     drawList("faults", faults, faults.length);
+    drawScenario(status.scenario);
     const { places, regions, cells, streams } = status;
     draw("map", { places, regions, cells: cells.map(({ origin_place, reader_place, state }) => ({ origin_place, reader_place, state })) }, drawMap);
-    draw("matrix", { places, cells }, drawMatrix);
+    drawMatrix(status);
     draw("regions", { regions }, drawRegions);
     draw("streams", { streams, filter: at("filter").value.trim() }, drawStreams);
   }

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.command import environment
 from tests.support.ports import free_port
-from vstream.cli.export import warn_if_exposed
+from vstream.cli.exporter import warn_if_exposed
 
 VARZ = {"server_name": "west-1", "version": "2.15.1", "config_load_time": "2026-01-01T00:00:00Z"}
 
@@ -115,3 +115,27 @@ def test_addresses_that_others_may_reach_are_warned_of(address: str) -> None:
 
 def test_loopback_is_not_warned_of() -> None:
     assert warn_if_exposed(["127.0.0.1", "::1"], 9477) is None
+
+
+def test_the_console_serves_the_page_at_the_address_that_it_prints(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
+        f'connect: {{west: {{urls: ["nats://127.0.0.1:{free_port()}"]}}}}\n'
+        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
+    )
+    command = [sys.executable, "-m", "vstream", "console", str(file), "--no-browser", "--deadline", "0.5"]
+    console = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment({"COLUMNS": "200"}))
+    try:
+        assert console.stderr is not None
+        line = next(line for line in console.stderr if "http://127.0.0.1:" in line)
+        address = next(word for word in line.split() if word.startswith("http://"))
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            assert '<script src="/console.js">' in answer.read().decode()
+        with urllib.request.urlopen(f"{address}events", timeout=60) as answer:
+            events = [answer.readline().decode() for _ in range(5)]
+        assert "event: history\n" in events
+    finally:
+        console.terminate()
+        console.communicate(timeout=60)
+    assert console.returncode == 130

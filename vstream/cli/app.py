@@ -62,6 +62,7 @@ PANELS = {
             module="vstream.cli.status",
             help="Show what works now, and how far each region lags behind each other.",
         ),
+        "console": CommandEntry(module="vstream.cli.console", help="Show the status as a live page in the browser."),
         "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
         "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
         "doctor": CommandEntry(

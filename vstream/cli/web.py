@@ -95,6 +95,8 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
             await _answer(site, method, path.decode(errors="replace").partition("?")[0], writer)
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever does not speak HTTP gets no answer, and whoever has gone needs none
+        except asyncio.CancelledError:
+            pass  # the server ends: Python 3.11 reports it as a failure of the connection otherwise
         finally:
             connections.discard(asyncio.current_task())
             writer.close()

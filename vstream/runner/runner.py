@@ -25,11 +25,13 @@ from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnec
 from vstream.lab import lab
 from vstream.lab.identity import OwnServers
 from vstream.lab.start import run_to_completion
+from vstream.lab.state import lab_directory
 from vstream.runner import environment, manifest, worker_specs
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
 from vstream.runner.events import Activity, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
+from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers
 from vstream.runner.workload.spec import SAMPLER, WORKER
@@ -91,7 +93,13 @@ async def run(
             f"there is a lab `{lab_name}` already", hint="a scenario needs a lab of its own: choose another name"
         )
     capture = manifest.begin(capture_dir, scenario)
-    active_run = _Run(scenario, topology, capture, lab_name, on_event)
+    progress = ProgressWriter(lab_directory(lab_name), scenario.name, len(scenario.steps))
+
+    def watch(event: Event) -> None:
+        progress.handle(event)
+        on_event(event)
+
+    active_run = _Run(scenario, topology, capture, lab_name, watch)
     try:
         try:
             return await active_run.run()

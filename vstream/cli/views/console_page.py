@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
     from vstream.chaos.journal import OpenFault
     from vstream.health.report import PairStatus, Problem, Status
+    from vstream.runner.progress import ScenarioProgress
 
 MAX_PROBLEMS = 100
 """Shown of each kind. The page says how many there are."""
+_LEADERS = 5
+"""Shown of each stream."""
 _SAMPLE_SECONDS = 10.0
 _SAMPLES = 2_880
 """Eight hours, where there is a look every ten seconds or more often."""
@@ -52,9 +55,13 @@ class ConsoleHistory:
         return json.dumps([list(sample) for sample in self._samples], separators=(",", ":"))
 
 
-def describe(status: Status, faults: Sequence[OpenFault], every: float) -> str:
+def describe(
+    status: Status, faults: Sequence[OpenFault], every: float, scenario: ScenarioProgress | None = None
+) -> str:
     """
-    What the page shows of *status*, as JSON in one line. *every*: seconds between two looks.
+    What the page shows of *status* and of the *scenario* that runs in the lab, as JSON in one line.
+
+    *every*: seconds between two looks.
 
     Its size grows with the streams and with the pairs of regions, not with the pairs of streams.
     """
@@ -74,6 +81,7 @@ def describe(status: Status, faults: Sequence[OpenFault], every: float) -> str:
         "unknown_count": len(status.unknown),
         "streams": _describe_streams(status),
         "faults": [fault_as_dict(fault) for fault in faults],
+        "scenario": None if scenario is None else _describe_scenario(scenario),
     }
     return json.dumps(content, separators=(",", ":"))
 
@@ -81,6 +89,12 @@ def describe(status: Status, faults: Sequence[OpenFault], every: float) -> str:
 def describe_failure(reason: str, at: float) -> str:
     """What the page shows where nothing could be read, and since when: seconds since 1970."""
     return json.dumps({"reason": clean(reason), "at": round(at, 3)})
+
+
+def _describe_scenario(scenario: ScenarioProgress) -> dict[str, Any]:
+    failed = [clean(reason) for reason in scenario.failed[:MAX_PROBLEMS]]
+    fields: dict[str, Any] = {"name": clean(scenario.scenario), "description": clean(scenario.description)}
+    return fields | {"number": scenario.number, "total": scenario.total, "since": scenario.since, "failed": failed}
 
 
 def _describe_problems(problems: Iterable[Problem]) -> list[dict[str, Any]]:
@@ -109,7 +123,8 @@ def _describe_streams(status: Status) -> list[dict[str, Any]]:
                 "pending": sum_known(pair.pending for pair in of_stream),
                 "age": None if worst is None or worst.age is None else round(worst.age, 1),
                 "worst": None if worst is None else f"{worst.origin_place} → {worst.reader_place}",
-                "leaders": led,
+                "leaders": led[:_LEADERS],
+                "more_leaders": max(0, len(led) - _LEADERS),
             }
         )
     return rows
