@@ -19,6 +19,9 @@ from playwright.async_api import Browser, CDPSession, Page, async_playwright, ex
 from vstream.cli.views import console_page
 from vstream.cli.views.console_page import ConsoleHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
+from vstream.lab.state import lab_directory
+from vstream.runner.events import StepBegan
+from vstream.runner.progress import ProgressWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -115,6 +118,9 @@ async def follow_lab(browser: Browser, out: Path) -> None:
         await expect(verdict).to_contain_text("DEGRADED", timeout=PATIENCE)
         await expect(faults).to_contain_text("kill-region west")
         await expect(page.locator("#problems")).to_contain_text("west")
+        scenario = ProgressWriter(lab_directory(LAB), "region-flap", 4)
+        scenario.handle(StepBegan(at=0, number=2, total=4, name=None, description="kill-region west"))
+        await expect(page.locator("#scenario")).to_contain_text("step 2 of 4: kill-region west", timeout=PATIENCE)
         await take_screenshots(browser, address, out, "killed")
         await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB)
         await asyncio.to_thread(vstream, "resync", TOPOLOGY, "--lab", LAB)
