@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from tests.support.paths import ROOT
 from tests.support.topologies import concise
 from vstream.lint.load_scenario import load
-from vstream.lint.rules.scenarios import RULES
 from vstream.scenario.document import (
     ExpectDocument,
     LabDocument,
@@ -25,7 +24,6 @@ from vstream.scenario.model import ClientOperation
 
 TEXT = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TOPOLOGY, *BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-CODES = dict(re.findall(r"^\| (VS5\d+) \| (.*) \|$", TEXT, re.MULTILINE))
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
@@ -52,11 +50,3 @@ def test_the_scenario_reference_names_every_key(model: type[BaseModel]) -> None:
 
 def test_the_scenario_reference_names_every_operation() -> None:
     assert [trial.value for trial in ClientOperation if f"`{trial.value}`" not in TEXT] == []
-
-
-def test_every_code_is_in_it_as_its_manual_page_begins() -> None:
-    def line(manual: str, severity: str) -> str:
-        first = " ".join(manual.strip().split("\n\n")[0].split()).rstrip(".")
-        return ("warning: " if severity == "warning" else "") + first[0].lower() + first[1:]
-
-    assert {rule.code: line(rule.manual, rule.severity.value) for rule in RULES} == CODES
