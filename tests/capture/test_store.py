@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,7 @@ from vstream.capture.store import FORMAT, Capture, RecordWriter
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -121,3 +124,62 @@ def test_a_manifest_that_is_none_is_one_error(text: str, tmp_path: Path) -> None
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(VstreamError, match=r"manifest\.json"):
         Capture(tmp_path).manifest()
+
+
+def make_hole(file: Path, _outside: Path) -> None:
+    with file.open("wb") as hole:
+        hole.truncate(20 << 30)
+
+
+FOREIGN: dict[str, Callable[[Path, Path], object]] = {
+    "a link": lambda file, outside: file.symlink_to(outside),
+    "a device": lambda file, _: file.symlink_to("/dev/zero"),
+    "a pipe": lambda file, _: os.mkfifo(file),
+    "a hole of 20 GiB": make_hole,
+}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "samples.jsonl", "operations/west.jsonl", "streams/foo.jsonl"])
+@pytest.mark.parametrize("put", FOREIGN.values(), ids=FOREIGN)
+def test_a_capture_of_somebody_else_leads_nowhere_and_ends(
+    tmp_path: Path, name: str, put: Callable[[Path, Path], object]
+) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("a secret\n")
+    capture = Capture(tmp_path / "capture")
+    file = capture.path / name
+    file.parent.mkdir(parents=True)
+    put(file, outside)
+    read: Callable[[], object] = {
+        "manifest.json": lambda: [capture.manifest()],
+        "samples.jsonl": lambda: list(capture.samples()),
+        "operations/west.jsonl": lambda: list(capture.operations()),
+        "streams/foo.jsonl": lambda: list(capture.read_stored("foo")),
+    }[name]
+    with pytest.raises(VstreamError, match=r"is a link|is no file|more than") as caught:
+        read()
+    assert "a secret" not in caught.value.message
+
+
+def test_a_directory_of_a_capture_is_no_link_either(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "west.jsonl").write_text("a secret\n")
+    (tmp_path / "capture").mkdir()
+    (tmp_path / "capture" / "operations").symlink_to(tmp_path / "outside")
+    with pytest.raises(VstreamError, match="is a link"):
+        list(Capture(tmp_path / "capture").operations())
+
+
+def test_a_capture_may_itself_be_reached_by_a_link(tmp_path: Path) -> None:
+    Capture(tmp_path / "capture").write_manifest(manifest())
+    (tmp_path / "latest").symlink_to("capture")
+    assert Capture(tmp_path / "latest").manifest() == manifest()
+
+
+def test_lines_are_read_whole_wherever_a_chunk_ends(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    records = [replace(operation(number), error="x" * (number * 37 % 5000)) for number in range(500)]
+    with closing(RecordWriter(capture.operations_file("west"), OperationRecord)) as lines:
+        for record in records:
+            lines.write(record)
+    assert list(capture.operations()) == records

@@ -15,6 +15,8 @@ Lines are JSON objects, and fields with their default value are left out.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -26,11 +28,16 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 _CHUNK = 256 * 1024
 """Bytes read and decoded at once."""
+MOST_LINE = 16 * 1024 * 1024
+"""Bytes of the longest line. None that vstream writes has a hundredth of that, but a capture may come from anybody."""
+MOST_DOCUMENT = 64 * 1024 * 1024
+"""Bytes of the largest manifest, scenario or topology."""
 
 _Record = TypeVar("_Record", OperationRecord, Delivery, Stored, Sample, FaultRecord, Window, Manifest)
 
@@ -96,29 +103,29 @@ class Capture:
 
     def samples(self) -> Iterator[Sample]:
         """All samples; those of one region are in order of time."""
-        return _read(self.samples_file, Sample)
+        return self._read(self.samples_file, Sample)
 
     def faults(self) -> Iterator[FaultRecord]:
         """The faults that have ended, in order of their end."""
-        return _read(self.faults_file, FaultRecord)
+        return self._read(self.faults_file, FaultRecord)
 
     def windows(self) -> Iterator[Window]:
         """The named steps that were taken."""
-        return _read(self.windows_file, Window)
+        return self._read(self.windows_file, Window)
 
     def operations(self) -> Iterator[OperationRecord]:
         """Every operation, region by region."""
         for file in sorted((self.path / "operations").glob("*.jsonl")):
-            yield from _read(file, OperationRecord)
+            yield from self._read(file, OperationRecord)
 
     def deliveries(self) -> Iterator[Delivery]:
         """Every delivery, region by region."""
         for file in sorted((self.path / "deliveries").glob("*.jsonl")):
-            yield from _read(file, Delivery)
+            yield from self._read(file, Delivery)
 
     def read_stored(self, stream: str) -> Iterator[Stored]:
         """The contents of the physical *stream*, by sequence."""
-        return _read(self.stream_file(stream), Stored)
+        return self._read(self.stream_file(stream), Stored)
 
     def lines(self) -> dict[str, int]:
         """
@@ -130,11 +137,19 @@ class Capture:
         files += [file for part in ("operations", "deliveries") for file in (self.path / part).glob("*.jsonl")]
         return {file.relative_to(self.path).as_posix(): _count(file) for file in sorted(files) if file.is_file()}
 
+    def read_document(self, name: str) -> bytes:
+        """The content of the file *name*. Raises OSError if it is not there, and VstreamError if it is none of a capture's."""
+        with self._open(self.path / name) as file:
+            content = file.read(MOST_DOCUMENT + 1)
+        if len(content) > MOST_DOCUMENT:
+            raise VstreamError(f"`{self.path / name}` has more than {MOST_DOCUMENT:,} bytes")
+        return content
+
     def manifest(self) -> Manifest:
         """The manifest. Raises VstreamError if this is not a capture, or one that this version cannot read."""
         file = self.path / "manifest.json"
         try:
-            text = file.read_bytes()
+            text = self.read_document("manifest.json")
             document: Any = json.loads(text)
             result = document.get("format") if isinstance(document, dict) else None
             if result != FORMAT:
@@ -146,6 +161,50 @@ class Capture:
             ) from error
         except (ValueError, RecursionError) as error:
             raise VstreamError(f"`{file}` cannot be understood: {_first(error)}") from error
+
+    def _open(self, file: Path) -> BinaryIO:
+        """
+        Open a *file* of the capture, which others may have made.
+
+        A link would have any file of this machine read, and quoted where it is wrong; a pipe would never end.
+        """
+        if file.resolve() != self.path.resolve() / file.relative_to(self.path):
+            raise VstreamError(
+                f"`{file}` is a link, and a capture has none", hint="copy what it leads to, if it is yours"
+            )
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise VstreamError(f"`{file}` cannot be read: it is no file")
+        return os.fdopen(descriptor, "rb")
+
+    def _read(self, file: Path, kind: type[_Record]) -> Iterator[_Record]:
+        """
+        The records in *file*, none if there is no file.
+
+        A last line without an end was cut by a crash and is left out; any other line
+        that cannot be understood raises VstreamError with file and line.
+        """
+        many: TypeAdapter[list[_Record]] = _adapter(list[kind])  # type: ignore[valid-type]  # known to pydantic alone
+        try:
+            content = self._open(file)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise VstreamError(f"`{file}` cannot be read: {error.strerror or error}") from error
+        number = 1
+        with content:
+            for lines in _complete_lines(content, file):
+                try:
+                    # Several lines at once take half the time.
+                    records = many.validate_json(b"[" + b",".join(lines) + b"]", strict=True)
+                except ValidationError:
+                    records = []
+                if len(records) == len(lines):
+                    yield from records
+                else:
+                    yield from _one_by_one(file, number, lines, kind)
+                number += len(lines)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest atomically: a reader sees either the old one or the new one."""
@@ -162,35 +221,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return _ADAPTERS[kind]
 
 
-def _read(file: Path, kind: type[_Record]) -> Iterator[_Record]:
-    """
-    The records in *file*, none if there is no file.
-
-    A last line without an end was cut by a crash and is left out; any other line
-    that cannot be understood raises VstreamError with file and line.
-    """
-    many: TypeAdapter[list[_Record]] = _adapter(list[kind])  # type: ignore[valid-type]  # known to pydantic alone
-    try:
-        lines = file.open("rb")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise VstreamError(f"`{file}` cannot be read: {error.strerror or error}") from error
-    number = 1
-    with lines:
-        while chunk := lines.readlines(_CHUNK):
-            if not chunk[-1].endswith(b"\n"):
-                chunk.pop()
-            try:
-                # Several lines at once take half the time.
-                records = many.validate_json(b"[" + b",".join(chunk) + b"]", strict=True)
-            except ValidationError:
-                records = []
-            if len(records) == len(chunk):
-                yield from records
-            else:
-                yield from _one_by_one(file, number, chunk, kind)
-            number += len(chunk)
+def _complete_lines(content: BinaryIO, file: Path) -> Iterator[list[bytes]]:
+    """Some lines at a time, without what the last one lacks an end of. Raises VstreamError at a line without end."""
+    rest = b""
+    while chunk := content.read(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MOST_LINE:
+            raise VstreamError(f"`{file}` has a line of more than {MOST_LINE:,} bytes")
+        if lines:
+            yield lines
 
 
 def _one_by_one(file: Path, number: int, lines: Sequence[bytes], kind: type[_Record]) -> Iterator[_Record]:

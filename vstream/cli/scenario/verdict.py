@@ -72,12 +72,12 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
     file = capture.path / "scenario.yaml"
     capture.manifest()
     try:
-        content = file.read_bytes()
+        content = capture.read_document(file.name)
     except OSError:
         console.print_note(f"{file} cannot be read: only what must always hold is checked", style="yellow")
         return ()
     # The scenario names its topology by where it lay when it ran; the capture has its own copy.
-    loaded = load_scenario(content, str(file), lambda _: (capture.path / "topology.yaml").read_bytes())
+    loaded = load_scenario(content, str(file), lambda _: capture.read_document("topology.yaml"))
     try:
         return loaded.require().expectations
     except InvalidInputError as error:
