@@ -15,6 +15,8 @@ _HEAD = """\
 
 Written by `scripts/conformance`, from what it has found: do not edit it.
 
+For whoever writes a client: look up what each operation does with a virtual stream.
+
 Each operation was tried by the virtual name, in each of three regions, on nats-server {versions},
 with {clients} as they are published. {profiles} are [ways that clients reach streams](routing.md),
 the models are those of [consistency.md](consistency.md); `named` is `ordered` with [`virtual_name: order`](consistency.md#an-order-that-carries-the-virtual-name). With `regional`, clients are users of their region, such as `app-west`. ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all

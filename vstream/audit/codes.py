@@ -554,4 +554,6 @@ CHAPTER: Final = Chapter(title="Audits", pages=tuple(code.page for code in ALL))
 
 def findings_markdown() -> str:
     """The manual of an audit, as docs/findings.md has it."""
-    return render_manual("Findings", "What `vstream audit` reports.", [CHAPTER])
+    return render_manual(
+        "Findings", "For whoever sees a code `VA…` of `vstream audit`: what it means, and what to do.", [CHAPTER]
+    )

@@ -194,4 +194,8 @@ CODES: Final = frozenset(PAGES)
 
 def rules_markdown() -> str:
     """The whole manual of rules, as docs/rules.md has it."""
-    return render_manual("Rules", "What `vstream validate` and `vstream lint` report.", CHAPTERS)
+    return render_manual(
+        "Rules",
+        "For whoever sees a code `VS…` of `vstream validate` or `vstream lint`: what it means, and what to do.",
+        CHAPTERS,
+    )

@@ -129,4 +129,6 @@ def examine(
 
 def doctor_markdown() -> str:
     """The manual of `vstream doctor`, as docs/doctor.md has it."""
-    return render_manual("Doctor", "What `vstream doctor` reports of a live system.", [CHAPTER])
+    return render_manual(
+        "Doctor", "For whoever sees a code `VD…` of `vstream doctor`: what it means, and what to do.", [CHAPTER]
+    )
