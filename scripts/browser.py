@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Browser, CDPSession, Page, async_playwright, expect
 
-from vstream.cli.views import console_page
+from tests.cli.views.test_verdict_page import eventful
+from vstream.capture.verdict.check import check as check_capture
+from vstream.cli.views import console_page, verdict_page
 from vstream.cli.views.console_page import ConsoleHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.lab.state import lab_directory
@@ -70,9 +73,31 @@ async def check(chromium: str, out: Path) -> None:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for streams, regions in SIZES:
             await measure(browser, streams, regions, out)
+        await replay(browser, out)
         with lab_up():
             await follow_lab(browser, out)
         await browser.close()
+
+
+async def replay(browser: Browser, out: Path) -> None:
+    """The page of a verdict is played: while a region is down it says so, and at the end nothing waits."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "verdict.html"
+        file.write_text(verdict_page.page(check_capture(eventful().write(Path(directory)))), encoding="utf-8")
+        for width, scheme in ((400, "dark"), (1200, "light")):
+            async with opened(browser, file.as_uri(), width, scheme) as page:
+                moment, happening = page.locator("#moment"), page.locator("#happening")
+                await moment.focus()
+                await page.keyboard.press("ArrowRight")
+                await expect(happening).to_contain_text("kill-region west")
+                await expect(page.locator('#replay [data-region="west"]')).to_have_class(re.compile("faulted"))
+                await page.locator("#play").click()
+                await expect(page.locator("#play")).to_have_text("Play", timeout=PATIENCE)
+                assert await moment.input_value() == await moment.get_attribute("max"), "it did not play to the end"
+                too_wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert too_wide <= 0, f"{width} px: the verdict is {too_wide} px wider"
+                await page.screenshot(path=out / f"verdict-{width}-{scheme}.png", full_page=True)
+    print("verdict: played to its end, with the fault named while it was active")
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from vstream.cli.views.verdict_page import page
 
 EVIL = "\x1b[31m\x00\x9b<script>alert('x')</script>\"onload=x&amp;</style>{{7*7}}<<7*7>>"
 TAMED = EVIL.translate(dict.fromkeys(map(ord, "\x1b\x00\x9b"), "\N{REPLACEMENT CHARACTER}"))
-VOID = {"meta", "rect", "path", "br"}
+VOID = {"meta", "rect", "path", "br", "input"}
 
 
 class Page(HTMLParser):
@@ -124,9 +124,43 @@ def test_the_page_fits_a_phone(verdict: Verdict) -> None:
     tags = [tag for tag, _ in read.elements]
     scrolls = sum(tag == "div" and attributes.get("class") == "scroll" for tag, attributes in read.elements)
     assert scrolls == tags.count("table") > 0
-    plots = [attributes for tag, attributes in read.elements if tag == "svg" and "aria-label" in attributes]
+    plots = [attributes for tag, attributes in read.elements if tag == "svg" and attributes.get("role") == "img"]
     assert plots
     assert {one["preserveaspectratio"] for one in plots} == {"none"}
+
+
+def test_the_page_begins_with_the_story(verdict: Verdict) -> None:
+    text = " ".join(Page(page(verdict)).text().split())
+    story = text[text.index("What happened") : text.index("What failed")]
+    tallies = [tally for stream in verdict.streams for tally in stream.origins.values()]
+    assert f"Clients in 3 regions published {sum(each.attempted for each in tallies):,} messages to 1 virtual" in story
+    assert f"{sum(each.acknowledged for each in tallies):,} were acknowledged." in story
+    assert "kill-region west, healed at" in story
+    assert "disk-full east" not in story, "it did not happen"
+    assert "Of what was acknowledged: 1 lost, 0 doubled, 0 reordered." in story
+
+
+def test_the_story_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
+    history = clean(Shape(messages=20))
+    assert "No acknowledged message was lost, doubled or reordered." in page(check(history.write(tmp_path / "whole")))
+    unread = history.roles["foo-read-west"]
+    history.roles["foo-read-west"] = replace(unread, messages=None, error="timeout")
+    text = page(check(history.write(tmp_path / "partly")))
+    assert "lost, doubled or reordered is not known for all streams" in text
+    assert "No acknowledged message was lost" not in text
+
+
+def test_the_replay_has_every_region_and_every_way(verdict: Verdict) -> None:
+    read = Page(page(verdict))
+    shapes = [attributes for tag, attributes in read.elements if tag == "g"]
+    assert [each["data-region"] for each in shapes if each["class"] == "region"] == list(verdict.timeline.publishes)
+    ways = {(each["data-origin"], each["data-reader"]) for each in shapes if each["class"] == "way"}
+    assert ways == {
+        (one, two) for one in ("west", "central", "east") for two in ("west", "central", "east") if one != two
+    }
+    faults = {each["name"]: (each["from"], each["to"]) for each in read.data()["faults"]}
+    assert faults.keys() == {"kill-region west", "kill-leader foo"}
+    assert all(start < end for start, end in faults.values())
 
 
 def test_every_point_is_on_the_page(verdict: Verdict) -> None:

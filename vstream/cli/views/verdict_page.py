@@ -8,6 +8,7 @@ that a chart shows is in the page as JSON too, which is where its tooltips come 
 from __future__ import annotations
 
 import json
+from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -16,14 +17,16 @@ from vstream import resources
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.verdict import About, CaseStatus
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
+from vstream.cli.views.verdict_story import tell
 from vstream.render.environment import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from vstream.capture.records import FaultRecord
     from vstream.capture.verdict.timeline import PublishSecond, Timeline
     from vstream.capture.verdict.verdict import Verdict
     from vstream.syntax.json_types import Json
@@ -53,28 +56,72 @@ def page(verdict: Verdict) -> str:
         verdict=verdict,
         manifest=verdict.manifest,
         counts={status.value: count for status, count in verdict.counts.items()},
+        story=list(tell(verdict)),
+        expectations=[case for case in verdict.cases if case.about is About.EXPECTATION],
+        player=_player(verdict.timeline),
         cases={status.value: [case for case in verdict.cases if case.status is status] for status in CaseStatus},
         findings=findings,
         bands=_bands(verdict),
         steps=_steps(verdict),
         ticks=_ticks(verdict.timeline, verdict.zero),
         sections=_sections(shown),
-        data=_embed_data(verdict.timeline, verdict.zero, shown),
+        data=_embed_data(verdict, shown),
         versions=sorted({server.version for server in verdict.manifest.servers}),
         intervals=verdict.timeline.intervals,
     )
 
 
-def _embed_data(timeline: Timeline, zero: int, shown: Sequence[Mapping[str, Any]]) -> Markup:
-    """What tooltips say, as JSON that cannot end the element it stands in."""
+def _embed_data(verdict: Verdict, shown: Sequence[Mapping[str, Any]]) -> Markup:
+    """What tooltips and the replay say, as JSON that cannot end the element it stands in."""
+    timeline, zero = verdict.timeline, verdict.zero
     data: Json = {
         "interval": timeline.interval / _SECOND,
         "start": (timeline.start - zero) / _SECOND,
         "intervals": timeline.intervals,
         "charts": [{"title": chart["title"], "unit": chart["unit"], "series": chart["data"]} for chart in shown],
+        "faults": _fault_moments(verdict),
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said
+
+
+def _player(timeline: Timeline) -> dict[str, Any]:
+    """Where the replay draws regions, and an arrow for each pair of them: a point is x, y in a box of 520 by 320."""
+    regions = list(timeline.publishes)
+    points = {}
+    for number, region in enumerate(regions):
+        angle = 2 * pi * number / len(regions) - pi / 2
+        points[region] = (260 + 170 * cos(angle), 160 + 105 * sin(angle))
+    arrows = []
+    for origin, lags in timeline.lag.items():
+        for reader in lags:
+            if origin != reader and {origin, reader} <= points.keys():
+                arrows.append(_way(origin, reader, points))
+    drawn = [{"name": name, "x": charts.short(x), "y": charts.short(y)} for name, (x, y) in points.items()]
+    return {"regions": drawn, "ways": arrows}
+
+
+def _way(origin: str, reader: str, points: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """The line from *origin* to *reader*, a little to its right, so that the way back has a line of its own."""
+    (x1, y1), (x2, y2) = points[origin], points[reader]
+    length = max(1.0, ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5)
+    right_x, right_y = -(y2 - y1) / length * 7, (x2 - x1) / length * 7
+    ends = {"x1": x1 + right_x, "y1": y1 + right_y, "x2": x2 + right_x, "y2": y2 + right_y}
+    # The number stands nearer to the reader: there is where it is missing.
+    label = {"x": x1 + 0.62 * (x2 - x1) + 2.2 * right_x, "y": y1 + 0.62 * (y2 - y1) + 2.2 * right_y}
+    numbers = {key: charts.short(value) for key, value in {**ends, **label}.items()}
+    return {"origin": origin, "reader": reader, **numbers}
+
+
+def _fault_moments(verdict: Verdict) -> Json:
+    """The faults that happened: their names, regions, and from when to when in seconds of the timeline."""
+    moments: list[Json] = []
+    for fault in _list_happened(verdict):
+        start, end = fault.injected - verdict.zero, _end(fault, verdict) - verdict.zero
+        moments.append(
+            {"name": fault.asked, "regions": list(fault.regions), "from": start / _SECOND, "to": end / _SECOND}
+        )
+    return moments
 
 
 def _sections(shown: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -224,15 +271,24 @@ class _Axis:
         return {"left": charts.short(left), "width": charts.short(width), "from": left, "to": left + width}
 
 
+def _list_happened(verdict: Verdict) -> list[FaultRecord]:
+    return [record.fault for record in verdict.faults if record.fault.outcome is FaultOutcome.CONFIRMED]
+
+
+def _end(fault: FaultRecord, verdict: Verdict) -> int:
+    """When *fault* was over; the end of the run if it never was."""
+    ended = end_of_fault(fault)
+    if ended is None and fault.evidence is None:
+        return verdict.windows[0].window.end
+    return ended or fault.confirmed or fault.injected
+
+
 def _bands(verdict: Verdict) -> list[dict[str, Any]]:
     """Where the faults that happened are drawn: percent of the width, and lanes."""
     axis = _Axis(verdict.timeline)
-    happened = [record.fault for record in verdict.faults if record.fault.outcome is FaultOutcome.CONFIRMED]
     bands = []
-    for fault in happened:
-        ended = end_of_fault(fault)
-        is_open = ended is None and fault.evidence is None
-        end = verdict.windows[0].window.end if is_open else (ended or fault.confirmed or fault.injected)
+    for fault in _list_happened(verdict):
+        end = _end(fault, verdict)
         lasted = _from_to(verdict.zero, fault.injected, end)
         bands.append({**axis.span(fault.injected, end), "name": fault.asked, "title": f"{fault.asked}: {lasted}"})
     return _in_lanes(bands)
