@@ -28,9 +28,9 @@ def main() -> int:
     for version in asked.version or VERSIONS:
         for profile in asked.profile or matrix.PROFILES:
             if asked.security != "operator":
-                _try(version, profile, clients, is_signed=False)
+                _try(version, profile, clients, asked.operation, is_signed=False)
             if asked.security != "configuration" and profile in matrix.SIGNED and version not in UNSIGNED:
-                _try(version, profile, clients, is_signed=True)
+                _try(version, profile, clients, asked.operation, is_signed=True)
     found = results.read()
     DOCUMENT.write_text(table.document(found), encoding="utf-8", newline="\n")
     problems = [*table.unexplained(found), *table.differing(found)]
@@ -43,20 +43,22 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only on this nats-server; repeatable")
     parser.add_argument("--profile", action="append", choices=matrix.PROFILES, help="only this profile; repeatable")
     parser.add_argument("--security", choices=("configuration", "operator"), help="only with accounts from there")
+    parser.add_argument("--operation", action="append", default=[], help="only this row; repeatable")
     return parser.parse_args()
 
 
-def _try(version: str, profile: str, clients: dict[str, str], *, is_signed: bool) -> None:
-    """Every operation of both clients on one lab, in the place of what was known of it."""
+def _try(version: str, profile: str, clients: dict[str, str], only: list[str], *, is_signed: bool) -> None:
+    """Every operation of both clients on one lab, or *only* some, in the place of what was known of them."""
     called = matrix.signed(profile) if is_signed else profile
     print(f"{version}, {called}", file=sys.stderr, flush=True)
     models = matrix.PROFILES[profile]
     places = [(model, region) for model in models for region in matrix.REGIONS]
     with matrix.running(profile, version, models, is_signed=is_signed) as name:
-        cells = {"nats.py": asyncio.run(matrix.run(name, places)), "nats.js": javascript.run(name, places)}
+        cells = {"nats.py": asyncio.run(matrix.run(name, places, only)), "nats.js": javascript.run(name, places, only)}
     found = results.read()
     found.clients = clients
-    found.forget(version, called)
+    if not only:
+        found.forget(version, called)
     for client, outcomes in cells.items():
         for (model, region, group, operation), outcome in outcomes.items():
             found.add(results.Cell(client, called, model, group, operation), (version, region), outcome)

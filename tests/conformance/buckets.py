@@ -47,6 +47,16 @@ async def create(place: Place) -> None:
         raise DiffersError("created twice")
 
 
+async def create_what_was_deleted(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.create(key, b"1")
+    await _holds(bucket, key, b"1")
+    await bucket.delete(key)
+    await _holds(bucket, key, None)
+    await bucket.create(key, b"2")
+    await _holds(bucket, key, b"2")
+
+
 async def create_of_another_region(place: Place) -> None:
     bucket, key = await _bucket(place), place.others[0]
     await _holds(bucket, key, b"seed")
@@ -264,6 +274,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "get what another region put": get_of_another_region,
         "get by the revision of a put": get_revision,
         "create, and not twice": create,
+        "create what was deleted": create_what_was_deleted,
         "create what another region has is refused": create_of_another_region,
         "update with the revision of a put": update,
         "update with the revision of a get": update_what_was_read,

@@ -23,7 +23,7 @@ def installed() -> str:
     return str(json.loads(package.read_text(encoding="utf-8"))["version"])
 
 
-def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
+def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] = ()) -> Cells:
     """As `matrix.run`, with the other client."""
     endpoints = lab.endpoints(name, "app")
     said = [
@@ -42,7 +42,7 @@ def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
     done = subprocess.run(
         ["node", "conformance.mjs"],
         cwd=DIRECTORY,
-        input=json.dumps(said),
+        input=json.dumps({"places": said, "operations": list(only)}),
         stdout=subprocess.PIPE,
         text=True,
         check=True,

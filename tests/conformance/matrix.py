@@ -131,8 +131,8 @@ def running(profile: str, version: str, models: Sequence[str], *, is_signed: boo
             vstream("lab", "down", name, "--purge")
 
 
-async def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
-    """Every operation in the lab *name*, in each of *places* (a model and a region), beside each other."""
+async def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] = ()) -> Cells:
+    """Every operation, or *only* some, in the lab *name*, in each of *places* (a model and a region), beside each other."""
     cells: Cells = {}
     async with AsyncExitStack() as stack:
         found = [await stack.enter_async_context(_place(name, model, region)) for model, region in places]
@@ -149,7 +149,7 @@ async def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
         async with asyncio.TaskGroup() as tasks:
             for place in found:
                 for part in (operations.OPERATIONS, buckets.OPERATIONS):
-                    tasks.create_task(_all(place, part, cells))
+                    tasks.create_task(_all(place, part, cells, only))
     return cells
 
 
@@ -158,11 +158,12 @@ async def _seeded(place: Place) -> str:
     return await place.stored(_SEEDS)
 
 
-async def _all(place: Place, part: Mapping[str, Mapping[str, Operation]], cells: Cells) -> None:
+async def _all(place: Place, part: Mapping[str, Mapping[str, Operation]], cells: Cells, only: Sequence[str]) -> None:
     for group, named in part.items():
         place.js._timeout = _DENIED if group == "changing" else _TIMEOUT
         for name, operation in named.items():
-            cells[place.stream, place.region, group, name] = await _outcome(place, operation)
+            if not only or name in only:
+                cells[place.stream, place.region, group, name] = await _outcome(place, operation)
 
 
 async def _outcome(place: Place, operation: Operation) -> str:

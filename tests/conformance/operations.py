@@ -91,6 +91,21 @@ async def expect_sequence_of_read(place: Place) -> None:
     await place.js.publish(subject, b"", headers={"Nats-Expected-Last-Subject-Sequence": str(read.seq)})
 
 
+async def expect_none_below(place: Place) -> None:
+    """`Nats-Expected-Last-Subject-Sequence-Subject`: only if nothing is below a wildcard."""
+    below = place.subject()
+    expected = {
+        "Nats-Expected-Last-Subject-Sequence": "0",
+        "Nats-Expected-Last-Subject-Sequence-Subject": f"{below}.*",
+    }
+    await place.js.publish(f"{below}.a", b"", headers=expected)
+    try:
+        await place.js.publish(f"{below}.b", b"", headers=expected)
+    except nats.js.errors.BadRequestError:
+        return
+    raise DiffersError("accepted although there is one")
+
+
 async def core_publish(place: Place) -> None:
     subject = place.subject()
     await place.client.publish(subject, b"0")
@@ -148,6 +163,20 @@ async def pull_other_inbox(place: Place) -> None:
     for _ in range(50):
         with contextlib.suppress(nats.js.errors.ServiceUnavailableError):  # a consumer in another cluster, just made
             await subscription.fetch(1, timeout=SOON)
+            return
+        await asyncio.sleep(0.02)
+    raise DiffersError("no responders")
+
+
+async def pull_empty(place: Place) -> None:
+    subject = place.subject()
+    for body in (b"0", b"", b"2"):
+        await place.js.publish(subject, body)
+    await place.visible(subject, _COUNT)
+    subscription = await place.js.pull_subscribe(subject, durable=place.fresh(), stream=place.stream)
+    for _ in range(50):
+        with contextlib.suppress(nats.js.errors.ServiceUnavailableError):  # a consumer in another cluster, just made
+            must(len(await subscription.fetch(_COUNT, timeout=SOON)) == _COUNT, "not all came")
             return
         await asyncio.sleep(0.02)
     raise DiffersError("no responders")
@@ -473,6 +502,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "expect the last sequence": expect_last_sequence,
         "expect a subject's sequence, from an acknowledgement": expect_sequence_of_ack,
         "expect a subject's sequence, from a read": expect_sequence_of_read,
+        "expect that nothing is below a wildcard": expect_none_below,
         "core publish": core_publish,
         "core subscribe: one copy, the original subject": core_subscribe,
     },
@@ -480,6 +510,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "pull: durable, fetch, acknowledge": pull_durable,
         "pull: durable, a wildcard as filter": pull_wildcard,
         "pull: durable, no filter": pull_unfiltered,
+        "pull: an empty message among others": pull_empty,
         "pull: ephemeral": pull_ephemeral,
         "pull: several filters": pull_several_filters,
         "pull: nothing there": pull_nothing,

@@ -29,6 +29,15 @@ REASONS: dict[str, tuple[str, str]] = {
             "`homed`."
         ),
     ),
+    "accepted although there is one": (
+        "accepted",
+        (
+            "**It is acknowledged, and was not compared.** `Nats-Expected-Last-Subject-Sequence-Subject` names virtual subjects, and "
+            "the write stream holds physical ones: the servers find nothing there, whose last sequence is 0. Without that header, the "
+            "message's own subject is compared, which works. Choose `stretch` or `homed`, or `routing: accounts`; there "
+            "`virtual` and `ordered` compare within the region."
+        ),
+    ),
     "another key, or none": (
         "other",
         "A revision of the write stream, asked of the read stream or the order: another message has it there, or none.",
@@ -73,6 +82,10 @@ REASONS: dict[str, tuple[str, str]] = {
             "sourced (`virtual`, `ordered`) have a header. In `stretch` and `homed` streams, publish a body or a header, pull one at "
             "a time, or use an ordered or a push consumer ([routing.md](routing.md#how-it-works))."
         ),
+    ),
+    "heartbeats missed": (
+        "empty body",
+        "The same, as nats.js has it: its pull is over for the servers, and it waits for their heartbeats in vain.",
     ),
     "copies keep it": (
         "origin only",
