@@ -428,6 +428,29 @@ async def full_stream(broken: BrokenLab) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def moved_away(broken: BrokenLab) -> AsyncIterator[None]:
+    """The write stream of west is in central."""
+    await broken.update("foo-write-west", placement={"cluster": "central"})
+
+    async def elsewhere() -> str | None:
+        cluster = (await broken.api("STREAM.INFO.foo-write-west"))["cluster"]
+        is_there = cluster["name"] == "central" and cluster.get("leader") and not cluster.get("replicas")
+        return None if is_there else str(cluster)
+
+    await until(elsewhere)
+    yield
+
+
+@asynccontextmanager
+async def filtered_consumer(broken: BrokenLab) -> AsyncIterator[None]:
+    config = (await broken.api("CONSUMER.INFO.foo-read-east.billing"))["config"]
+    changed = {**config, "filter_subject": "foo.nothing"}
+    body = {"stream_name": "foo-read-east", "config": changed, "action": "update"}
+    await broken.api("CONSUMER.CREATE.foo-read-east.billing", body)
+    yield
+
+
+@asynccontextmanager
 async def reached_limit(broken: BrokenLab) -> AsyncIterator[None]:
     """Clients of west may store no more: the limit of JetStream there is reached."""
     configuration = lab_directory(LAB).conf / "servers" / "west-1.conf"
@@ -565,6 +588,37 @@ CASES = (
         break_lab=full_stream,
         false=_truths(SERVES, FLOWS, MATCHES),
     ),
+    Case(
+        title="a write stream acknowledges nothing (`no_ack`)",
+        break_lab=with_update("foo-write-west", no_ack=True),
+        false=_truths(SERVES, FLOWS, MATCHES),
+    ),
+    Case(
+        title="a write stream takes only small messages",
+        break_lab=with_update("foo-write-west", max_msg_size=1),
+        false=_truths(SERVES, FLOWS, MATCHES),
+    ),
+    Case(
+        title="a write stream changes subjects",
+        break_lab=with_update("foo-write-west", subject_transform={"src": "_vs.foo.west.>", "dest": "elsewhere.>"}),
+        false=_truths(SERVES, FLOWS, MATCHES),
+    ),
+    Case(title="a write stream was moved to another region", break_lab=moved_away, false=_truths(SPARE, MATCHES)),
+    Case(
+        title="a read stream is full and refuses (`discard: new`)",
+        break_lab=with_update("foo-read-east", discard="new", max_msgs=MESSAGES * 3),
+        false=_truths(FLOWS, MATCHES),
+    ),
+    Case(
+        title="a read stream answers no Direct Get",
+        break_lab=with_update("foo-read-east", allow_direct=False),
+        false=_truths(SERVES, FLOWS, MATCHES),
+    ),
+    Case(
+        title="a read stream keeps less than the topology says",
+        break_lab=with_update("foo-read-east", max_msgs=MESSAGES),
+        false=_truths(COMPLETE, MATCHES),
+    ),
     Case(title="the storage limit of a server is reached", break_lab=reached_limit, false=_truths(SERVES, FLOWS)),
     Case(title="the disk of a server is full", break_lab=full_disk, false=_truths(SERVES, FLOWS), hides=True),
     Case(
@@ -576,6 +630,11 @@ CASES = (
         title="a consumer of the topology is paused",
         break_lab=with_request("CONSUMER.PAUSE.foo-read-east.billing", {"pause_until": NEVER}),
         false=_truths(CONSUMES),
+    ),
+    Case(
+        title="a consumer of the topology has another filter",
+        break_lab=filtered_consumer,
+        false=_truths(CONSUMES, MATCHES),
     ),
     Case(
         title="a read stream gives messages of a region other subjects",

@@ -149,7 +149,7 @@ ALL: Final = (
         A read stream lacks the oldest messages of a write stream that still has them, or that another region has.
 
         ## What it means
-        They were never sourced, or were deleted in this region: no limit of the read stream explains it. Typical causes are a source that was added with a start sequence or start time, and a purge of the read stream.
+        They were never sourced, or were deleted in this region: no limit that the topology gives the read stream explains it. Typical causes are a source that was added with a start sequence or start time, a purge of the read stream, and a limit that somebody gave it by hand (`vstream plan --drift`).
 
         ## What to do
         `vstream repair --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). If you remove and add the source instead, it copies everything that its write stream still has, and duplicates the messages that are already there.

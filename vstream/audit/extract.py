@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import Endpoint
 
+_REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "retention"}
 FEW: Final = 200_000
 """Number of messages that this process has read before Spark has started."""
 _BEHIND_NS: Final = 5 * 10**9
@@ -90,11 +91,20 @@ def plan_extraction(
     """
     requested = [StreamRef.of(stream) for stream in streams]
     access = reaching.resolve_access(requested, endpoints, scratch)
-    cuts = require_readable(cut.take_cuts(requested, access, path=path))
+    cuts = take_planned_cuts(streams, access, path=path)
     if since_ns is not None:
         cuts = [_since(item, access[item.stream_ref.region], since_ns) for item in cuts]
     read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
     return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access)
+
+
+def take_planned_cuts(
+    streams: Sequence[RenderedStream], access: Mapping[str, Access], *, path: str | None = None
+) -> list[StreamCut]:
+    """What *streams* hold at this moment, and what the topology lets remove messages. Raises as `plan_extraction`."""
+    planned = {stream.config.name: cut.find_limits(stream.config.fields) for stream in streams}
+    cuts = require_readable(cut.take_cuts([StreamRef.of(stream) for stream in streams], access, path=path))
+    return [with_planned_limits(item, planned[item.stream_ref.stream]) for item in cuts]
 
 
 def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
@@ -144,6 +154,23 @@ def without_limits(narrow: StreamCut, one: StreamCut) -> StreamCut:
     if is_origin(one.stream_ref) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
         return narrow
     return replace(narrow, limits={name: limit for name, limit in one.limits.items() if name not in OLDEST_FIRST})
+
+
+def with_planned_limits(one: StreamCut, planned: Mapping[str, int]) -> StreamCut:
+    """
+    *one* without limits of a reader that are not *planned*, or are narrower than that.
+
+    They have removed what the topology says is there: nothing explains that it is missing.
+    """
+    if is_origin(one.stream_ref) or one.limits is None:
+        return one
+    limits = dict(one.limits)
+    for name in _REMOVING & limits.keys():
+        if name in planned:
+            limits[name] = max(limits[name], planned[name])
+        else:
+            del limits[name]
+    return replace(one, limits=limits)
 
 
 def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:

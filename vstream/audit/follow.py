@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import is_origin
-from vstream.audit.extract import require_readable, stream_row, without_limits
+from vstream.audit.extract import stream_row, take_planned_cuts, without_limits
 from vstream.audit.frames import read_messages
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.source import cut, register
+from vstream.audit.source import register
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import StreamRef
@@ -82,9 +82,10 @@ class Follower:
         since_ns = time.time_ns() - self.window_ns
         if not self._number:
             register(self.spark)
-        requested = [StreamRef.of(stream) for stream in self.streams]
-        access = reaching.resolve_access(requested, self.endpoints, self.scratch)
-        cuts = require_readable(cut.take_cuts(requested, access))
+        access = reaching.resolve_access(
+            [StreamRef.of(stream) for stream in self.streams], self.endpoints, self.scratch
+        )
+        cuts = take_planned_cuts(self.streams, access)
         with explain_spark_errors():
             self._read(cuts, access, since_ns)
             rows = self._rows(cuts, since_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.loaded_mappings import serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.report import PairState, Problem
@@ -46,8 +47,11 @@ def find_problems(
     for about, servers in _servers_that_cannot_write(snapshot).items():
         yield Problem(about=about, text=f"{list_names(servers)} cannot write to it", code="VD508")
     yield from _stream_problems([stream for stream in physical if stream.place not in down], snapshot)
+    yield from _spare_problems(topology, physical, snapshot)
     yield from _pair_problems(snapshot, pairs, down)
     yield from _consumer_problems(topology, snapshot)
+    for consumer_fault in find_consumer_faults(topology, snapshot):
+        yield Problem(about=consumer_fault.consumer, text=consumer_fault.evidence, code="VD511")
 
 
 def find_unknown(
@@ -143,6 +147,23 @@ def _stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> 
     ):
         if names:
             yield Problem(about=f"{len(names):,} {about}", text=list_names(names), code=code)
+
+
+def _spare_problems(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
+    """Streams that work, and do not survive what they would as the topology has them."""
+    few: dict[str, list[str]] = {}
+    for stream in physical:
+        observed, planned = snapshot.streams.get(stream.name), stream.limits.get("num_replicas")
+        if observed is None:
+            continue
+        expected = topology.cluster_at(stream.place)
+        if observed.cluster not in {None, expected}:
+            text = f"it is placed in cluster `{observed.cluster}`, not in `{expected}`"
+            yield Problem(about=stream.name, text=text, code="VD501")
+        if isinstance(planned, int) and observed.replicas < planned:
+            few.setdefault(f"{observed.replicas} of {planned} replicas", []).append(stream.name)
+    for share, names in few.items():
+        yield Problem(about=f"{len(names):,} streams have {share}", text=list_names(names), code="VD504")
 
 
 def _pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[str]) -> Iterator[Problem]:

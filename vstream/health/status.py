@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from vstream.health.loaded_mappings import LoadedMappings
     from vstream.health.snapshot import RegionSnapshot, Snapshot
+    from vstream.health.stream_faults import StreamFault
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology, VirtualStream
     from vstream.topology.replication import Durable, PhysicalStream
@@ -35,8 +36,7 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUN
     loaded = compare_mappings(topology, bundle, snapshot)
     pairs = assess_pairs(topology, streams, snapshot)
     faults = tuple(find_stream_faults(topology, snapshot))
-    faulty = frozenset(fault.stream for fault in faults)
-    regions = tuple(_assess_region(topology, snapshot, loaded, faulty, region) for region in snapshot.regions)
+    regions = tuple(_assess_region(topology, snapshot, loaded, faults, region) for region in snapshot.regions)
     places = [region.name for region in topology.regions]
     if topology.stretch:
         places.append(topology.stretch.cluster)
@@ -110,11 +110,13 @@ def _assess_region(
     topology: Topology,
     snapshot: Snapshot,
     loaded: LoadedMappings,
-    faulty: frozenset[str],
+    faults: Sequence[StreamFault],
     region: RegionSnapshot,
 ) -> RegionStatus:
     servers = [server for server in snapshot.servers if server.region == region.name]
     streams = [stream for stream in topology.streams if region.name in stream.regions]
+    refusing = {fault.stream for fault in faults if not fault.stops_direct_get}
+    unreadable = {fault.stream for fault in faults if fault.stops_direct_get}
 
     def has_leader(name: str) -> bool:
         observed = snapshot.streams.get(name)
@@ -123,12 +125,12 @@ def _assess_region(
     def takes_publishes(stream: VirtualStream) -> bool:
         name = physical.write_stream_in(stream, region.name)
         # An origin is elsewhere: it must be reached from here, too.
-        if name in faulty:
+        if name in refusing:
             return False
         return has_leader(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
 
     def serves_direct_get(stream: VirtualStream) -> bool:
-        return physical.read_stream_in(stream, region.name) in snapshot.streams
+        return physical.read_stream_in(stream, region.name) in snapshot.streams.keys() - unreadable
 
     def serves_consumers(stream: VirtualStream) -> bool:
         return has_leader(physical.read_stream_in(stream, region.name))

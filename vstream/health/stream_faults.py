@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.health.units import list_names
+from vstream.health.units import format_size, list_names
 from vstream.subjects.algebra import is_subset
 from vstream.topology import physical
 from vstream.topology.model import Role
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vstream.topology.replication import PhysicalStream
 
 _LIMITS = ("max_msgs", "max_bytes")
+_DIRECT = ("allow_direct", "mirror_direct")
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
@@ -30,6 +31,8 @@ class StreamFault:
 
     stream: str
     evidence: str
+    stops_direct_get: bool = False
+    """Whether it is Direct Get that fails, and not storing."""
 
 
 def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[StreamFault]:
@@ -40,6 +43,10 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
             if observed is not None and observed.config is not None:
                 for evidence in _evidence(topology, stream, part, observed, observed.config):
                     yield StreamFault(stream=part.name, evidence=evidence)
+                for field in _DIRECT:
+                    if part.limits.get(field) is True and not observed.config.get(field):
+                        evidence = f"it does not answer Direct Get (`{field}` is off)"
+                        yield StreamFault(stream=part.name, evidence=evidence, stops_direct_get=True)
 
 
 def _evidence(
@@ -52,23 +59,56 @@ def _evidence(
     config = StreamConfig(name=part.name, fields=fields)
     if fields.get("sealed"):
         yield "it is sealed: it stores nothing any more"
+    yield from _refusals(part, observed, fields)
     if part.role in _TAKES_PUBLISHES:
-        if fields.get("discard") == "new":
-            yield from _full(observed, fields)
+        if fields.get("no_ack") and not part.limits.get("no_ack"):
+            yield "it acknowledges nothing (`no_ack`): publishers wait in vain"
         expected = physical.write_subjects(topology, stream, part.place)
         absent = [
             subject for subject in expected if not any(is_subset(subject, listened) for listened in config.subjects)
         ]
         if absent:
             yield f"it does not take {list_names(absent)}"
-    if config.subject_transform is not None:
-        return  # another layout, which turns subjects back by itself (VD101)
+    yield from _changed_subjects(topology, stream, part, config)
+
+
+def _refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
+    """Which messages it refuses, published or sourced, that it should take."""
+    if fields.get("discard") == "new":
+        yield from _full(observed, fields)
+        keeps = fields.get("max_msgs_per_subject")
+        refuses_more = fields.get("discard_new_per_subject") and not part.limits.get("discard_new_per_subject")
+        if refuses_more and isinstance(keeps, int) and keeps > 0:
+            yield f"it refuses what is new of subjects that have {keeps:,} (`discard_new_per_subject`)"
+    largest, expected = fields.get("max_msg_size"), part.limits.get("max_msg_size")
+    if isinstance(largest, int) and largest > 0 and (not isinstance(expected, int) or not 0 < expected <= largest):
+        yield f"it refuses messages above {format_size(largest)} (`max_msg_size`)"
+    refused = [field for field, value in part.limits.items() if _is_feature(field) and value is True]
+    for field in refused:
+        if not fields.get(field):
+            yield f"it refuses messages that need `{field}`, which is off"
+
+
+def _is_feature(field: str) -> bool:
+    return field.startswith("allow_") and field not in _DIRECT
+
+
+def _changed_subjects(
+    topology: Topology, stream: VirtualStream, part: PhysicalStream, config: StreamConfig
+) -> Iterator[str]:
+    """What gives its messages other subjects than those that are read, or leaves them out."""
+    faulty, is_ours = [], part.role in _TAKES_PUBLISHES
     for source in config.sources:
         for origin in stream.regions:
             if source.stream == physical.physical_name(stream, Role.WRITE, origin):
-                absent_pairs = {*physical.source_transforms(topology, stream, origin)} - {*source.transforms}
-                if absent_pairs:
-                    yield f"what it takes from `{source.stream}` gets other subjects, or is left out"
+                expected = {*physical.source_transforms(topology, stream, origin)}
+                is_ours = is_ours or expected <= {*source.transforms}
+                if expected - {*source.transforms}:
+                    faulty.append(f"what it takes from `{source.stream}` gets other subjects, or is left out")
+    if config.subject_transform is None:
+        yield from faulty
+    elif is_ours:  # and not another layout, which turns subjects back by itself (VD101)
+        yield "it stores messages under other subjects: `{}` becomes `{}`".format(*config.subject_transform)
 
 
 def _full(observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:

@@ -59,6 +59,8 @@ class Durable:
     stream: str
     name: str
     region: str
+    fields: Mapping[str, object] = field(default_factory=dict, compare=False)
+    """As the topology has them."""
 
 
 def durables(topology: Topology) -> tuple[Durable, ...]:
@@ -73,6 +75,7 @@ def durables(topology: Topology) -> tuple[Durable, ...]:
                         stream=physical.read_stream_in(stream, region),
                         name=consumer.name,
                         region=region,
+                        fields=consumer.fields,
                     )
                 )
     return tuple(consumers)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.health.doctor.test_examine import BUNDLE, NOW, TOPOLOGY, healthy, with_stream
+from tests.health.doctor.test_examine import BUNDLE, NOW, TEXT, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
 from tests.support.plans import unused_consumer
+from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.doctor.check import DoctorCheck, Drift, Patient
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import CHECKS, Health, examine
@@ -122,7 +123,9 @@ PROVOKED: dict[str, Callable[[], Snapshot]] = {
     "VD509": lambda: config("foo-write-west", sealed=True),
 }
 """By code: a snapshot in which the check must find something."""
-ELSEWHERE = {"VD505": "consumers", "VD506": "consumers", "VD507": "tokens", "VD510": "consumers"}
+ELSEWHERE = {
+    "VD505": "consumers", "VD506": "consumers", "VD507": "tokens", "VD510": "consumers", "VD511": "consumers",
+}  # fmt: skip
 """Those that need another topology: each has a test of its own below."""
 
 
@@ -148,6 +151,10 @@ def test_consumers_that_differ_are_found() -> None:
     resting = replace(healthy(), consumers={(durable.stream, durable.name): paused})
     assert [finding.code for finding in examine(topology, bundle, resting).findings] == ["VD510"]
     assert [problem.code for problem in assess(topology, resting, bundle).problems] == ["VD510"]
+    pushing = replace(unused, config=replace(unused.config, fields={"deliver_subject": "x"}))
+    other = replace(healthy(), consumers={(durable.stream, durable.name): pushing})
+    assert [finding.code for finding in examine(topology, bundle, other).findings] == ["VD511"]
+    assert [problem.code for problem in assess(topology, other, bundle).problems] == ["VD511"]
     assert [finding.code for finding in silent.findings] == ["VD506"]
     assert [finding.code for finding in absent.findings] == ["VD505"]
 
@@ -160,6 +167,16 @@ def test_consumers_that_differ_are_found() -> None:
         ({"discard": "new", "max_msgs": 5}, "it is full (`max_msgs`), and refuses what is new (`discard: new`)"),
         ({"discard": "new", "max_msgs": 6}, None),
         ({"discard": "old", "max_msgs": 5}, None),
+        ({"no_ack": True}, "it acknowledges nothing (`no_ack`): publishers wait in vain"),
+        ({"max_msg_size": 1024}, "it refuses messages above 1 KiB (`max_msg_size`)"),
+        (
+            {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1},
+            "it refuses what is new of subjects that have 1 (`discard_new_per_subject`)",
+        ),
+        (
+            {"subject_transform": {"src": "_vs.foo.west.>", "dest": "x.>"}},
+            "it stores messages under other subjects: `_vs.foo.west.>` becomes `x.>`",
+        ),
     ],
 )
 def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
@@ -171,6 +188,70 @@ def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
     assert status.regions[0].publish.works == (0 if evidence else 1)
     found = [finding.evidence for finding in examine(TOPOLOGY, BUNDLE, seen).findings]
     assert found == ([evidence] if evidence else [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "evidence", "readable"),
+    [
+        ({"discard": "new", "max_msgs": 5}, "it is full (`max_msgs`), and refuses what is new (`discard: new`)", 1),
+        ({"allow_direct": False}, "it does not answer Direct Get (`allow_direct` is off)", 0),
+        (
+            {"subject_transform": {"src": "foo.>", "dest": "bar.>"}},
+            "it stores messages under other subjects: `foo.>` becomes `bar.>`",
+            1,
+        ),
+    ],
+)
+def test_a_read_stream_that_refuses_is_seen(fields: dict[str, object], evidence: str, readable: int) -> None:
+    status = assess(TOPOLOGY, config("foo-read-west", **fields), BUNDLE)
+    assert [(problem.text, problem.code) for problem in status.problems] == [(evidence, "VD509")]
+    west = status.regions[0]
+    assert (west.publish.works, west.direct_get.works) == (1, readable)
+
+
+def test_what_an_operation_needs_is_off() -> None:
+    topology = load_topology.load(TEXT.replace(b"max_age: 1h", b"max_age: 1h, allow_rollup: true"), "a").require()
+    seen = config("foo-write-west", allow_rollup_hdrs=False)
+    texts = {(problem.about, problem.text) for problem in assess(topology, seen, BUNDLE).problems}
+    assert ("foo-write-west", "it refuses messages that need `allow_rollup_hdrs`, which is off") in texts
+
+
+def test_a_stream_that_is_not_where_it_survives_is_seen_by_status() -> None:
+    moved = assess(TOPOLOGY, stream("foo-write-west", cluster="east"), BUNDLE)
+    assert [(problem.about, problem.code) for problem in moved.problems] == [("foo-write-west", "VD501")]
+    topology = load_topology.load(TEXT.replace(b"servers: 1", b"servers: 3"), "acme.yaml").require()
+    few = assess(topology, healthy(topology=topology), load_topology.render_bundle(topology))
+    assert [(problem.about, problem.code) for problem in few.problems] == [
+        ("6 streams have 1 of 3 replicas", "VD504"),
+    ]
+    assert "VD504" in {finding.code for finding in examine(topology, BUNDLE, healthy(topology=topology)).findings}
+
+
+@pytest.mark.parametrize(
+    ("expected", "observed", "evidence"),
+    [
+        ({}, {"filter_subject": "foo.a"}, "it delivers `foo.a`, not every subject"),
+        ({"filter_subjects": ["foo.a"]}, {"filter_subject": "foo.a"}, None),
+        ({}, {"headers_only": True}, "it delivers headers without payloads (`headers_only`)"),
+        ({}, {"deliver_subject": "x"}, "it pushes to `x`, and answers no pull request"),
+    ],
+)
+def test_a_consumer_that_delivers_something_else_is_seen(
+    expected: dict[str, Any], observed: dict[str, Any], evidence: str | None
+) -> None:
+    topology = load_topology.load(
+        TEXT.replace(b"write:", b"consumers: {jobs: {regions: [west]}}, write:"), "a"
+    ).require()
+    (stream_of_topology,) = topology.streams
+    (consumer,) = stream_of_topology.consumers
+    planned = replace(consumer, fields={**consumer.fields, **expected})
+    topology = replace(topology, streams=(replace(stream_of_topology, consumers=(planned,)),))
+    (durable,) = durables(topology)
+    observation = unused_consumer(
+        ConsumerConfig(stream=durable.stream, durable=durable.name, fields=observed), created=""
+    )
+    seen = replace(healthy(), consumers={(durable.stream, durable.name): observation})
+    assert [fault.evidence for fault in find_consumer_faults(topology, seen)] == ([evidence] if evidence else [])
 
 
 def test_a_position_that_is_not_known_is_no_problem() -> None:

@@ -114,7 +114,7 @@ def _cut_stream(
         server_version=version,
         path=chosen,
         sources=tuple(sources),
-        limits=_limits(info["config"]),
+        limits=find_limits(info["config"]),
         created=info.get("created"),
         mirror=source_name(mirror, wanted.stream) if (mirror := info["config"].get("mirror")) else None,
         transform=_transform(info["config"].get("subject_transform")),
@@ -122,7 +122,7 @@ def _cut_stream(
     )
 
 
-def _limits(config: Mapping[str, Any]) -> dict[str, int]:
+def find_limits(config: Mapping[str, Any]) -> dict[str, int]:
     """Those limits that are set: servers write both 0 and -1 for one that is not. And the window of duplicates, 0 for none."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
     if config.get("retention", _LIMITS) != _LIMITS:

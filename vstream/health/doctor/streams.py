@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Severity
+from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.stream_faults import find_stream_faults
 from vstream.health.units import list_names
@@ -177,15 +178,19 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
 @check("VD504", "few-replicas", Severity.WARNING)
 def few_replicas(patient: Patient) -> Iterator[Symptom]:
     """
-    Replicas of a stream are down or have not caught up.
+    Replicas of a stream are down or have not caught up, or it has fewer than in the topology.
 
     ## Why is this bad?
     It survives fewer failures.
 
     ## What to do
-    Look for VD404 and VD405; `nats stream cluster peer-remove` replaces a replica that never catches up.
+    `vstream apply` restores the number. Look for VD404 and VD405; `nats stream cluster peer-remove` replaces a replica that never catches up.
     """
     for stream, observed in _streams_seen(patient):
+        planned = stream.limits.get("num_replicas")
+        if isinstance(planned, int) and observed.replicas < planned:
+            evidence = f"it has {observed.replicas} of the {planned} replicas that the topology gives it"
+            yield Symptom(about=stream.name, evidence=evidence, do=APPLY)
         if observed.current < observed.replicas:
             yield Symptom(
                 about=stream.name,
@@ -276,12 +281,13 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
 @check("VD509", "refuses-messages")
 def refuses_messages(patient: Patient) -> Iterator[Symptom]:
     """
-    The configuration of a stream makes it refuse messages or change their subjects.
+    The configuration of a stream makes it refuse messages or reads, or change subjects.
 
     ## Why is this bad?
-    A sealed stream stores nothing. A full stream with `discard: new` refuses every publish. A stream with other
-    subjects never receives the mapped publishes: publishers get "no responders". If it changes subjects, messages are
-    stored, but readers of the virtual stream do not find them.
+    A sealed stream stores nothing. A full stream with `discard: new` refuses every publish; a full reader stops
+    sourcing. A stream with other subjects never receives the mapped publishes: publishers get "no responders". If it
+    changes subjects, messages are stored, but readers of the virtual stream do not find them. With `no_ack`, publishers
+    wait in vain; without `allow_direct`, Direct Get is not answered.
 
     ## What to do
     `vstream plan` shows what was changed, and `vstream apply` restores it. A sealed stream cannot be unsealed: delete
@@ -307,3 +313,19 @@ def paused_consumer(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(
                 about=f"{stream} > {name}", evidence="it is paused", do=f"`nats consumer resume {stream} {name}`"
             )
+
+
+@check("VD511", "other-deliveries")
+def find_other_deliveries(patient: Patient) -> Iterator[Symptom]:
+    """
+    A consumer of the topology delivers something else than the topology says.
+
+    ## Why is this bad?
+    With another filter its clients miss messages, or get those of others. With `headers_only` they get no payloads. A
+    consumer that pushes refuses pull requests.
+
+    ## What to do
+    `vstream plan` shows the difference, and `vstream apply` restores it. A consumer that pushes must be deleted first.
+    """
+    for fault in find_consumer_faults(patient.topology, patient.snapshot):
+        yield Symptom(about=fault.consumer, evidence=fault.evidence, do=APPLY)
