@@ -36,7 +36,7 @@ pytestmark = [
 ]
 
 HISTORIES = repetitions(150, night=1500)
-RARE = (160, 206, 231, 247, 266, 324)
+RARE = (160, 206, 231, 247, 266, 324, 1404)
 """Seeds of histories with the faults that few have."""
 BUCKET = 4
 """So that a history of a dozen messages has several."""

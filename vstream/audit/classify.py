@@ -451,6 +451,8 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     return (
         pair_with_stretches(behind, backsteps)
         .where(is_in_it & (F.col("origin_seq") < F.col("before")))
+        # A row that was read twice is in two stretches.
+        .dropDuplicates([*ORIGIN, "stream", "region", "origin_seq"])
         .select(
             *MESSAGE,
             "stream",
