@@ -25,6 +25,7 @@ ROUTINGS = {
     "mapped": "account: ACME\n",
     "accounts": "routing: accounts\nroots: [v.>]\n",
     "regional": "routing: regional\nroots: [v.>]\n",
+    "domains": "routing: domains\nroots: [v.>]\n",
 }
 
 
@@ -47,6 +48,7 @@ class PermittedServer:
 
     def __init__(self, directory: Path, routing: str, more: str) -> None:
         self.directory = directory
+        self.routing = routing
         self.file = directory / "allowed.yaml"
         self.file.write_text(topology_text(routing, directory, more))
         self.topology = load(self.file.read_bytes(), str(self.file)).require()
@@ -57,7 +59,7 @@ class PermittedServer:
         self._monitor = f"{self.address.monitor_url}/varz"
         for artifact in bundle.artifacts:
             self._write(artifact.path, artifact.text)
-        for path in ("passwords.cfg", "passwords-west.cfg", "system-password.cfg"):
+        for path in ("passwords.cfg", "passwords-west.cfg", "system-password.cfg", "leaf-west.cfg"):
             self._write(path, (placeholder_for(path) or "").replace("$2a$11$none", PASSWORD))
         with (directory / "server.log").open("wb") as log:
             self.process = subprocess.Popen(

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from vstream.errors import VstreamError
 
-MAX_CONNECTIONS = 64
+MAX_FEEDS = 64
 """At once. Whoever comes then is turned away: a page that is forgotten in a tab must not end the others."""
+MAX_ANSWERED = 128
+"""Connections at once that are being answered, feeds included."""
+MAX_WAITING = 256
+"""Connections at once whose request has not come yet. The oldest is closed for a new one, so that nobody can take all."""
 _TIMEOUT = 5.0
 _MAX_REQUEST = 16_384
+_PORT = re.compile(r":[0-9]*\Z")
+_OTHER_HOST = "only this machine is served here: call it localhost, or an address; a proxy has to set `Host` so\n"
 _KEEP_ALIVE = 15.0
 """Seconds between two signs of life of a feed."""
 _HEADERS = (
@@ -45,6 +53,11 @@ class Feed:
             with suppress(asyncio.QueueEmpty):
                 queue.get_nowait()
             queue.put_nowait(event)
+
+    @property
+    def listener_count(self) -> int:
+        """How many listen now."""
+        return len(self._listeners)
 
     async def send_to(self, writer: asyncio.StreamWriter) -> None:
         """Write the greeting and all events, until the other side goes. Raises OSError or TimeoutError then."""
@@ -82,22 +95,32 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
     Python 3.12 waits for connections when a server is closed, and a feed would never end.
     """
     connections = set[asyncio.Task[None] | None]()
+    waiting = dict[asyncio.StreamWriter, None]()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.add(asyncio.current_task())
+        waiting[writer] = None
+        if len(waiting) > MAX_WAITING:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            oldest.close()
         try:
             async with asyncio.timeout(_TIMEOUT):
                 request = await reader.readuntil(b"\r\n\r\n")
-            if len(connections) > MAX_CONNECTIONS:
-                await _write(writer, _head("503 Service Unavailable", "text/plain") + "too many connections\n")
-                return
+            waiting.pop(writer, None)
             method, path = request.split(b" ", 2)[:2]
-            await _answer(site, method, path.decode(errors="replace").partition("?")[0], writer)
+            if len(connections) - len(waiting) > MAX_ANSWERED:
+                await _write(writer, _head("503 Service Unavailable", "text/plain") + "too many connections\n")
+            elif _is_loopback(writer) and not _names_loopback(request):
+                await _write(writer, _head("421 Misdirected Request", "text/plain") + _OTHER_HOST)
+            else:
+                await _answer(site, method, path.decode(errors="replace").partition("?")[0], writer)
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever does not speak HTTP gets no answer, and whoever has gone needs none
         except asyncio.CancelledError:
             pass  # the server ends: Python 3.11 reports it as a failure of the connection otherwise
         finally:
+            waiting.pop(writer, None)
             connections.discard(asyncio.current_task())
             writer.close()
 
@@ -117,9 +140,34 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _is_loopback(writer: asyncio.StreamWriter) -> bool:
+    """Whether the connection came to an address that only this machine reaches."""
+    return ip_address(writer.get_extra_info("sockname")[0].partition("%")[0]).is_loopback
+
+
+def _names_loopback(request: bytes) -> bool:
+    """
+    Whether *request* is for this machine by a name that nobody else can give to it.
+
+    A web page could have its own name lead to 127.0.0.1, and a browser would then let it read what is served here.
+    """
+    names = [line.partition(b":")[2].strip() for line in request.split(b"\r\n") if line[:5].lower() == b"host:"]
+    hosts = [_PORT.sub("", name.decode(errors="replace")).strip("[]").lower() for name in names]
+    return all(host == "localhost" or host.endswith(".localhost") or _is_address(host) for host in hosts)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False
+
+
 async def _answer(site: Site, method: bytes, path: str, writer: asyncio.StreamWriter) -> None:
     if method not in {b"GET", b"HEAD"}:
         await _write(writer, _head("405 Method Not Allowed", "text/plain") + "GET only\n")
+    elif path in site.feeds and sum(feed.listener_count for feed in site.feeds.values()) >= MAX_FEEDS:
+        await _write(writer, _head("503 Service Unavailable", "text/plain") + "too many pages follow already\n")
     elif path in site.feeds:
         await _write(writer, _head("200 OK", "text/event-stream"))
         if method == b"GET":

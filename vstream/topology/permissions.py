@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.topology import naming
 from vstream.topology.naming import API
 from vstream.topology.profiles import profile_of
-from vstream.topology.profiles.shared import ANSWERS, LOOKS, READS_ALL, WHO_AM_I, canaries
+from vstream.topology.profiles.shared import ANSWERS, LOOKS, READS_ALL, WHO_AM_I, all_published, canaries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,15 +34,15 @@ MANAGED: Final = {
     "probe": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*"),
     "audit": (*LOOKS, *READS_ALL),
     "resync": _RESYNC,
-    "repair": (
-        *_STATUS,
-        *_RESYNC,
-        *_CHANGE,
-        *("STREAM.LIST", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*", "STREAM.PURGE.*"),
-        *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
-    ),
+    "repair": (*_STATUS, *_RESYNC),
 }
 """By command, what it asks of the accounts with streams: `export` asks what `status` does."""
+_REPAIRS_CONTENTS: Final = (
+    *_CHANGE,
+    *("STREAM.LIST", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*", "STREAM.PURGE.*"),
+    *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
+)
+"""What `repair` asks besides where it also repairs what streams hold."""
 _AS_CLIENT: Final = {
     "plan --drift": ("INFO",),
     "status": ("INFO",),
@@ -78,14 +78,17 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
         publish += [f"{managed}.{subject}" for subject in MANAGED[command]]
         publish += [f"{client}.{subject}" for subject in _AS_CLIENT.get(command, ())]
         if command == "probe":
-            publish += canaries(topology, _canaries_below(topology))
+            publish += canaries(topology, _published_below(topology))
+        if command == "repair":
+            publish += all_published(topology, _published_below(topology))
         if command == "repair" and profile.has_physical_names:
+            publish += [f"{managed}.{subject}" for subject in _REPAIRS_CONTENTS]
             publish += [f"{naming.REPAIR_PREFIX}.>", f"{naming.REPAIR_ALIVE_PREFIX}.*"]
             subscribe.append(f"{naming.REPAIR_ALIVE_PREFIX}.*")
     return Permissions(publish=tuple(dict.fromkeys(publish)), subscribe=tuple(dict.fromkeys(subscribe)))
 
 
-def _canaries_below(topology: Topology) -> str:
+def _published_below(topology: Topology) -> str:
     profile = profile_of(topology)
     if profile.has_physical_names:
         return f"{naming.PHYSICAL_PREFIX}.*.*"
