@@ -37,6 +37,10 @@ def help_of(command: Any) -> str:
 
 
 COMMANDS = dict(walk_commands(with_groups=True))
+DOCS = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
+GENERATED = {"rules", "findings", "doctor", "compatibility", "lint-corpus", "what-sees-what", "measurements"}
+"""Pages that scripts write, or that record what scripts have measured."""
+MOST_WORDS_IN_ALL = 44_000
 
 
 def test_readme_is_short() -> None:
@@ -46,6 +50,19 @@ def test_readme_is_short() -> None:
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_front_pages_are_easy_to_read(page: str) -> None:
     assert textstat.flesch_kincaid_grade(prose((ROOT / page).read_text())) <= MOST_GRADE
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_a_page_is_easy_to_read_and_says_whom_it_is_for(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    _, _, rest = text.partition("\n\n")
+    assert rest.removeprefix("*").startswith(("For ", "Written by")), "begin with one line: for whom, and what for"
+    assert textstat.flesch_kincaid_grade(prose(text)) <= MOST_GRADE
+
+
+def test_the_pages_are_short() -> None:
+    pages = [page for page in DOCS if page.stem not in GENERATED]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= MOST_WORDS_IN_ALL
 
 
 def test_every_command_is_read_with_its_options() -> None:
