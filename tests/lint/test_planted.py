@@ -11,12 +11,16 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.lint_inputs import surroundings
-from vstream.diagnostics import Finding
+from vstream.diagnostics import Finding, Severity
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
 
 SERVER = "server_name: s1\nlisten: 127.0.0.1:4222\n"
 NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+NKEY_2 = "UBRH6F6YSPSWS6SLUIQIXSALAKJOP5MNQEQOWNJ4DNKUFHNZY2YZNZHA"
+OPERATOR = "OAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QZVT"
+ACCOUNT = "AAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QPZV"
+SEED = "SUAAAAICAMCAKBQHBAEQUCYMBUHA6EARCIJRIFIWC4MBSGQ3DQOR4H776Y"
 RULES = '"a.>": [{destination: "_vs.a.west.>", weight: 100%, cluster: west}, {destination: "_vs.a.east.>", weight: 100%, cluster: east}]'
 
 
@@ -462,7 +466,7 @@ CASES = [
             (f"authorization {{ users: [{{ nkey: {NKEY}, ‹password: $P› }}] }}\n", "", "remove `password`"),
             (
                 f"accounts {{ A {{ users: [{{nkey: {NKEY}}}] }}, B {{ users: [{{nkey: ‹{NKEY}›}}] }} }}\n",
-                NKEY.replace("4R", "5R"),
+                NKEY_2,
                 "must be unique",
             ),
             ("authorization { ‹token: $T, ›users: [{ user: a, password: $P }] }\n", "", "remove the token"),
@@ -609,6 +613,89 @@ CASES = [
         "`$KV.config.>`",
         "kv.json",
     ),
+    # Types that only the server's own parser has, and forms of texts
+    *(
+        option("VS424", text, cure, hint)
+        for text, cure, hint in (
+            ('tls { cert_file: /c, key_file: /k, pinned_certs: [‹"AB:CD"›] }\n', f'"{"a" * 64}"', "sha256sum"),
+            ("ocsp { mode: ‹sometimes› }\n", "always", "`auto`"),
+            ("ocsp: ‹always›\n", "{ mode: always }", "{ … }"),
+            ('trusted_keys: [‹"OABC"›]\n', f'"{OPERATOR}"', "begin with `O`"),
+            ("websocket { port: 8080, no_tls: true, headers { X-Site: ‹7› } }\n", '"7"', "in quotes"),
+            ("websocket { port: 8080, no_tls: true, headers { ‹Sec-WebSocket-Accept›: a } }\n", "X-Site", "remove it"),
+            (f"operator: {OPERATOR}\nresolver {{ type: ‹ful›, dir: /r }}\n", "full", "did you mean `full`?"),
+            (f"operator: {OPERATOR}\nresolver: ‹FULL›\n", "MEMORY", "MEMORY"),
+            (f"operator: {OPERATOR}\nresolver: ‹URL(jwt.example.com)›\n", "URL(https://jwt.example.com)", "https://"),
+            (f"operator: {OPERATOR}\nresolver ‹{{ type: full }}›\n", "{ type: full, dir: /r }", "add `dir`"),
+            (f"operator: {OPERATOR}\nresolver {{ type: full, dir: /r, ‹ttl›: '2h' }}\n", "interval", "remove it"),
+            (f"operator: {OPERATOR}\nresolver {{ type: full, dir: /r, interval: ‹'2x'› }}\n", '"2m"', '"2m"'),
+            ("accounts { A { msg_trace: ‹'t.*'› } }\n", "t", "without wildcards"),
+            ("accounts { A { msg_trace { dest: t, sampling: ‹200› } } }\n", "100", "100 or less"),
+            ("cluster { name: a, port: 6222, routes: [‹'nats://[::1:6222'›] }\n", "'nats://[::1]:6222'", "nats://HOST"),
+            ("tls { cert_file: /c, key_file: /k, handshake_first: ‹maybe› }\n", "auto", "write"),
+            ("http: ‹localhost›\n", "8222", "a port"),
+            ("write_timeout: ‹closed›\n", "close", "did you mean `close`?"),
+            ("proxies { trusted: [{key: ‹ABC›}] }\n", NKEY, "56 letters"),
+            ("leafnodes { port: 7422, min_version: ‹'latest'› }\n", "'2.10.0'", "2.10.0"),
+            ("server_metadata: ‹['a']›\n", "{ a: b }", "{ … }"),
+            ("no_fast_producer_stall: ‹'x'›\n", "true", "write false"),
+            ("accounts { A { jetstream { max_streams: ‹'10'› } } }\n", "10", "without quotes"),
+            ("jetstream { store_dir: /d, max_mem: 1G, max_file: 1G, max_concurrent_io: ‹1› }\n", "4", "at least 4"),
+        )
+    ),
+    *(
+        option("VS425", text, cure, hint)
+        for text, cure, hint in (
+            (
+                "authorization { users: [{user: a, password: $P}], ‹auth_callout› { auth_users: [a] } }\n",
+                "# ",
+                "issuer",
+            ),
+            (
+                f"authorization {{ users: [{{user: a, password: $P}}], ‹auth_callout› {{ issuer: {ACCOUNT} }} }}\n",
+                "# ",
+                "auth_users",
+            ),
+            (
+                f"accounts {{ X {{}} }}\nauthorization {{ users: [{{user: a, password: $P}}], auth_callout {{ issuer: {ACCOUNT}, auth_users: [a], account: ‹AUTH› }} }}\n",
+                "X",
+                "accounts",
+            ),
+            ("authorization { users: [{‹password›: $P}] }\n", "user: a, password", "add `user`"),
+            (
+                "accounts { A { users: [{user: a, password: $P}] } }\nauthorization { ‹user›: b }\n",
+                "timeout: 1 # ",
+                "into an account",
+            ),
+            ("accounts { A { exports: [{stream: a, ‹latency›: x}] } }\n", "# ", "a `service`"),
+            ("accounts { A { exports: [{service: a, latency: ‹'x.*'›}] } }\n", "x", "without wildcards"),
+            (
+                "accounts { A { exports: [{stream: 'a.>'}] }, B { imports: [{stream: {account: A, subject: 'a.>'}}, {stream: {account: A, subject: ‹'a.>'›}}] } }\n",
+                "'a.b.>'",
+                "or remove it",
+            ),
+            (f"leafnodes {{ remotes: [{{url: 'nats://h', credentials: /c, ‹nkey›: {SEED}}}] }}\n", "# ", "remove one"),
+        )
+    ),
+    *(
+        option("VS426", text, cure, hint)
+        for text, cure, hint in (
+            ("leafnodes { port: 7422, authorization { user: a, password: $P, account: ‹Z› } }\n", "$G", "$G"),
+            (
+                "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G }\nmqtt { port: 1883, ack_wait: ‹'-1s'› }\n",
+                "'1s'",
+                'write "1s"',
+            ),
+            ("‹resolver› { type: full, dir: /r }\n", f"operator: {OPERATOR}, resolver", "add `operator`"),
+            ("‹default_sentinel›: abc\n", "# ", "remove it"),
+            ("accounts { A {} }\ncluster { name: a, port: 6222, accounts: [A, ‹A›] }\n", "", "remove one"),
+            (
+                "authorization { user: a, password: $P }\nno_auth_user: ‹a›\n",
+                "a\nauthorization { users: [{user: a, password: $P}] }",
+                "into `users",
+            ),
+        )
+    ),
 ]
 
 
@@ -627,6 +714,20 @@ def test_a_mistake_is_found_at_its_place_and_its_hint_makes_it_go_away(case: Cas
     assert (case.code, *case.place) in found
     assert case.hint in found[case.code, *case.place]
     assert case.code not in {finding.code for finding in check(case, case.corrected)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "server_name: s\nlisten: 127.0.0.1:-1\nmax_payload: 1\n",
+        SERVER
+        + "accounts { A { users: [{user: a, password: p, permissions {publish: {allow: [a], deny: ['>']}}}] } }\n",
+        "authorization { users: [{user: a, password: p, permissions {publish: '$SYS.>', publish: '>'}}] }\n",
+    ],
+)
+def test_what_may_be_meant_is_a_note_and_fails_nobody(text: str) -> None:
+    report = lint([Source(name="a.conf", content=text.encode())], surroundings({"a.conf": text.encode()}))
+    assert {finding.severity for finding in report.diagnostics} == {Severity.NOTE}
 
 
 def linked(cluster: str, port: int, own: str) -> bytes:

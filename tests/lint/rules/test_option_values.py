@@ -12,9 +12,10 @@ from tests.support.lint_inputs import surroundings
 from vstream.lab import binaries
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
-from vstream.lint.rules.servers.option_values import KINDS, ValueKind, Words
+from vstream.lint.rules.servers.option_kinds import KINDS, TextForm, ValueKind, Words
 
 NATS_SERVER = binaries.locate("2.15.1")
+ACCOUNT = "ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA"
 PLACES = {
     "server": "{}\n",
     "cluster": "cluster {{ {} }}\n",
@@ -32,6 +33,24 @@ PLACES = {
     "remote_gateway": "gateway {{ name: a, gateways: [{{ name: b, {} }}] }}\n",
     "responses": "authorization {{ users: [{{ user: a, password: b, permissions {{ allow_responses {{ {} }} }} }}] }}\n",
     "jetstream_limits": "jetstream {{ limits {{ {} }} }}\n",
+    "account_jetstream": "accounts {{ A {{ jetstream {{ {} }} }} }}\n",
+    "msg_trace": "accounts {{ A {{ msg_trace {{ {} }} }} }}\n",
+    "import": "accounts {{ B {{ exports: [{{ stream: a }}] }}, A {{ imports: [{{ stream {{ account: B, subject: a }}, {} }}] }} }}\n",
+    "auth_callout": f"authorization {{{{ users: [{{{{ user: a, password: b }}}}], auth_callout {{{{ issuer: {ACCOUNT}, auth_users: [a], {{}} }}}} }}}}\n",
+    "permissions": "authorization {{ users: [{{ user: a, password: b, permissions {{ {} }} }}] }}\n",
+    "subjects": "authorization {{ users: [{{ user: a, password: b, permissions {{ publish {{ {} }} }} }}] }}\n",
+    "login": "websocket {{ authorization {{ {} }} }}\n",
+    "link_login": "cluster {{ authorization {{ {} }} }}\n",
+    "trusted_proxy": "proxies {{ trusted: [{{ {} }}] }}\n",
+    "compression": "cluster {{ compression {{ {} }} }}\n",
+    "batch_limits": "jetstream {{ limits {{ batch {{ {} }} }} }}\n",
+    "tpm": "jetstream {{ store_dir: x, tpm {{ keys_file: a, encryption_password: b, {} }} }}\n",
+    "leaf_authorization": "leafnodes {{ authorization {{ {} }} }}\n",
+    "leaf_user": "leafnodes {{ authorization {{ users: [{{ user: a, password: b, {} }}] }} }}\n",
+    "remote_proxy": "leafnodes {{ remotes: [{{ url: 'ws://h', proxy {{ url: 'http://p:1', {} }} }}] }}\n",
+    "proxies": "proxies {{ {} }}\n",
+    "ocsp": "ocsp {{ mode: auto, {} }}\n",
+    "ocsp_cache": "ocsp_cache {{ type: local, {} }}\n",
     "account_limits": "accounts {{ A {{ limits {{ {} }} }} }}\n",
 }
 RIGHT = {
@@ -46,15 +65,27 @@ RIGHT = {
     ValueKind.ARRAY: "[]",
     ValueKind.MAP: "{}",
     ValueKind.SWITCH: "enabled",
+    ValueKind.FLAG_OR_MAP: "true",
+    ValueKind.TEXTS: "text",
+    ValueKind.TEXT_OR_MAP: "text",
+    ValueKind.ADDRESS: "3",
+    ValueKind.FIRST: "auto",
 }
 WRONG = {
     **dict.fromkeys(ValueKind, ("nonsense",)),
-    ValueKind.TEXT: ("7",),
+    **dict.fromkeys((ValueKind.TEXT, ValueKind.TEXTS, ValueKind.TEXT_OR_MAP), ("7",)),
     ValueKind.DURATION: ("nonsense", "2"),
     ValueKind.DURATION_TEXT: ("nonsense", "45"),
     ValueKind.SYNC: ("nonsense", "2"),
 }
-LISTED = {"cipher_suites", "curve_preferences", "allowed_connection_types", "connection_types"}
+LISTED = {
+    "cipher_suites",
+    "curve_preferences",
+    "allowed_connection_types",
+    "connection_types",
+    "clients",
+    "pinned_certs",
+}
 CASES = [(block, option, kind) for block, kinds in KINDS.items() for option, kind in kinds.items()]
 
 OTHER_REASONS = (b"X509",)
@@ -81,10 +112,14 @@ def we_refuse(text: str) -> bool:
     return any(finding.code == "VS424" for finding in report.diagnostics)
 
 
-def disagreement(directory: Path, case: tuple[str, str, ValueKind | Words]) -> str | None:
+def example_of(kind: Words | TextForm) -> str:
+    return kind.example if isinstance(kind, TextForm) else kind[-1]
+
+
+def disagreement(directory: Path, case: tuple[str, str, ValueKind | Words | TextForm]) -> str | None:
     block, option, kind = case
-    right = RIGHT[kind] if isinstance(kind, ValueKind) else f'"{kind[-1]}"'
-    wrong = WRONG[kind] if isinstance(kind, ValueKind) else ("nonsense",)
+    right = RIGHT[kind] if isinstance(kind, ValueKind) else f'"{example_of(kind)}"'
+    wrong = WRONG[kind] if isinstance(kind, ValueKind) else ('"non..sense"',)
     for value, is_wrong in ((right, False), *((value, True) for value in wrong)):
         text = written(block, option, value)
         said = (we_refuse(text), server_refuses(directory, text))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.registry import Violation
+from vstream.lint.rules.servers.option_kinds import is_key
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vstream.lint.reading.accounts import AccountImport
     from vstream.lint.workspace import ServerConf
 
-_USER_KEY: Final = re.compile(r"U[A-Z2-7]{55}")
 _SHORTEST_KEY: Final = 20
 _RESERVED: Final = "$G"
 _MOST_PERCENT: Final = 100
@@ -34,7 +33,7 @@ def check_user_keys(server: ServerConf) -> Iterator[Violation]:
             continue
         login = entry(conf, "user", "username", "password", "pass")
         # What is much shorter stands for a key, in documents and tests.
-        if len(key.text) >= _SHORTEST_KEY and not _USER_KEY.fullmatch(key.text):
+        if len(key.text) >= _SHORTEST_KEY and not is_key(key.text, "U"):
             yield Violation(
                 at=key.span,
                 message=f"`{key.text}` is not the public key of a user: the server does not start",
@@ -132,14 +131,17 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
         first: dict[tuple[str, str], Span] = {}
         for wish in imports_of(account):
             place = wish.to or wish.subject
-            key = (str(wish.account.value), str(place.value))
+            prefix = str(wish.prefix.value) if wish.prefix else ""
+            # Streams may be imported to one subject from several: the same one twice is refused.
+            twice = str(place.value) if wish.kind == "service" else f"{wish.subject.value} {place.value} {prefix}"
+            key = (str(wish.account.value), twice)
             yield from _check_prefix(wish)
             yield from _check_target(wish)
-            if wish.kind == "service" and key in first:
+            if key in first:
                 yield Violation(
                     at=place.span,
-                    message=f"`{key[0]}` already has a service that is imported to `{place.value}`: the server does not start",
-                    hint="import it to another subject, with `to`",
+                    message=f"`{key[0]}` already has a {wish.kind} that is imported to `{place.value}`: the server does not start",
+                    hint="import it to another subject, with `to`, or remove it",
                     related=(Related(span=first[key], message="the other import"),),
                 )
             elif cycles.has(account.name, wish):
@@ -148,8 +150,7 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
                     message=f"`{wish.subject.value}` comes back to account `{account.name}`: the server does not start",
                     hint="remove one of the imports, or give them subjects that exclude each other",
                 )
-            if wish.kind == "service":
-                first.setdefault(key, place.span)
+            first.setdefault(key, place.span)
 
 
 def _check_prefix(wish: AccountImport) -> Iterator[Violation]:

@@ -9,6 +9,7 @@ from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
+from vstream.lint.rules.servers.trust import ACCOUNTS as TRUST
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_subset, is_valid
 
@@ -42,7 +43,7 @@ def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        details = (violation for check in DETAILS for violation in check(server))
+        details = (violation for check in (*DETAILS, *TRUST) for violation in check(server))
         for violation in (*_imports(server), *_exports(server), *_users(server), *_permissions(server), *details):
             if isinstance(violation.at, Span) and violation.at not in seen:
                 seen.add(violation.at)

@@ -95,6 +95,8 @@ BLOCKS: Final[Mapping[str, Block]] = {
             "leaf": "leafnodes",
             "leafnodes": "leafnodes",
             "mqtt": "mqtt",
+            "ocsp": "ocsp",
+            "ocsp_cache": "ocsp_cache",
             "proxies": "proxies",
             "resolver_tls": "tls",
             "websocket": "websocket",
@@ -168,15 +170,16 @@ BLOCKS: Final[Mapping[str, Block]] = {
         f"name {_ADDRESS} authorization routes tls cluster_advertise advertise no_advertise connect_retries permissions "
         "pool_size accounts compression ping_interval ping_max",
         since={**_DEADLINES, "connect_backoff": (2, 12)},
-        inner={"authorization": "login", "permissions": "permissions", **_COMPRESSION, **_TLS},
+        inner={"authorization": "link_login", "permissions": "permissions", **_COMPRESSION, **_TLS},
     ),
     "login": _block("this `authorization`", _TRIPLE),
+    "link_login": _block("the `authorization` between servers", f"{_LOGIN} timeout"),
     "compression": _block("`compression`", "mode rtt_thresholds thresholds rtts rtt"),
     "gateway": _block(
         "`gateway`",
         f"name {_ADDRESS} authorization tls advertise connect_retries gateways reject_unknown reject_unknown_cluster",
         since={**_DEADLINES, "connect_backoff": (2, 12)},
-        inner={"authorization": "login", "gateways": "remote_gateway", **_TLS},
+        inner={"authorization": "link_login", "gateways": "remote_gateway", **_TLS},
     ),
     "remote_gateway": _block("a remote gateway", "name tls url urls", inner=_TLS),
     "jetstream": _block(
@@ -257,6 +260,8 @@ BLOCKS: Final[Mapping[str, Block]] = {
         since={"api_timeout": (2, 11), "js_api_timeout": (2, 11)},
         inner={"authorization": "login", "authentication": "login", **_TLS},
     ),
+    "ocsp": _block("`ocsp`", "mode url urls"),
+    "ocsp_cache": _block("`ocsp_cache`", "type local_store preserve_revoked save_interval"),
     "proxies": _block("`proxies`", "trusted", inner={"trusted": "trusted_proxy"}),
     "trusted_proxy": _block("a trusted proxy", "key public_key"),
 }

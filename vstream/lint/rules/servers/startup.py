@@ -10,6 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, is_clustered, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
+from vstream.lint.rules.servers.trust import START
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -55,7 +56,7 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
     that ran for months restarts (all versions; server/server.go, validateOptions).
     """
     for server in whole(workspace):
-        for check in (*_CHECKS, *DETAILS):
+        for check in (*_CHECKS, *DETAILS, *START):
             yield from check(server)
 
 

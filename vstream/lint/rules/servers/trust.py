@@ -1,0 +1,259 @@
+"""What VS424, VS425 and VS426 say of whom a server trusts: resolvers, callouts, headers and logins (server/opts.go)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from vstream.lint.reading.accounts import exports_of
+from vstream.lint.reading.nodes import entry, option, several, table, url_parts
+from vstream.lint.registry import Violation
+from vstream.lint.rules.server_values import has_any
+from vstream.lint.rules.wording import closest
+from vstream.subjects.algebra import is_literal, is_valid
+from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vstream.lint.workspace import ConfValue, ServerConf
+
+_RESOLVERS: Final = ("resolver", "account_resolver", "accounts_resolver")
+_BY_OPERATOR: Final = (
+    "operator",
+    "operators",
+    "roots",
+    "root",
+    "root_operator",
+    "root_operators",
+    "trusted",
+    "trusted_keys",
+)
+_IN_MEMORY: Final = frozenset({"MEM", "MEMORY"})
+_URL: Final = re.compile(r"URL\(\s*(https?://[^\s()]+)\s*\)", re.IGNORECASE)
+_RESOLVER_HINT: Final = "write `MEMORY`, `URL(https://HOST/jwt/v1/accounts/)` or `{type: full, dir: DIRECTORY}`"
+_ONLY_CACHE: Final = ("ttl",)
+_ONLY_FULL: Final = ("interval", "allow_delete", "hard_delete")
+_TIMES: Final = ("interval", "ttl", "timeout")
+_TIME: Final = re.compile(r"(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
+_HANDSHAKE: Final = "sec-websocket-"
+_STOPS: Final = "the server does not start"
+
+
+def _resolver(server: ServerConf) -> Iterator[Violation]:
+    resolver = entry(server.root, *_RESOLVERS)
+    if resolver is None:
+        return
+    node = resolver.value
+    if isinstance(node, ConfScalar):
+        text = str(node.value)
+        is_known = text.upper() in _IN_MEMORY or _URL.fullmatch(text) is not None
+        if not is_known and node.kind is not ScalarKind.UNRESOLVED:
+            yield Violation(at=node.span, message=f"`{text}` is no account resolver: {_STOPS}", hint=_RESOLVER_HINT)
+    elif isinstance(node, ConfMap):
+        yield from _resolver_of_files(node)
+
+
+def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
+    kind, directory = option(conf, "type"), option(conf, "dir")
+    name = str(kind.value).lower() if kind is not None else ""
+    if kind is None or name not in {"full", "cache"}:
+        at = kind.span if kind is not None else conf.span
+        close = closest(name, ["cache", "full"], "types")
+        hint = close if kind is not None else "add `type: full`"
+        yield Violation(at=at, message=f"the resolver's `type` is neither `full` nor `cache`: {_STOPS}", hint=hint)
+        return
+    if directory is None or not directory.text:
+        message = f"the resolver has no `dir` to keep accounts in: {_STOPS}"
+        yield Violation(at=conf.span, message=message, hint="add `dir`, a directory of this server alone")
+    for refused in _ONLY_CACHE if name == "full" else _ONLY_FULL:
+        written = entry(conf, refused)
+        if written is not None:
+            message = f"a resolver of type `{name}` has no `{refused}`: {_STOPS}"
+            yield Violation(at=written.key_span, message=message, hint="remove it, or change the type")
+    for time in (option(conf, name) for name in _TIMES):
+        if time is not None and not _TIME.fullmatch(str(time.value)):
+            yield Violation(
+                at=time.span,
+                message=f"`{time.value}` is not a duration: {_STOPS}",
+                hint='write a duration, such as "2m"',
+            )
+
+
+def _trace(server: ServerConf) -> Iterator[Violation]:
+    for account in server.accounts:
+        subject = option(account.conf, "msg_trace", "trace_dest")
+        if subject is not None and subject.text and not (is_valid(subject.text) and is_literal(subject.text)):
+            yield Violation(
+                at=subject.span,
+                message=f"traces cannot be published to `{subject.text}`: {_STOPS}",
+                hint="write a subject without wildcards",
+            )
+
+
+def _routes(server: ServerConf) -> Iterator[Violation]:
+    routes = entry(server.cluster, "routes")
+    for url in several(routes.value) if routes else ():
+        if url.text and not url_parts(url)[0]:
+            message = f"`{url.text}` is not the address of a server: the route never connects"
+            yield Violation(at=url.span, message=message, hint="write `nats://HOST:6222`")
+
+
+def _headers(server: ServerConf) -> Iterator[Violation]:
+    headers = table(table(server.root, "websocket", "ws"), "headers")
+    for header in headers.effective() if headers is not None else ():
+        if header.key.lower().startswith(_HANDSHAKE):
+            message = f"`{header.key}` belongs to the handshake of websockets: {_STOPS}"
+            yield Violation(at=header.key_span, message=message, hint="remove it")
+        elif not isinstance(getattr(header.value, "value", None), str):
+            message = f"the header `{header.key}` is not a text: {_STOPS}"
+            yield Violation(at=header.value.span, message=message, hint="put it in quotes")
+
+
+def _callout(server: ServerConf) -> Iterator[Violation]:
+    callout = entry(server.authorization, "auth_callout", "auth_hook")
+    if callout is None or not isinstance(callout.value, ConfMap):
+        return
+    for names, hint in (
+        (("issuer",), "add `issuer`: the public key that signs the answers"),
+        (("auth_users", "users"), "add `auth_users`: the users that answer"),
+    ):
+        if not has_any(callout.value, *names):
+            message = f"`{callout.key}` has no `{names[0]}`: {_STOPS}"
+            yield Violation(at=callout.key_span, message=message, hint=hint)
+    account = option(callout.value, "account", "acc")
+    accounts = sorted(account.name for account in server.accounts)
+    if account is not None and account.text and account.text not in {*accounts, "$G", "$SYS"}:
+        yield Violation(
+            at=account.span,
+            message=f"there is no account `{account.text}`: nobody answers there, so nobody can log in",
+            hint=closest(account.text, accounts, "accounts") if accounts else "remove it: the users are in `$G`",
+        )
+
+
+def _nameless_users(server: ServerConf) -> Iterator[Violation]:
+    for conf in (server.authorization, *(account.conf for account in server.accounts)):
+        listed = entry(conf, "users")
+        for item in listed.value.items if listed and isinstance(listed.value, ConfArray) else ():
+            user = item if isinstance(item, ConfMap) else None
+            password = entry(user, "password", "pass")
+            if password is not None and not has_any(user, "user", "username", "nkey"):
+                message = f"a password without a user: {_STOPS}"
+                yield Violation(at=password.key_span, message=message, hint="add `user`")
+
+
+def _single_user(server: ServerConf) -> Iterator[Violation]:
+    """A user of `authorization` beside users of accounts."""
+    single = entry(server.authorization, "user", "username", "token")
+    has_users = any(has_any(account.conf, "users") for account in server.accounts)
+    if single is not None and has_users and not has_any(server.authorization, "users"):
+        yield Violation(
+            at=single.key_span,
+            message=f"`authorization` has a `{single.key}`, and accounts have users: {_STOPS}",
+            hint="move the user into an account, and remove it here",
+        )
+
+
+def _latencies(server: ServerConf) -> Iterator[Violation]:
+    for account in server.accounts:
+        for export in exports_of(account):
+            latency = entry(export.conf, "latency")
+            if latency is None:
+                continue
+            subject = option(export.conf, "latency")
+            conf = latency.value if isinstance(latency.value, ConfMap) else None
+            if export.kind == "stream":
+                message = f"only services have a latency, and `{export.subject.value}` is a stream: {_STOPS}"
+                yield Violation(at=latency.key_span, message=message, hint="remove it, or export a `service`")
+            elif subject is not None and subject.text and not is_literal(subject.text):
+                message = f"latencies cannot be published to `{subject.text}`: {_STOPS}"
+                yield Violation(at=subject.span, message=message, hint="write a subject without wildcards")
+            elif conf is not None and not has_any(conf, "subject"):
+                message = f"`latency` has no `subject`: {_STOPS}"
+                yield Violation(at=latency.key_span, message=message, hint="add `subject`, where it is published")
+
+
+def _both_logins(server: ServerConf) -> Iterator[Violation]:
+    for remote in server.leaf_remotes:
+        key = entry(remote.conf, "nkey", "seed")
+        if key is not None and has_any(remote.conf, "credentials", "creds"):
+            message = f"a leaf node has credentials or an `{key.key}`, not both: {_STOPS}"
+            yield Violation(at=key.key_span, message=message, hint="remove one of them")
+
+
+def _leaf_accounts(server: ServerConf) -> Iterator[Violation]:
+    authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
+    listed = entry(authorization, "users")
+    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
+    accounts = {*(account.name for account in server.accounts), "$G", "$SYS"}
+    for conf in (authorization, *(item for item in items if isinstance(item, ConfMap))):
+        account = option(conf, "account")
+        if account is not None and account.text and account.text not in accounts and not _has_operator(server):
+            yield Violation(
+                at=account.span,
+                message=f"there is no account `{account.text}` for these leaf nodes: {_STOPS}",
+                hint=closest(account.text, sorted(accounts), "accounts"),
+            )
+
+
+def _negative_waits(server: ServerConf) -> Iterator[Violation]:
+    mqtt = table(server.root, "mqtt")
+    waits = (option(mqtt, *names) for names in (("ack_wait", "ackwait"), ("api_timeout", "js_api_timeout")))
+    for wait in waits:
+        if wait is not None and wait.text and wait.text.startswith("-"):
+            message = f"`{wait.text}` is negative: {_STOPS}"
+            yield Violation(at=wait.span, message=message, hint=f'write "{wait.text.removeprefix("-")}"')
+
+
+def _needs_operator(server: ServerConf) -> Iterator[Violation]:
+    if _has_operator(server):
+        return
+    resolver, sentinel = entry(server.root, *_RESOLVERS), entry(server.root, "default_sentinel")
+    if resolver is not None and isinstance(resolver.value, ConfMap):
+        message = f"a resolver keeps the accounts of an operator, and none is trusted: {_STOPS}"
+        yield Violation(at=resolver.key_span, message=message, hint="add `operator`, or remove the resolver")
+    if sentinel is not None:
+        message = f"`default_sentinel` is a user of an operator, and none is trusted: {_STOPS}"
+        yield Violation(at=sentinel.key_span, message=message, hint="add `operator`, or remove it")
+
+
+def _has_operator(server: ServerConf) -> bool:
+    return has_any(server.root, *_BY_OPERATOR)
+
+
+def _pinned_twice(server: ServerConf) -> Iterator[Violation]:
+    pinned = entry(server.cluster, "accounts")
+    seen: set[object] = set()
+    for account in several(pinned.value) if pinned else ():
+        if account.value in seen:
+            message = f"account `{account.value}` is listed twice: {_STOPS}"
+            yield Violation(at=account.span, message=message, hint="remove one of them")
+        seen.add(account.value)
+
+
+def _guest_alone(server: ServerConf) -> Iterator[Violation]:
+    guest = option(server.root, "no_auth_user")
+    single: ConfValue | None = option(server.authorization, "user", "username")
+    if guest is not None and single is not None and guest.text == single.text:
+        message = f"`no_auth_user` must be one of `users`, and `{guest.text}` is a single user: {_STOPS}"
+        yield Violation(at=guest.span, message=message, hint="move the user into `users: [{…}]`")
+
+
+VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (_resolver, _trace, _routes, _headers)
+"""What VS424 asks besides the types of options."""
+ACCOUNTS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+    _callout,
+    _nameless_users,
+    _single_user,
+    _latencies,
+    _both_logins,
+)
+"""What VS425 asks."""
+START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+    _leaf_accounts,
+    _negative_waits,
+    _needs_operator,
+    _pinned_twice,
+    _guest_alone,
+)
+"""What VS426 asks: `nats-server -t` accepts it."""
