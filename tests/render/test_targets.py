@@ -134,6 +134,14 @@ class TestHelm:
         for region, content in values(text).items():
             assert leaves(content) <= CHART_VALUES, region
 
+    @pytest.mark.parametrize("text", [KUBERNETES, MAPPED])
+    def test_no_port_of_a_pod_is_without_tls(self, text: str) -> None:
+        for region in values(text).values():
+            config = region["config"]
+            assert all(config[port]["tls"]["enabled"] is True for port in ("nats", "cluster", "gateway", "monitor"))
+            assert all(config[port]["tls"]["merge"]["verify"] is True for port in ("cluster", "gateway"))
+            assert {"websocket", "mqtt", "leafnodes", "profiling"}.isdisjoint(config)
+
     @pytest.mark.parametrize(("text", "file"), [(KUBERNETES, "accounts.cfg"), (MAPPED, "mappings.cfg")])
     def test_pods_load_the_same_file_as_hosts(self, text: str, file: str) -> None:
         bundle = render_bundle(load(text.encode(), "t.yaml").require())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -17,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import nats
+import psutil
 import pytest
 import trustme
 
 from tests.support.ports import free_port
 from tests.support.rogue_server import write_rogue
+from vstream import resources
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
+from vstream.render.targets import render_target
 from vstream.syntax import natsconf
 from vstream.topology.bundle import placeholder_for
 
@@ -141,6 +146,59 @@ def running(cluster: SuperCluster) -> Iterator[SuperCluster]:
         cluster.stop()
 
 
+HOST_TARGETS = ("files", "systemd", "compose")
+ON_HOSTS = """\
+version: 1
+name: acme
+server_version: "2.12"
+security: {transport: {cert_file: /etc/nats/server.pem, key_file: /etc/nats/server.key, ca_file: /etc/nats/ca.pem}}
+regions:
+  west: {servers: [w1.example.net, w2.example.net, w3.example.net]}
+  east: {servers: [e1.example.net, e2.example.net]}
+streams: {orders: {subjects: [orders.>], write: {max_age: 24h}}}
+"""
+
+
+@pytest.mark.parametrize("target", HOST_TARGETS)
+@pytest.mark.parametrize("profile", MODES)
+def test_no_port_of_a_host_is_without_tls(profile: str, target: str) -> None:
+    routing = MODES[profile] or "account: ACME\n"
+    topology = load((ON_HOSTS + routing).encode(), "t.yaml").require()
+    artifacts = render_target(target, topology, render_bundle(topology), [resources.templates()])
+    configurations = [artifact.text for artifact in artifacts if artifact.path.endswith(".conf")]
+    assert len(configurations) == (7 if profile == "domains" else 5)
+    for text in configurations:
+        assert open_ports(text) == []
+    without = [re.sub(r"(?m)^  tls \{[^}]*\}\n", "", text) for text in configurations]
+    assert all(open_ports(text) for text in without), "or nothing is looked for"
+
+
+def open_ports(text: str) -> list[str]:
+    """The listeners of a server's configuration that take clear text, or connections of servers that show no certificate."""
+    root = natsconf.parse(text, "x", include=lambda path, _: (path, placeholder_for(path) or "")).root
+    configuration: dict[str, Any] = dict(natsconf.to_python(root))  # type: ignore[arg-type]
+    clear: list[str] = [
+        key for key in ("websocket", "mqtt", "http", "http_port", "monitor_port") if key in configuration
+    ]
+    clear += [] if "cert_file" in configuration.get("tls", {}) else ["listen"]
+    for key in ("cluster", "gateway", "leafnodes"):
+        block = configuration.get(key, {})
+        if "listen" in block and not (block.get("tls", {}).get("cert_file") and block["tls"].get("verify") is True):
+            clear.append(key)
+    return clear
+
+
+def send_in_clear(port: int) -> bytes:
+    """What a port answers to somebody who speaks its protocol without TLS, until it hangs up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+        connection.sendall(b'CONNECT {"verbose":true,"server_id":"X","name":"x"}\r\nPING\r\nGET /varz HTTP/1.0\r\n\r\n')
+        answer = b""
+        with suppress(ConnectionError):
+            while chunk := connection.recv(65_536):
+                answer += chunk
+    return answer
+
+
 @pytest.mark.server
 @pytest.mark.parametrize("certificate", ["without a certificate", "with a certificate of its own"])
 @pytest.mark.parametrize("profile", MODES)
@@ -162,6 +220,21 @@ def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profi
         gateways = cluster.ask(name, "gatewayz")
         assert set(gateways["outbound_gateways"]) == {other}
         assert set(gateways["inbound_gateways"]) <= {other}
+        check_clear_text_is_refused(cluster)
+
+
+def check_clear_text_is_refused(cluster: SuperCluster) -> None:
+    """On every port that a server of the bundle listens on."""
+    listening = set[int]()
+    for address in cluster.bundle.servers:
+        connections = psutil.Process(cluster.processes[address.server.name].pid).net_connections(kind="tcp")
+        listening |= {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+    assert len(listening) >= 3 * len(cluster.bundle.servers)
+    with ThreadPoolExecutor(len(listening)) as pool:
+        for answer in pool.map(send_in_clear, listening):
+            assert b"PONG" not in answer
+            assert b"+OK" not in answer
+            assert b"200 OK" not in answer
 
 
 @pytest.mark.parametrize("mode", ["nkeys", "certificates", "operator"])
