@@ -730,6 +730,61 @@ def test_what_may_be_meant_is_a_note_and_fails_nobody(text: str) -> None:
     assert {finding.severity for finding in report.diagnostics} == {Severity.NOTE}
 
 
+STORE = "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G }\n"
+HUB_TLS = "tls { cert_file: /c, key_file: /k, handshake_first: true }"
+LEAF = "server_name: l\nlisten: 127.0.0.1:4300\nleafnodes { remotes: [{ url: 'tls://127.0.0.1:7422', tls "
+
+
+def routed(name: str, port: int, peer: int) -> str:
+    return (
+        f"server_name: {name}\nlisten: 127.0.0.1:{port}\n"
+        f"cluster {{ name: A, listen: 127.0.0.1:{port + 2000}, routes: ['nats://127.0.0.1:{peer + 2000}'] }}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "beside"),
+    [
+        (Case("VS244", stream('"max_bytes": ‹20000000000›'), "1000000000", "or less", "o.json"), SERVER + STORE),
+        (Case("VS244", stream('"num_replicas": ‹3›'), "1", "write 1", "o.json"), SERVER + STORE),
+        (
+            Case(
+                "VS432", LEAF + "‹{ ca_file: /ca }› }] }\n", "{ ca_file: /ca, handshake_first: true }", "true", "l.conf"
+            ),
+            SERVER + f"leafnodes {{ listen: 127.0.0.1:7422, {HUB_TLS} }}\n",
+        ),
+        (
+            Case(
+                "VS432",
+                LEAF + "{ ca_file: /ca, ‹handshake_first›: true } }] }\n",
+                "insecure: false, handshake_first: false\n# ",
+                "false",
+                "l.conf",
+            ),
+            SERVER + "leafnodes { listen: 127.0.0.1:7422, tls { cert_file: /c, key_file: /k } }\n",
+        ),
+        (
+            Case("VS432", LEAF + "‹{ ca_file: /ca }› }] }\n", "#", "remove it", "l.conf"),
+            SERVER + "leafnodes { listen: 127.0.0.1:7422 }\n",
+        ),
+        (
+            Case("VS432", routed("b", 4223, 4222) + "max_payload: ‹2MB›\n", "8MB", "`max_payload: 8388608`", "b.conf"),
+            routed("a", 4222, 4223) + "max_payload: 8MB\n",
+        ),
+    ],
+)
+def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(case: Case, beside: str) -> None:
+    def find(text: str) -> dict[tuple[str, str, int, int], str]:
+        files = {case.file: text.encode(), "a.conf": beside.encode()}
+        report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+        found = [finding for finding in report.diagnostics if finding.span]
+        return {(one.code, one.span.file, one.span.line, one.span.column): one.hint or "" for one in found if one.span}
+
+    mistakes = find(case.mistake)
+    assert case.hint in mistakes[case.code, case.file, *case.place]
+    assert case.code not in {key[0] for key in find(case.corrected)}
+
+
 def linked(cluster: str, port: int, own: str) -> bytes:
     remotes = ", ".join(f'{{name: {name}, url: "nats://127.0.0.1:1"}}' for name in ("west", "east", "cent"))
     destinations = ", ".join(

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     """What one server has, as text, and where."""
 
 
+_DEFAULT_PAYLOAD: Final = 1 << 20
+_HANDSHAKE_FIRST: Final = ("handshake_first", "first", "immediate")
+
+
 class _Trait(NamedTuple):
     """Something in which servers must agree: what it is called, how one server has it, and where."""
 
@@ -38,7 +42,8 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     A server whose cluster has another name, whose routes alone have TLS or another password, is refused by the others
     and stays alone (server/route.go, gateway.go). With another domain it is not in their JetStream, with another system
-    account nobody sees it, and an account that it lacks has no users there. Each file is valid by itself
+    account nobody sees it, and an account that it lacks has no users there. Leaf nodes and their hub must both begin with the TLS handshake, or none. With
+    a smaller `max_payload`, a server refuses what clients published elsewhere before they reconnected. Each file is valid by itself
     (all versions). Servers are compared if one lists an address of the other, and the files are side by side; what most
     of them have is taken for right.
     """
@@ -48,10 +53,60 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
             yield from _compare(group, trait)
         yield from _compare_logins(group)
         yield from _compare_accounts(group)
+        yield from _compare_payloads(group)
     for group in _group_connected(servers, _gateway_addresses, "gateway"):
         yield from _compare(group, _GATEWAY_TLS)
     for server in servers:
         yield from _unknown_leaf_users(workspace, server)
+        yield from _compare_leaf_tls(workspace, server)
+
+
+def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
+    """Who reconnects to a server that takes less cannot publish any more what another one took."""
+    limits = [(option(server.root, "max_payload"), server) for server in group]
+    sizes = [(limit.value if limit else _DEFAULT_PAYLOAD, limit, server) for limit, server in limits]
+    if any(not isinstance(size, int) for size, _, _ in sizes):
+        return
+    most, largest, largest_server = max(sizes, key=lambda item: int(str(item[0])))
+    for size, limit, server in sizes:
+        if size != most:
+            at = largest.span if largest else place(largest_server)
+            yield Violation(
+                at=limit.span if limit else place(server),
+                message=f"messages may have {size:,} bytes here, and {most:,} in `{largest_server.file}`: "
+                "who reconnects to this server cannot publish the larger ones",
+                hint=f"write `max_payload: {most}` on all servers that connect to each other",
+                related=(Related(span=at, message="the larger limit"),),
+                severity=Severity.WARNING,
+            )
+
+
+def _compare_leaf_tls(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:
+    """Both sides must begin with the TLS handshake, or none."""
+    for remote in leaf.leaf_remotes:
+        hubs = [hub for hub in hubs_of(workspace, remote) if directory(hub) == directory(leaf)]
+        hub_tls = table(table(hubs[0].root, "leafnodes", "leaf"), "tls") if len(hubs) == 1 else None
+        leaf_tls = table(remote.conf, "tls")
+        is_websocket = any(str(url.value).lower().startswith(("ws://", "wss://")) for url in remote.urls)
+        if len(hubs) == 1 and hub_tls is None and leaf_tls is not None and not is_websocket:
+            yield Violation(
+                at=leaf_tls.span,
+                message=f"this leaf node has TLS, and `{hubs[0].file}` has none for leaf nodes: they never connect",
+                hint="add `tls` to the `leafnodes` of that file, or remove it here",
+            )
+        first, hub_first = (entry(conf, *_HANDSHAKE_FIRST) for conf in (leaf_tls, hub_tls))
+        # `auto` and a duration take both kinds.
+        is_first, is_hub_first = (
+            getattr(getattr(written, "value", None), "value", False) for written in (first, hub_first)
+        )
+        if hub_tls is not None and isinstance(is_hub_first, bool) and is_hub_first != (is_first is True):
+            yield Violation(
+                at=first.key_span if first else (leaf_tls or remote).span,
+                message=f"`{hubs[0].file}` {'begins' if is_hub_first else 'does not begin'} with the TLS handshake, and this "
+                f"leaf node {'does not' if is_hub_first else 'does'}: they never connect",
+                hint=f"write `handshake_first: {str(is_hub_first).lower()}` in the `tls` of this remote",
+                related=(Related(span=hub_tls.span, message="the other side"),),
+            )
 
 
 def _unknown_leaf_users(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:

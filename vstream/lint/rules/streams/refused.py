@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.streams.storage import find_misfits
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
 from vstream.subjects.transform import SubjectTransform, TransformError
@@ -31,7 +32,8 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     Servers refuse the stream, most often with error 10052: roll-ups need the right to purge, `discard_new_per_subject`
     needs `discard: new`, an asynchronous stream has one replica, who captures `>` cannot acknowledge, and subjects and
-    transforms must be ones (server/stream.go, checkStreamCfg; all versions that know the fields).
+    transforms must be ones (server/stream.go, checkStreamCfg; all versions that know the fields). Beside the
+    configurations of servers, replicas need a cluster (10074), and `max_bytes` a server that has as much (10047).
     """
     for stream in workspace.streams:
         # VS233 is about asynchronous write streams, and says more.
@@ -39,6 +41,8 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
         for check in checks:
             for path, message, hint in check(stream.config.fields):
                 yield Violation(at=stream.at(*path), message=f"{message}: servers refuse the stream", hint=hint)
+        for path, message, hint in find_misfits(workspace, stream.config.fields):
+            yield Violation(at=stream.at(*path), message=f"{message}: servers refuse the stream", hint=hint)
 
 
 def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
