@@ -600,6 +600,17 @@ class FaultOutput(Output, _FaultOptions):
     asked: str
 
 
+class FailoverOutput(Output):
+    """A region that is given up or taken in again: who was asked, what is lost, the plan, and whether it was carried out."""
+
+    region: str
+    proof: Plain | None
+    homes: dict[str, str]
+    losses: list[str]
+    plan: Plain | None
+    done: bool
+
+
 class FaultsOutput(Output):
     """The open faults of a lab, each with whether it is over by itself."""
 
@@ -666,6 +677,8 @@ OUTPUTS: Final[dict[str, Any]] = {
     "consumer-failover": ConsumerFailoverOutput,
     "consumer-position": ConsumerPositionOutput,
     "doctor": DoctorOutput,
+    "failback": FailoverOutput,
+    "failover": FailoverOutput,
     "findings": FindingsOutput,
     "import": ImportOutput,
     "keys": KeysOutput,

@@ -104,10 +104,12 @@ class FakeServers:
         self._clock += 1
         fields = canonical(config.fields)
         metadata = {**config.metadata, "_nats.ver": "2.15.1", "_nats.level": "0"}
+        before = self.streams_by_name.get(config.name)
         self.streams_by_name[config.name] = ObservedStream(
             config=StreamConfig(name=config.name, fields={**fields, "metadata": metadata}),
             created=created or f"t{self._clock}",
             cluster=None,
+            last_seq=before.last_seq if before is not None else 0,
         )
 
     async def create(self, config: StreamConfig) -> None:
@@ -150,6 +152,9 @@ class FakeServers:
     async def update_consumer(self, config: ConsumerConfig) -> None:
         self._answer(f"update {config.name}")
         self._consume(config, self.consumers[config.stream][config.durable].created)
+
+    async def ack_floor(self, stream: str, durable: str) -> int:
+        return self.consumers[stream][durable].ack_floor
 
     async def delete_consumer(self, config: ConsumerConfig) -> None:
         self._answer(f"delete {config.name}")

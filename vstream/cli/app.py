@@ -73,6 +73,12 @@ PANELS = {
         ),
     },
     "Recover": {
+        "failover": CommandEntry(
+            module="vstream.cli.failover", help="Give up a region that is dead for good, and go on without it."
+        ),
+        "failback": CommandEntry(
+            module="vstream.cli.failback", help="Take a region in again that was given up and is rebuilt."
+        ),
         "resync": CommandEntry(
             module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
         ),

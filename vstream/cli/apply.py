@@ -117,12 +117,12 @@ def command(
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
     shipping = Shipping(command=ship_with, loaded_timeout=loaded_timeout)
-    applied, left = run(_carry_out(planned, gate_timeout, shipping))
-    _report(planned, applied, left, is_verbose=verbose)
+    applied, left = run(carry_out(planned, gate_timeout, shipping))
+    report(planned, applied, left, is_verbose=verbose)
     _exit_if_unknown(left or plan, file)
 
 
-def _report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
     """Say what was done and what is left, and end with the exit code of that unless all is done."""
     for line in outcome.text(applied, loaded_path(planned.request.topology)):
         console.stdout().print(line)
@@ -187,7 +187,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     raise typer.Exit(FAILED)
 
 
-async def _carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) -> tuple[ApplyResult, Plan | None]:
+async def carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     request, where = planned.request, planned.where
     with progress_bar() as progress:
@@ -197,7 +197,7 @@ async def _carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) 
             planned.plan,
             _mapping_admin(planned, shipping),
             servers=LabServerAdmin(where.lab) if where.lab is not None else None,
-            readers=_Readers(request.topology, where.lab),
+            readers=Readers(request.topology, where.lab),
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
             patience=gate_timeout,
@@ -213,7 +213,7 @@ async def _carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Readers:
+class Readers:
     """ReaderAdmin: what `vstream resync` does, for some streams."""
 
     topology: Topology

@@ -36,7 +36,7 @@ def build_request(
         endpoints=where.endpoints,
         leaving=where.leaving,
         adopt=adopt,
-        lost=lost,
+        lost=tuple(sorted({*lost, *(region.name for region in topology.lost)})),
     )
 
 

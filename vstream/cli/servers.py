@@ -41,6 +41,8 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     """
     connect = {region.name: region.endpoint for region in topology.regions if region.endpoint is not None}
     if lab_name is None and connect:
+        # Whether a region that was given up answers again is asked, too.
+        connect |= {lost.name: lost.region.endpoint for lost in topology.lost if lost.region.endpoint is not None}
         for endpoint in connect.values():
             monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
         addresses = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]

@@ -255,6 +255,7 @@ def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> Obse
             bytes=int(state.get("bytes", 0)),
             first_at=_read_time(state.get("first_ts")),
             subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
+            last_seq=int(state.get("last_seq", 0)),
         )
 
 

@@ -71,7 +71,7 @@ def _read(document: Document) -> tuple[Topology | None, tuple[Finding, ...]]:
     shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
         return None, (*diagnostics, *_rest(document))
-    whole = buckets.expand_buckets(shaped)
+    whole = decode.with_new_homes(buckets.expand_buckets(shaped))
     topology = decode.resolve(whole)
     subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
     return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.locate_in_document(shaped))
@@ -83,7 +83,7 @@ def _rest(document: Document) -> tuple[Finding, ...]:
     if part is None:
         return ()
     shaped, unsure = part
-    whole = buckets.expand_buckets(shaped)
+    whole = decode.with_new_homes(buckets.expand_buckets(shaped))
     subject = TopologySubject(document=whole, topology=decode.resolve(whole), written=shaped.streams)
     return registry.run_rules(
         RULES, subject, document.source, unsure=unsure, written_at=buckets.locate_in_document(shaped)

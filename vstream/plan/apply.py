@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
+from vstream.plan.consumer_failover import continue_from
 from vstream.plan.plan import (
     Create,
     CreateConsumer,
@@ -317,6 +318,8 @@ class _Run:
                 return seed_region.with_start_sequences(config, await self._gauges.start_sequences(config.name))
             case Create(readers=readers, config=config) if readers:
                 return start_sequence.with_first_seq(config, await self._gauges.sequence_after(config.name, readers))
+            case CreateConsumer(config=consumer, continues=str() as stream):
+                return continue_from(consumer, stream, await self._gauges.ack_floor(stream, consumer.durable))
             case _:
                 return change.config
 

@@ -126,6 +126,15 @@ def filters_of(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 def move_position(base: ConsumerConfig, position: Position, start: int) -> ConsumerConfig:
     """*base*, beginning with sequence *start* of its stream."""
+    return _beginning_at(base, f"{position.consumer} of {position.region} at {position.at}", start)
+
+
+def continue_from(base: ConsumerConfig, stream: str, ack_floor: int) -> ConsumerConfig:
+    """*base*, going on where the durable of the same name was on *stream*, which has the same sequences."""
+    return _beginning_at(base, f"{base.durable} of {stream}", ack_floor + 1)
+
+
+def _beginning_at(base: ConsumerConfig, origin: str, start: int) -> ConsumerConfig:
     fields = {key: value for key, value in base.fields.items() if key not in _STARTS}
     metadata = {key: value for key, value in base.metadata.items() if not key.startswith(_SERVERS_OWN)}
     return ConsumerConfig(
@@ -137,7 +146,7 @@ def move_position(base: ConsumerConfig, position: Position, start: int) -> Consu
             "durable_name": base.durable,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": start,
-            "metadata": {**metadata, FAILOVER_KEY: f"{position.consumer} of {position.region} at {position.at}"},
+            "metadata": {**metadata, FAILOVER_KEY: origin},
         },
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from vstream.plan.plan import UNANSWERED, Blocked, CreateConsumer, DeleteConsumer, FieldChange, UpdateConsumer
+from vstream.plan.plan import UNANSWERED, Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 from vstream.topology.stream_config import REGION_KEY
@@ -102,7 +102,9 @@ def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
     Durables of removed streams are not deleted separately: they go with their stream.
     """
     yield from outcomes
-    silent = {*context.observed.missing, *context.observed.silent_consumers}
+    # What is forgotten is made again before its consumers.
+    forgotten = {outcome.config.name for outcome in outcomes if isinstance(outcome, Delete) and outcome.is_dead}
+    silent = {*context.observed.missing, *context.observed.silent_consumers} - forgotten
     for consumer in context.bundle.consumers:
         if consumer.config.stream not in silent:  # else the stream is blocked, which says it
             yield from _compare_consumer(consumer, context, is_silent=consumer.config.name in silent)

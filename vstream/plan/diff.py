@@ -28,6 +28,7 @@ from vstream.plan.transitions import (
     change_consistency,
     change_routing,
     change_sources,
+    promote_home,
     remove_region,
     seed_region,
     start_sequence,
@@ -103,6 +104,9 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     """What brings one physical stream to what it should be, in order; or why nothing does."""
     name = stream.config.name
     observed = context.streams.get(name)
+    if steps := promote_home.promote(stream, context):
+        yield from steps
+        return
     if observed is None:
         yield from _create(stream, context)
         return
@@ -345,7 +349,9 @@ _TRANSITIONS: tuple[Transition, ...] = (
     change_consistency.block_abandoned_streams,
     remove_region.delete_gone_streams,
     change_routing.block_unreachable_sources,
+    promote_home.replace_copies,
     consumers.diff_consumers,
+    promote_home.continue_consumers,
     _note_renames,
     change_routing.note_duplicate_imports,
     change_routing.note_deaf_subscribers,

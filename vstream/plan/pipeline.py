@@ -41,7 +41,7 @@ class PlanRequest:
     adopt: frozenset[str] = frozenset()
     """Streams and consumers that vstream did not create and may take over; `all` means every one that is needed."""
     lost: tuple[str, ...] = ()
-    """Regions that are given up."""
+    """Regions that are given up; those that the topology says are lost, too."""
 
 
 async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] = lambda _text: None) -> Plan:
@@ -65,7 +65,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
         await require_dead(topology, lost, request.endpoints, connections, observed)
-        losses = await measure_losses(topology, lost, observed, connection) if lost else ()
+        losses = await measure_losses(topology, lost, observed, connection)
         unreachable = []
         for region, failure in connections.items():
             if isinstance(failure, NotReachableError) and region not in lost:
@@ -77,6 +77,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         return plan
     monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}
     servers = {seat.server.name for seat in topology.seats if seat.region in lost}
+    servers |= {server.name for region in topology.lost for server in region.region.servers}
     return give_up(plan, dead_streams(topology, lost, observed.missing), losses, monitors | servers)
 
 

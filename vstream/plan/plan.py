@@ -37,36 +37,44 @@ class Phase(IntEnum):
 
     ACCOUNTS = 0
     """What servers load if it only adds to the accounts that they have: a stream may need it to reach others."""
-    WRITE_STREAMS = 1
+    FORGOTTEN_ORIGINS = 1
+    """Those of homes that are dead for good: made again under the same name next."""
+    DETACHED_COPIES = 2
+    """What they are made out of takes no more from that name."""
+    WRITE_STREAMS = 3
     """Origins too: everything that clients publish into."""
-    ORDER_STREAMS = 2
-    REFRESHED_READERS = 3
+    ORDER_STREAMS = 4
+    REFRESHED_READERS = 5
     """Those of a stream that moved or was scaled take from it again at once; by themselves they do after 10 s and more."""
-    READ_STREAMS = 4
-    STOPPED_COPIES = 5
+    READ_STREAMS = 6
+    STOPPED_COPIES = 7
     """A read stream that was made as a copy of another takes no more from it; a source that changes goes."""
-    SOURCED_COPIES = 6
+    SOURCED_COPIES = 8
     """It sources from where that ended."""
-    CONSUMERS = 7
+    CONSUMERS = 9
     """Before the mappings: clients that are sent to a stream find its consumers there."""
-    MAPPINGS = 8
-    NAMED_STREAMS = 9
+    REPLACED_COPIES = 10
+    """What an origin that was made out of copies takes the place of."""
+    OPENED_ORIGINS = 11
+    """It takes publishes."""
+    MAPPINGS = 12
+    NAMED_STREAMS = 13
     """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
-    NAMED_CONSUMERS = 10
+    NAMED_CONSUMERS = 14
     """Consumers of those."""
-    DELETED_CONSUMERS = 11
-    CLOSED_WRITE_STREAMS = 12
+    DELETED_CONSUMERS = 15
+    CLOSED_WRITE_STREAMS = 16
     """Those that go take no more, where no mapping leads clients away from them."""
-    FORMER_STREAMS = 13
+    FORMER_STREAMS = 17
     """What a layout that the topology has moved away from has taken is in its read streams, which are read to the end next."""
-    DROPPED_SOURCES = 14
+    DROPPED_SOURCES = 18
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 15
-    DELETED_ORDER_STREAMS = 16
-    DELETED_WRITE_STREAMS = 17
-    FORMER_ACCOUNTS = 18
+    DELETED_READ_STREAMS = 19
+    DELETED_ORDER_STREAMS = 20
+    DELETED_WRITE_STREAMS = 21
+    FORMER_ACCOUNTS = 22
     """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 19
+    RETIRED_SERVERS = 23
 
 
 class Handover(Enum):
@@ -78,6 +86,10 @@ class Handover(Enum):
     """It sources, each source from there."""
     CLOSE = "close"
     """It takes no more from clients, so that others can take all of it before it goes."""
+    DETACH = "detach"
+    """A copy takes no more from an origin that is dead."""
+    OPEN = "open"
+    """An origin that was made out of copies takes publishes."""
 
 
 class GateKind(Enum):
@@ -195,6 +207,8 @@ class Delete:
     """How many there were when the plan was made: clients may still publish."""
     is_dead: bool = False
     """Whether no server answers for it any more: then carrying it out waits until the others have forgotten it."""
+    is_replaced: bool = False
+    """Whether an origin, made out of copies in the same region, takes its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +217,8 @@ class CreateConsumer:
 
     config: ConsumerConfig
     region: str
+    continues: str | None = None
+    """The stream, with the same sequences, that this region's durable of that name was on: carrying it out adds where that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,8 +440,10 @@ def phase_of(change: Change) -> Phase:
 def _phase_of_stream(change: StreamChange) -> Phase:
     created, deleted = _PHASES[change.role] if change.role else (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS)
     match change:
+        case Delete(is_replaced=True):
+            return Phase.REPLACED_COPIES
         case Delete():
-            return deleted
+            return Phase.FORGOTTEN_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
         case Update(handover=Handover() as step):
             return _STEPS[step]
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
@@ -464,6 +482,8 @@ _STEPS: Mapping[Handover, Phase] = {
     Handover.STOP: Phase.STOPPED_COPIES,
     Handover.SOURCE: Phase.SOURCED_COPIES,
     Handover.CLOSE: Phase.CLOSED_WRITE_STREAMS,
+    Handover.DETACH: Phase.DETACHED_COPIES,
+    Handover.OPEN: Phase.OPENED_ORIGINS,
 }
 _PHASES: Mapping[Role, tuple[Phase, Phase]] = {
     Role.WRITE: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),

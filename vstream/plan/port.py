@@ -92,3 +92,6 @@ class GateChecker(Protocol):
 
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
         """The same, for a *reader* that has not stopped."""
+
+    async def ack_floor(self, stream: str, durable: str) -> int:
+        """The sequence up to which everything that *durable* of *stream* takes was acknowledged."""

@@ -103,8 +103,8 @@ def _change(change: Change) -> dict[str, Any]:
         case Create():
             return {"action": "create", **common, **({"readers": change.readers} if change.readers else {})}
         case Delete():
-            dead = {"is_dead": True} if change.is_dead else {}
-            return {"action": "delete", **common, "messages": change.messages, **dead}
+            flags = {name: True for name in ("is_dead", "is_replaced") if getattr(change, name)}
+            return {"action": "delete", **common, "messages": change.messages, **flags}
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
             fields = _fields(change.fields)
@@ -139,7 +139,11 @@ def _consumer_change(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -
     }
     match change:
         case CreateConsumer():
-            return {"action": "create consumer", **common}
+            return {
+                "action": "create consumer",
+                **common,
+                **({"continues": change.continues} if change.continues else {}),
+            }
         case DeleteConsumer():
             return {"action": "delete consumer", **common}
         case UpdateConsumer():
@@ -232,6 +236,7 @@ def _read_change(data: dict[str, Any]) -> Change:
             role=role,
             messages=data["messages"],
             is_dead=data.get("is_dead", False),
+            is_replaced=data.get("is_replaced", False),
         )
     assert role is not None
     if data["action"] == "create":
@@ -259,7 +264,7 @@ def _read_field(data: dict[str, Any]) -> FieldChange:
 def _read_consumer_change(data: dict[str, Any]) -> Change:
     config = ConsumerConfig(stream=data["stream"], durable=data["consumer"], fields=data["config"])
     if data["action"] == "create consumer":
-        return CreateConsumer(config=config, region=data["region"])
+        return CreateConsumer(config=config, region=data["region"], continues=data.get("continues"))
     if data["action"] == "delete consumer":
         return DeleteConsumer(config=config, region=data["region"])
     return UpdateConsumer(

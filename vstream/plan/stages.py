@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _TITLES = {
     Phase.ACCOUNTS: "accounts",
+    Phase.FORGOTTEN_ORIGINS: "forget dead origins",
+    Phase.DETACHED_COPIES: "copies stand alone",
     Phase.WRITE_STREAMS: "write streams",
     Phase.ORDER_STREAMS: "order streams",
     Phase.REFRESHED_READERS: "refresh readers",
@@ -38,6 +40,8 @@ _TITLES = {
     Phase.STOPPED_COPIES: "readers stop",
     Phase.SOURCED_COPIES: "readers source on",
     Phase.CONSUMERS: "consumers",
+    Phase.REPLACED_COPIES: "delete replaced copies",
+    Phase.OPENED_ORIGINS: "origins open",
     Phase.MAPPINGS: "mappings",
     Phase.NAMED_STREAMS: "streams are named",
     Phase.NAMED_CONSUMERS: "consumers",

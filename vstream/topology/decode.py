@@ -18,6 +18,7 @@ from vstream.topology.model import (
     Hubs,
     JetStreamLimits,
     Link,
+    LostRegion,
     Naming,
     NatsChecks,
     Ports,
@@ -68,6 +69,8 @@ def resolve(document: TopologyDocument) -> Topology:
     here and reported by the rules.
     """
     document = document.model_copy(update={"routing": _routing(document).value})
+    lost = tuple(_lost_regions(document))
+    document = _without_lost_regions(document)
     regions = tuple(_region(document, name, region) for name, region in document.regions.items())
     return Topology(
         name=document.name,
@@ -90,7 +93,29 @@ def resolve(document: TopologyDocument) -> Topology:
         hubs=_hubs(document),
         server_options=ServerOptions(**document.server_options.model_dump()),
         nats_checks=NatsChecks(**document.nats_checks.model_dump()) if document.nats_checks is not None else None,
+        lost=lost,
     )
+
+
+def _lost_regions(document: TopologyDocument) -> Iterator[LostRegion]:
+    for name, region in document.regions.items():
+        if region.lost is not None:
+            yield LostRegion(region=_region(document, name, region), homes=region.lost)
+
+
+def with_new_homes(document: TopologyDocument) -> TopologyDocument:
+    """*document*, in which `homed` streams that were at home in a lost region are where that region's `lost` says."""
+    streams = dict(document.streams)
+    for name, region in document.regions.items():
+        for stream, home in (region.lost or {}).items():
+            if stream in streams and streams[stream].home == name:
+                streams[stream] = streams[stream].model_copy(update={"home": home})
+    return document.model_copy(update={"streams": streams})
+
+
+def _without_lost_regions(document: TopologyDocument) -> TopologyDocument:
+    regions = {name: region for name, region in document.regions.items() if region.lost is None}
+    return with_new_homes(document).model_copy(update={"regions": regions})
 
 
 def _transport(document: TransportDocument | None) -> Transport | None:

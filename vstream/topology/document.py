@@ -169,6 +169,11 @@ class RegionDocument(_Closed):
     ports: PortsDocument = PortsDocument()
     jetstream: JetStreamDocument | None = None
     """Overrides the topology's `jetstream` for this region, as a whole."""
+    lost: dict[StreamName, Name] | None = None
+    """
+    The region is dead for good, and no stream is in it: `{}`, or the new home of each `homed` stream that was at home there.
+    `vstream failover` writes it, and `vstream failback` takes it out.
+    """
 
 
 class StretchDocument(_Closed):

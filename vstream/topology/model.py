@@ -269,6 +269,20 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostRegion:
+    """A region that is dead for good, as it was."""
+
+    region: Region
+    homes: Mapping[str, str]
+    """By homed stream that was at home there: where it is at home now."""
+
+    @property
+    def name(self) -> str:
+        """What the region is called."""
+        return self.region.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """The network between two regions of a lab. None says nothing: it is as good as it gets."""
 
@@ -447,6 +461,8 @@ class Topology:
     """Those that are not as good as it gets."""
     server_options: ServerOptions = field(default_factory=ServerOptions)
     nats_checks: NatsChecks | None = None
+    lost: tuple[LostRegion, ...] = ()
+    """Regions that are dead for good: neither *regions* nor streams have them any more."""
 
     @property
     def has_accounts(self) -> bool:

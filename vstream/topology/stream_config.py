@@ -241,3 +241,4 @@ class ObservedStream:
     """When the oldest message was stored. None if nobody says so."""
     subject_count: int | None = None
     """How many subjects its messages have. None if nobody says so."""
+    last_seq: int = 0

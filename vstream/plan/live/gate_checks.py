@@ -81,6 +81,10 @@ class LiveGateChecker:
             return None
         return (info.get("cluster") or {}).get("leader")
 
+    async def ack_floor(self, stream: str, durable: str) -> int:
+        """See GateChecker."""
+        return (await self._admin.consumer(stream, durable)).ack_floor
+
     async def _missing(self, gate: Gate) -> str | None:
         match gate.kind:
             case GateKind.SETTLED:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from vstream.errors import RefusedError, VstreamError
+from vstream.errors import NotReachableError, RefusedError, VstreamError
 from vstream.jetstream import monitoring
-from vstream.jetstream.connection import Connection
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.transitions import promote_home
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.topology import physical
 from vstream.topology.model import Role
 from vstream.topology.profiles import profile_of
+from vstream.topology.stream_config import REGION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.plan.context import Observed
     from vstream.topology.model import Endpoint, Topology
 
-_HINT = "without `--lost`, `apply` waits until the others have everything of it"
+_HINT = (
+    "it is alive: `vstream failback` takes it in again; without `--lost`, `apply` waits until the others have all of it"
+)
 
 
 async def require_dead(
@@ -40,9 +46,10 @@ async def require_dead(
                 f"the topology still has `{used[0]}` in region `{region}`",
                 hint="take the region out of the streams' `regions`, or out of the topology, first",
             )
-        if isinstance(connections.get(region), Connection):
-            raise RefusedError(f"region `{region}` is not dead: it can be connected to", hint=_HINT)
         endpoint = endpoints.get(region)
+        connection = connections.get(region)
+        if isinstance(connection, Connection) or (connection is None and await _can_connect(endpoint, region)):
+            raise RefusedError(f"region `{region}` is not dead: it can be connected to", hint=_HINT)
         answers = await asyncio.gather(*(_answers(url) for url in (endpoint.monitor if endpoint else ())))
         if alive := next((name for name in answers if name), None):
             raise RefusedError(f"region `{region}` is not dead: server `{alive}` answers", hint=_HINT)
@@ -55,7 +62,12 @@ async def require_dead(
 async def measure_losses(
     topology: Topology, regions: Sequence[str], observed: Observed, connection: Connection
 ) -> tuple[RegionLoss, ...]:
-    """What is lost of each write stream in *regions* that another stream sources, or that nobody answers for."""
+    """
+    What is lost of what was published in *regions*.
+
+    Of each write stream there that another stream sources, or that nobody answers for; and of each origin that was at home
+    there, until another is made out of its copies.
+    """
     gauges = LiveGateChecker(connection)
     losses = []
     for stream in topology.streams:
@@ -68,7 +80,58 @@ async def measure_losses(
             if name in observed.missing or any(name in seen[reader].config.source_names for reader in readers):
                 cursors, waiting = await gauges.cursors(name, readers)
                 losses.append(RegionLoss(stream=name, region=region, readers=cursors, waiting=waiting))
-    return tuple(losses)
+    return (*losses, *_origin_losses(topology, observed))
+
+
+def _origin_losses(topology: Topology, observed: Observed) -> Iterator[RegionLoss]:
+    for lost in topology.lost:
+        for virtual in lost.homes:
+            copies = promote_home.copies_of(virtual, observed.streams.values(), topology.name)
+            # Once there is a new origin, it has what the copies had.
+            if virtual not in observed.streams and copies:
+                yield RegionLoss(
+                    stream=virtual,
+                    region=lost.name,
+                    readers={copy.config.name: copy.last_seq for copy in copies},
+                    are_copies=True,
+                )
+
+
+async def choose_homes(topology: Topology, region: str, endpoints: Mapping[str, Endpoint]) -> dict[str, str]:
+    """
+    For each homed stream that is at home in *region*, the region of the copy that has come furthest.
+
+    Raises NotReachableError if it is not known how far one of its copies has come.
+    """
+    homed = [stream for stream in topology.streams if region in stream.origin]
+    if not homed:
+        return {}
+    async with connect_all(topology, endpoints) as connections:
+        streams, missing = await JetStreamAdmin(any_connection(connections)).streams()
+    homes = {}
+    for stream in homed:
+        copies = promote_home.copies_of(stream.name, streams.values(), topology.name)
+        names = [physical.physical_name(stream, Role.READ, place) for place in stream.read]
+        if not copies or not {*names}.isdisjoint(missing):
+            silent = ", ".join(f"`{name}`" for name in names if name in missing) or "no copy"
+            raise NotReachableError(
+                f"`{stream.name}` was at home in `{region}`, and {silent} answers: nobody knows which copy has most",
+                hint="run this again once every other region answers; or give up the region that does not, too",
+            )
+        homes[stream.name] = copies[0].config.metadata[REGION_KEY]
+    return homes
+
+
+async def _can_connect(endpoint: Endpoint | None, region: str) -> bool:
+    """Whether anything answers clients there. *endpoint* is None where a lab has forgotten its servers."""
+    if endpoint is None:
+        return False
+    try:
+        connection = await open_connection(endpoint, region)
+    except VstreamError:
+        return False
+    await connection.close()
+    return True
 
 
 async def _answers(url: str) -> str | None:

@@ -91,6 +91,8 @@ class RegionLoss:
     readers: Mapping[str, int | None]
     waiting: int = 0
     """How many more messages a reader knew of when it last heard of it."""
+    are_copies: bool = False
+    """Whether it is an origin, of which the others will get everything that one of them has."""
 
     def __str__(self) -> str:
         """What is lost, as a sentence."""
@@ -101,7 +103,7 @@ class RegionLoss:
         if self.waiting:
             text += f", {self.waiting:,} messages at least,"
         text += f" is lost; up to there {held}"
-        if behind := [name for name, seq in positions.items() if seq < most]:
+        if not self.are_copies and (behind := [name for name, seq in positions.items() if seq < most]):
             text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will never get the rest"
         return text
 
@@ -129,7 +131,8 @@ def _forget(stream: DeadStream) -> Delete:
 
 def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:
     """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
-    names = {stream.name for stream in dead} | {loss.stream for loss in losses}
+    # An origin that is made again waits for its copy.
+    names = {stream.name for stream in dead} | {loss.stream for loss in losses if not loss.are_copies}
     changes = sorted((*plan.changes, *map(_forget, dead)), key=lambda change: (phase_of(change), change.config.name))
     return replace(
         plan,

@@ -34,6 +34,7 @@ FROM_KEY = "vstream.from."
 _NOT_FOR_COPIES = frozenset(
     {
         "sources",
+        "subjects",
         "republish",
         "subject_transform",
         "allow_atomic",
@@ -82,15 +83,15 @@ def is_copy(observed: ObservedStream) -> bool:
 
 def plan_copy(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
     """The changes that make *stream*, which does not exist, out of *donor*."""
-    yield Create(config=_copy_config(stream, donor), region=stream.region, role=stream.role)
-    yield _stop(stream, donor)
+    yield Create(config=copy_config(stream, donor), region=stream.region, role=stream.role)
+    yield stop_copy(stream, donor)
     yield _source(stream, ())
 
 
 def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
     """What is left to do for a copy that exists; *fields* is how it differs from *stream*."""
     if observed.config.mirror_name is not None:
-        yield _stop(stream, observed.config.mirror_name)
+        yield stop_copy(stream, observed.config.mirror_name)
     yield _source(stream, [change for change in fields if not _is_of_copies(change)])
 
 
@@ -112,14 +113,16 @@ def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> Str
     return config.with_sources(source.with_start_seq(later.get(source.stream)) for source in config.sources)
 
 
-def _copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
+def copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
+    """What *stream* is while it is a copy of *donor*."""
     fields = {key: value for key, value in stream.config.fields.items() if key not in _NOT_FOR_COPIES}
     metadata: dict[str, Json] = {**stream.config.metadata, COPY_KEY: donor}
     return StreamConfig(name=stream.config.name, fields={**fields, "mirror": {"name": donor}, "metadata": metadata})
 
 
-def _stop(stream: RenderedStream, donor: str) -> Update:
-    copy = _copy_config(stream, donor)
+def stop_copy(stream: RenderedStream, donor: str) -> Update:
+    """The step with which *stream*, a copy, takes no more from *donor*."""
+    copy = copy_config(stream, donor)
     fields = {key: value for key, value in copy.fields.items() if key != "mirror"}
     return Update(
         config=StreamConfig(name=copy.name, fields=fields),

@@ -21,6 +21,7 @@ from vstream.lint.rules.topology.limits import (
     too_many_replicas,
     too_much_text,
 )
+from vstream.lint.rules.topology.lost import lost_region_unfit
 from vstream.lint.rules.topology.models import (
     counter_cannot,
     counter_forgets,
@@ -122,5 +123,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     users_missing,
     plaintext_credentials,
     survival_not_met,
+    lost_region_unfit,
 )
 """In the order of their codes."""

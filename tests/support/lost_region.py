@@ -1,0 +1,183 @@
+"""A region that dies under load and is given up by `vstream failover`: what was lost, doubled and refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from asyncio.subprocess import DEVNULL
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error
+
+from tests.support.command import environment, vstream
+from tests.support.publish_load import Load, identities, under_load
+from vstream.lab import lab
+
+REGIONS = ("west", "central", "east")
+LIVING = ("central", "east")
+
+
+@dataclass
+class SequencedLoad(Load):
+    """As Load, and the sequence of each acknowledged message in the stream that took it."""
+
+    seqs: dict[str, int] = field(default_factory=dict)
+    before: set[str] = field(default_factory=set)
+    """What was acknowledged before the region died."""
+
+    async def _one(self, client: Client, region: str, identity: str) -> None:
+        try:
+            answer = await client.request(f"{self.prefix}.{identity}", identity.encode(), timeout=10)
+            self.seqs[identity] = int(json.loads(answer.data)["seq"])
+        except nats.errors.NoRespondersError:
+            self.refused[region] += 1
+        except (Error, OSError, TimeoutError, KeyError):
+            self.unknown.add(identity)
+        else:
+            self.acked[region].add(identity)
+            now = time.monotonic()
+            self.gap[region] = max(self.gap.get(region, 0.0), now - self._last.get(region, now))
+            self._last[region] = now
+
+
+def document(name: str, servers: int) -> str:
+    """A `virtual` and a `homed` stream, which is at home in the west, with consumers."""
+    settings = "write: {max_age: 1h}, consumers: {reader: {}}"
+    homed = "consistency: homed, home: west, write: {max_age: unlimited}, consumers: {reader: {}}"
+    regions = "".join(f"  {region}:\n    servers: {servers}\n" for region in REGIONS)
+    return (
+        f'version: 1\nname: {name}\nserver_version: "2.12"\nregions:\n{regions}streams:\n'
+        f"  foo: {{subjects: [foo.>], {settings}}}\n  prices: {{subjects: [prices.>], {homed}}}\n"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aftermath:
+    """What publishers and readers had of it."""
+
+    acknowledged: int
+    lost: int
+    """Acknowledged messages that a living region's stream lacks, and of which that was not said before."""
+    said_lost: int
+    """Those of which it was."""
+    doubled: int
+    availability: float
+    """Of `foo`, in the living regions."""
+    closed: float
+    """The longest time in seconds that nobody could publish into the `homed` stream."""
+    killed: int
+    """Runs of the command that were killed before they ended."""
+
+
+async def command(*arguments: str | Path, code: int = 0) -> str:
+    """A `vstream` that ends with *code*, while publishers go on."""
+    ran = await asyncio.to_thread(vstream, *arguments, timeout=590)
+    assert ran.code == code, f"{arguments}: {ran.code}\n{ran.out}\n{ran.err}"
+    return ran.out
+
+
+async def run_killed(arguments: Sequence[str | Path], delays: Sequence[float]) -> int:
+    """The command, killed after each of *delays* seconds unless it ends before, and then to its end. How many were killed."""
+    killed = 0
+    for delay in delays:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "vstream", *arguments, env=environment(), stdout=DEVNULL, stderr=DEVNULL
+        )
+        try:
+            await asyncio.wait_for(process.wait(), delay)
+        except TimeoutError:
+            process.kill()
+            killed += 1
+            await process.wait()
+    await command(*arguments)
+    return killed
+
+
+def said_losses(text: str) -> dict[str, int]:
+    """By stream: the sequence after which what it acknowledged is lost, as the command said."""
+    joined = re.sub(r"\s+", " ", text)
+    found = re.findall(r"after sequence ([\d,]+) of `([^`]+)`", joined)
+    return {stream: int(seq.replace(",", "")) for seq, stream in found}
+
+
+async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[float]) -> Aftermath:
+    """The west of the running lab *name* dies under load, and is given up by a command that is killed after *delays* seconds."""
+    foo, prices = SequencedLoad(rate), SequencedLoad(rate / 2, prefix="prices", tag="p")
+    endpoints = lab.client_endpoints(name)
+    async with under_load(foo, endpoints), under_load(prices, {region: endpoints[region] for region in LIVING}):
+        await foo.acknowledged(round(rate))
+        refused = await command("failover", "west", file, "--yes", code=1)
+        assert "is not dead" in refused
+        await command("chaos", "kill-region", "west", "-t", file, "--yes-really")
+        prices.before |= prices.everything
+        before = await asyncio.to_thread(file.read_text)
+        text = await command("failover", "west", file)
+        assert await asyncio.to_thread(file.read_text) == before
+        said = said_losses(text)
+        assert said.keys() == {"foo-write-west", "prices"}, text
+        killed = await run_killed(["failover", "west", file, "--yes"], delays)
+        await prices.acknowledged(20)
+        await foo_in_living(foo, 20)
+    await command("plan", file, "--detailed-exitcode")
+    await command("status", file)
+    lost, announced, doubled = 0, 0, 0
+    for load, write, streams in (
+        (foo, "foo-write-west", {region: f"foo-read-{region}" for region in LIVING}),
+        (prices, "prices", await prices_streams(file)),
+    ):
+        expected = {identity for region, all_of in load.acked.items() for identity in all_of}
+        gone = {identity for identity in expected if is_said_lost(load, identity, write, said)}
+        announced += len(gone)
+        for region, stream in streams.items():
+            held = await wait_for(name, region, stream, expected - gone)
+            lost += len(expected - gone - held.keys())
+            doubled += sum(number > 1 for number in held.values())
+    return Aftermath(
+        acknowledged=sum(len(load.everything) for load in (foo, prices)),
+        lost=lost,
+        said_lost=announced,
+        doubled=doubled,
+        availability=foo.availability(LIVING),
+        closed=max(prices.gap.values()),
+        killed=killed,
+    )
+
+
+async def prices_streams(file: Path) -> dict[str, str]:
+    """Where the `homed` stream is read now."""
+    (home,) = re.findall(r"lost: \{prices: (\w+)\}", await asyncio.to_thread(file.read_text))
+    return {region: "prices" if region == home else f"prices-read-{region}" for region in LIVING}
+
+
+async def foo_in_living(load: Load, number: int) -> None:
+    """Return once *number* more of *load* are acknowledged in each living region."""
+    goals = {region: len(load.acked[region]) + number for region in LIVING}
+    deadline = time.monotonic() + 60
+    while any(len(load.acked[region]) < goal for region, goal in goals.items()):
+        assert time.monotonic() < deadline, goals
+        await asyncio.sleep(0.05)
+
+
+def is_said_lost(load: SequencedLoad, identity: str, write: str, said: dict[str, int]) -> bool:
+    """Whether the command said of this message that it is lost: of what went into *write* before the region died."""
+    region = identity.partition("-")[0]
+    if write == "prices":
+        return identity in load.before and load.seqs[identity] > said["prices"]
+    return region == "west" and load.seqs[identity] > said[write]
+
+
+async def wait_for(name: str, region: str, stream: str, expected: set[str]) -> dict[str, int]:
+    """How often *stream* holds each identity, once it holds all that are *expected*, or after a minute."""
+    deadline = time.monotonic() + 60
+    while True:
+        held = await identities(name, region, stream)
+        if expected <= held.keys() or time.monotonic() > deadline:
+            return dict(held)
+        await asyncio.sleep(0.5)

@@ -1,0 +1,50 @@
+"""`lost` in a topology file: written and taken out, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vstream.syntax import yaml
+from vstream.topology.lost_key import add_lost_key, remove_lost_key
+
+FLOW = "regions: {west: {servers: 3}, east: {servers: 3}}   # two\nstreams: {}\n"
+BLOCK = """\
+# ours
+regions:
+  east: {servers: 3}
+  west:   # the old one
+    # machines
+    servers: 3
+    tags: [a]
+streams: {}
+"""
+DOCUMENT = json.dumps({"regions": {"west": {"servers": 1}}}, indent=1)
+
+
+@pytest.mark.parametrize("text", [FLOW, BLOCK, DOCUMENT])
+@pytest.mark.parametrize("homes", [{}, {"prices": "east", "a": "east"}])
+def test_what_is_added_says_it_and_taking_it_out_gives_the_file_of_before(text: str, homes: dict[str, str]) -> None:
+    added = add_lost_key(text, "west", homes)
+    assert added is not None
+    data = yaml.parse(added.encode(), "t").data
+    assert isinstance(data, dict)
+    assert data["regions"]["west"]["lost"] == homes  # type: ignore[index, call-overload]
+    assert remove_lost_key(added, "west") == text
+
+
+def test_json_stays_json() -> None:
+    added = add_lost_key(DOCUMENT, "west", {"prices": "east"})
+    assert json.loads(added or "")["regions"]["west"] == {"lost": {"prices": "east"}, "servers": 1}
+
+
+def test_a_key_somebody_wrote_last_in_its_region_is_taken_out_too() -> None:
+    assert remove_lost_key("regions: {west: {servers: 3, lost: {}}}\n", "west") == "regions: {west: {servers: 3}}\n"
+
+
+def test_what_is_shared_by_an_alias_is_left_to_its_author() -> None:
+    text = "regions:\n  east: &three {servers: 3}\n  west: *three\n"
+    assert add_lost_key(text, "west", {}) is None
+    assert add_lost_key(FLOW, "north", {}) is None
+    assert remove_lost_key(FLOW, "west") is None

@@ -1,0 +1,120 @@
+"""`vstream failback`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.failover import GateTimeout, RegionName, ShipWith, TopologyEdit, Yes, end, find_region
+from vstream.cli.plan_request import plan_servers
+from vstream.cli.servers import Servers, find_servers
+from vstream.cli.views import console
+from vstream.cli.views import failover as view
+from vstream.cli.views import plan as plan_view
+from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
+from vstream.errors import RefusedError, VstreamError
+from vstream.lab import keys
+from vstream.lab import lab as labs
+from vstream.lint.load_topology import load, render_bundle
+from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
+from vstream.topology.lost_key import remove_lost_key
+from vstream.topology.model import Topology
+
+
+def command(
+    region: RegionName,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    yes: Yes = False,
+    gate_timeout: GateTimeout = 300,
+    ship_with: ShipWith = None,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
+) -> None:
+    """
+    Take a region in again that was given up and is rebuilt: its streams are made again, and homes move back.
+
+    Start its servers first, with empty disks and the files that `vstream render` writes for the topology without `lost`; a lab
+    starts them itself. Servers let one of the same name into the meta group again five minutes after it was removed: this waits for it.
+    With `--yes`, it takes `lost` out of the topology file and carries the plan out: the region's streams get the whole
+    history from another region, and clients are sent to them once they have it. Stopped anywhere, run it again.
+
+    Exits with 1 if something is blocked. Changes nothing without `--yes`.
+
+    Examples: `vstream failback west`, `vstream failback west acme.yaml --yes`
+    """
+    current = options.load_topology(topology).require()
+    edit = _take_out(topology, current, region)
+    where = find_servers(current, lab)
+    is_json = output == "json"
+    if where.lab is None:
+        _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
+    elif not _runs_in_lab(where.lab, edit.topology, region):
+        if not yes:
+            if is_json:
+                print_json("failback", view.as_dict(None, region, {}, None, is_done=False))
+            console.print_note(
+                f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it."
+            )
+            return
+        edit.save()
+        _start_in_lab(where.lab, edit.topology)
+    planned = run(plan_servers(edit.topology, lab, templates))
+    if not is_json:
+        for line in plan_view.text(planned.plan):
+            console.stdout().print(line)
+    is_done = yes and not planned.plan.blocked
+    if is_done:
+        edit.carry_out(planned, gate_timeout, ship_with, is_quiet=is_json)
+    if is_json:
+        print_json("failback", view.as_dict(None, region, {}, planned.plan, is_done=is_done))
+    end(planned, is_done, f"Region {region} is in again. {topology} says so: commit it.")
+
+
+def _take_out(file: Path, topology: Topology, region: str) -> TopologyEdit:
+    """The topology in which *region* is not lost; as it is where an earlier run has written that."""
+    find_region(topology, region)
+    text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
+    if region not in {lost.name for lost in topology.lost}:
+        return TopologyEdit(file=file, text=text, topology=topology)
+    edited = remove_lost_key(text, region)
+    if edited is None:
+        hint = f"take `lost` out of region `{region}` yourself, and run this again"
+        raise VstreamError(f"{file} cannot be changed by vstream", hint=hint)
+    changed = load(edited.encode(), str(file), options.read_overlays()).require()
+    return TopologyEdit(file=file, text=edited, topology=changed)
+
+
+def _runs_in_lab(name: str, topology: Topology, region: str) -> bool:
+    running = {server.name for server in labs.status(name).servers if server.pid}
+    return {seat.server.name for seat in topology.processes if seat.region == region} <= running
+
+
+def _start_in_lab(name: str, topology: Topology) -> None:
+    with progress_bar() as progress:
+        task = progress.add_task("starting", total=None)
+        run(
+            labs.up(
+                name,
+                topology,
+                lambda addresses: render_bundle(topology, addresses=addresses, signer=keys.signer(name, topology)),
+                on_progress=lambda step: progress.update(task, description=step.stage.value),
+                timeout=PEER_PATIENCE,
+            )
+        )
+
+
+def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:
+    """The servers of *region* must run, with empty disks if they come now, and be let in by the others."""
+    where: Servers = find_servers(topology, None)
+    rebuilt = find_region(topology, region)
+    endpoint = where.endpoints.get(region)
+    if endpoint is None:
+        raise RefusedError(f"no address is known for region `{region}`", hint=f"add `{region}` to `connect`")
+    if is_new:
+        run(require_empty(region, endpoint))
+    if is_waiting:
+        monitors = [url for endpoint in where.endpoints.values() for url in endpoint.monitor]
+        run(wait_for_members([server.name for server in rebuilt.servers], monitors))

@@ -1,0 +1,202 @@
+"""
+Whether a region is dead: asked of the region itself, and of everybody else who would know.
+
+Its own addresses are dialled. Every server of the other regions that can be monitored says whether it has a gateway connection to
+the region. And the system account of any region is asked which servers answer. A region that is cut off from all of them
+looks like one that is dead: no server can tell the two apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
+from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import decode_object, read_text, reading
+from vstream.jetstream.connection import open_connection
+from vstream.plan.live.push_accounts import connect_to_system
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from vstream.jetstream.connection import Connection, Reply
+    from vstream.topology.model import Endpoint, Region
+
+_PING = "$SYS.REQ.SERVER.PING"
+_ANSWERS = 3.0
+"""Seconds that servers get to answer. They take milliseconds, and the slowest round trip."""
+
+PEER_PATIENCE = 420.0
+"""Seconds until servers have joined: one that was removed is let in again after five minutes (server/raft.go, peerRemoveTimeout)."""
+_POLL = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeathProof:
+    """What was heard of a region, a sentence each."""
+
+    region: str
+    alive: tuple[str, ...] = ()
+    """Who answers there, or is connected to it."""
+    silent: tuple[str, ...] = ()
+    """Who would know, and does not see it."""
+    unknown: tuple[str, ...] = ()
+    """Who would know, and could not be asked."""
+
+    @property
+    def is_dead(self) -> bool | None:
+        """Whether nobody sees it; None if not everybody could be asked."""
+        if self.alive:
+            return False
+        return None if self.unknown else True
+
+
+async def hear_witnesses(
+    region: Region, endpoints: Mapping[str, Endpoint], witnesses: Collection[str], system: Mapping[str, Endpoint]
+) -> DeathProof:
+    """
+    What the *region* itself says, and the *witnesses*, other regions, over *endpoints* and the *system* account, both by region.
+
+    A region counts as asked if one of its servers has said what it is connected to, or has answered on the system account.
+    """
+    alive, silent, unknown = await _ask_itself(region, endpoints.get(region.name))
+    clusters, problem = await _ask_system(system)
+    names = {name: cluster for name, cluster in clusters.items() if cluster == region.cluster}
+    alive += [f"server `{name}` answers on the system account" for name in sorted(names)]
+    for witness in witnesses:
+        connected, asked = await _ask_gateways(region.cluster, endpoints.get(witness))
+        alive += [f"server `{server}` in `{witness}` has a gateway connection to it" for server in connected]
+        heard = [name for name, cluster in clusters.items() if cluster == witness]
+        if asked and not connected:
+            silent.append(f"`{witness}`: none of its {len(asked)} servers has a gateway connection to it")
+        elif heard and not names:
+            silent.append(
+                f"`{witness}`: {len(heard)} of its servers answer on the system account, and none of `{region.name}`"
+            )
+        elif not connected and not names:
+            reason = f"no monitoring address answers, and the system account {problem or 'has none of its servers'}"
+            unknown.append(f"`{witness}`: {reason}")
+    return DeathProof(region=region.name, alive=tuple(alive), silent=tuple(silent), unknown=tuple(unknown))
+
+
+async def _ask_itself(region: Region, endpoint: Endpoint | None) -> tuple[list[str], list[str], list[str]]:
+    if endpoint is None:
+        return [], [f"`{region.name}`: no address of it is known any more"], []
+    urls = await asyncio.gather(*(_server_at(url) for url in endpoint.monitor))
+    alive = [f"server `{name}` answers at its monitoring address" for name in urls if name]
+    try:
+        connection = await open_connection(endpoint, region.name)
+    except NotReachableError as error:
+        return alive, [error.message], []
+    except VstreamError as error:  # a password that is missing says nothing about the servers
+        return alive, [], [f"`{region.name}`: {error.message}"]
+    alive.append(f"server `{connection.server_name}` takes connections")
+    await connection.close()
+    return alive, [], []
+
+
+async def _server_at(url: str) -> str | None:
+    try:
+        return (await monitoring.varz(url)).server_name
+    except VstreamError:
+        return None
+
+
+async def _ask_gateways(cluster: str, endpoint: Endpoint | None) -> tuple[list[str], list[str]]:
+    """The servers that are connected to *cluster*, and all that have said what they are connected to."""
+
+    async def ask(url: str) -> tuple[str, bool] | None:
+        try:
+            varz, gateways = await asyncio.gather(monitoring.varz(url), monitoring.outbound_gateways(url))
+        except VstreamError:
+            return None
+        return varz.server_name, cluster in gateways
+
+    answers = await asyncio.gather(*(ask(url) for url in (endpoint.monitor if endpoint else ())))
+    asked = [answer for answer in answers if answer is not None]
+    return [server for server, is_connected in asked if is_connected], [server for server, _ in asked]
+
+
+async def _ask_system(system: Mapping[str, Endpoint]) -> tuple[dict[str, str], str | None]:
+    """The cluster of each server that answers, by name; and why it is not known, or nobody is asked."""
+    if not system:
+        return {}, "has no user under `connect`"
+    clusters: dict[str, str] = {}
+
+    def note(answer: Reply) -> bool:
+        with reading(_PING):
+            server = decode_object(answer.data, _PING)["server"]
+            clusters[read_text(server["name"])] = read_text(server.get("cluster") or "")
+        return False
+
+    try:
+        connection = await connect_to_system(system)
+    except VstreamError as error:
+        return {}, f"cannot be asked ({error.message})"
+    try:
+        await connection.collect(_PING, is_last=note, timeout=_ANSWERS)
+    except NoRespondersError:
+        return {}, "is not that of the user under `connect.….system`"
+    except NotReachableError:
+        pass  # nobody says which answer is the last
+    finally:
+        await connection.close()
+    return clusters, None
+
+
+async def remove_peers(system: Mapping[str, Endpoint], servers: Iterable[str]) -> None:
+    """Remove *servers* from the meta group, as far as they are in it. Raises VstreamError."""
+    connection: Connection = await connect_to_system(system)
+    try:
+        for server in servers:
+            try:
+                await JetStreamAdmin(connection).remove_peer(server)
+            except VstreamError as error:
+                if getattr(error, "err_code", None) != error_codes.CLUSTER_MEMBER_NOT_FOUND:
+                    raise
+    finally:
+        await connection.close()
+
+
+async def require_empty(region: str, endpoint: Endpoint) -> None:
+    """Raises VstreamError unless servers of *region* answer, and none that can be monitored has streams."""
+    connection = await open_connection(endpoint, region)
+    await connection.close()
+    for url in endpoint.monitor:
+        number = int((await monitoring.get(url, "/jsz")).get("streams", 0))
+        if number:
+            name = (await monitoring.varz(url)).server_name
+            raise RefusedError(
+                f"server `{name}` in region `{region}` comes back with {number:,} streams on its disk",
+                hint="stop it, move its JetStream directory away, and start it again: what is in it is old",
+            )
+
+
+async def wait_for_members(servers: Collection[str], monitors: Collection[str]) -> None:
+    """Return once the leader of the meta group counts *servers* as its members. Raises NotReachableError."""
+    until = time.monotonic() + PEER_PATIENCE
+    while True:
+        members: set[str] = set()
+        for meta in await asyncio.gather(*(_meta_at(url) for url in monitors)):
+            if meta is not None and meta.followers and meta.leader is not None:
+                members |= {meta.leader, *meta.followers}
+        if not members or members.issuperset(servers):
+            return  # where no leader can be monitored, creating the streams will tell
+        if time.monotonic() > until:
+            missing = ", ".join(sorted({*servers} - members))
+            raise NotReachableError(
+                f"{missing} has not joined the meta group in {PEER_PATIENCE:g} s",
+                hint="do its servers have the gateways of the others, and a name that is theirs alone? Then run this again",
+            )
+        await asyncio.sleep(_POLL)
+
+
+async def _meta_at(url: str) -> monitoring.Meta | None:
+    try:
+        return await monitoring.meta(url)
+    except VstreamError:
+        return None

@@ -1,0 +1,168 @@
+"""
+Give a `homed` stream another home, where its home is dead for good.
+
+Nothing of the origin is left but the copies in the other regions: mirrors, which have its very sequences. The copy that has
+come furthest becomes the origin. Servers cannot rename a stream, and refuse mirrors in a circle. So the meta group forgets
+the dead origin; the copy takes no more from that name; an origin of that name is made in the same region, as a mirror of
+the copy. Once it has everything, it takes no more from there; the copy is deleted; and the origin takes publishes. The mirrors
+in the other regions find the stream that they mirror again, and go on after their last message.
+
+Which step is next is seen from what exists. A dead origin is only forgotten while the copy exists, and that goes before the
+new origin takes its first publish. So no origin that has taken one is ever forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.plan.plan import Blocked, Create, CreateConsumer, Delete, FieldChange, Handover, Note, Update
+from vstream.plan.risk import Risk
+from vstream.plan.transitions import seed_region
+from vstream.topology import physical
+from vstream.topology.model import Role
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from vstream.plan.context import DiffContext, Outcome
+    from vstream.topology.bundle import RenderedStream
+    from vstream.topology.stream_config import ObservedStream
+
+
+def promote(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:
+    """The steps, or the rest of them, that make the origin *stream* in its new home; none if that is not needed."""
+    name = _replaced_copy(stream, context)
+    if name is None:
+        return ()
+    observed, copy = context.streams.get(stream.config.name), context.streams.get(name)
+    if observed is not None:
+        is_own_copy = seed_region.is_copy(observed) and observed.config.owner == context.topology.name
+        return (*_rest(stream, observed),) if is_own_copy else ()
+    if copy is None:
+        return ()
+    blocked = _block(stream, copy, context)
+    return (blocked,) if blocked is not None else (*_all_steps(stream, copy, context),)
+
+
+def replace_copies(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Delete each copy whose place an origin takes before that takes publishes, and name the consumers that go with it."""
+    updates = [outcome for outcome in outcomes if isinstance(outcome, Update)]
+    opened = {update.config.name for update in updates if update.handover is Handover.OPEN}
+    copies = {_replaced_copy(stream, context) for stream in context.desired_streams if stream.config.name in opened}
+    for outcome in outcomes:
+        if not isinstance(outcome, Delete) or outcome.config.name not in copies:
+            yield outcome
+            continue
+        yield replace(outcome, is_replaced=True)
+        declared = len(context.observed.consumers.get(outcome.config.name, {}))
+        if number := context.streams[outcome.config.name].consumers - declared:
+            text = f"is replaced by `{outcome.config.metadata.get(STREAM_KEY)}`: {number:,} consumers of clients go with it"
+            yield Note(name=outcome.config.name, text=text)
+
+
+def _replaced_copy(stream: RenderedStream, context: DiffContext) -> str | None:
+    """The read stream in the new home of *stream*, which is its origin; None if it has not lost its home."""
+    if stream.role is not Role.ORIGIN or not any(
+        lost.homes.get(stream.virtual) == stream.region for lost in context.topology.lost
+    ):
+        return None
+    virtual = next(candidate for candidate in context.topology.streams if candidate.name == stream.virtual)
+    return physical.physical_name(virtual, Role.READ, stream.region)
+
+
+def _block(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Blocked | None:
+    """Block the promotion of *copy* if servers cannot do it, or if another copy has, or may have, come further."""
+    name, virtual = copy.config.name, stream.virtual
+    if context.topology.server_version < seed_region.SINCE:
+        return Blocked(
+            name=stream.config.name,
+            region=stream.region,
+            reason="its home is dead, and servers before 2.12 cannot make an origin out of a copy",
+            hint="update the servers and `server_version`; or publish to a stream with another name",
+        )
+    for sibling in context.siblings[virtual]:
+        copied = context.streams.get(sibling.config.name)
+        if sibling.config.name in context.observed.missing and sibling.role is Role.READ:
+            reason = f"its home is dead, and whether `{sibling.config.name}` has more of it than `{name}` is not known"
+            hint = f"is `{sibling.region}` down? plan again when it is back, or give that region up, too"
+            return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
+        if copied is not None and copied.last_seq > copy.last_seq:
+            reason = f"its home is dead, and `{copied.config.name}` has {copied.last_seq:,} messages of it, `{name}` {copy.last_seq:,}"
+            hint = f"make `{sibling.region}` its home under `lost`"
+            return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
+    return None
+
+
+def _all_steps(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Iterator[Outcome]:
+    name, donor = stream.config.name, copy.config.name
+    if name in context.observed.missing:
+        dead = StreamConfig(name=name, fields={})
+        lost = next(lost.name for lost in context.topology.lost if stream.virtual in lost.homes)
+        yield Delete(config=dead, region=lost, role=Role.ORIGIN, messages=0, is_dead=True)
+    if copy.config.mirror_name is not None:
+        yield _detach(copy, stream.region)
+    yield Create(config=seed_region.copy_config(stream, donor), region=stream.region, role=stream.role)
+    yield seed_region.stop_copy(stream, donor)
+    yield _open(stream)
+
+
+def _detach(copy: ObservedStream, region: str) -> Update:
+    fields = {key: value for key, value in copy.config.fields.items() if key not in {"mirror", "mirror_direct"}}
+    before = {"name": copy.config.mirror_name}
+    why = "what it mirrors is dead, and it is what the new one is made out of"
+    return Update(
+        config=StreamConfig(name=copy.config.name, fields=fields),
+        region=region,
+        role=Role.READ,
+        fields=(FieldChange(field="mirror", before=before, after=None, risk=Risk.SAFE, why=why),),
+        handover=Handover.DETACH,
+    )
+
+
+def copies_of(virtual: str, streams: Iterable[ObservedStream], owner: str) -> tuple[ObservedStream, ...]:
+    """The copies of the `homed` stream *virtual*: first the one with the latest message; of equal ones, the one with most."""
+    copies = []
+    for stream in streams:
+        metadata = stream.config.metadata
+        is_copy = metadata.get(STREAM_KEY) == virtual and metadata.get(ROLE_KEY) == Role.READ.value
+        if is_copy and stream.config.owner == owner:
+            copies.append(stream)
+    copies.sort(key=lambda copy: (-copy.last_seq, -copy.messages, copy.config.name))
+    return tuple(copies)
+
+
+def _rest(stream: RenderedStream, observed: ObservedStream) -> Iterator[Outcome]:
+    if observed.config.mirror_name is not None:
+        yield seed_region.stop_copy(stream, observed.config.mirror_name)
+    yield _open(stream)
+
+
+def _open(stream: RenderedStream) -> Update:
+    subjects = list(stream.config.subjects)
+    why = f"clients publish into it in `{stream.region}` from now on"
+    return Update(
+        config=stream.config,
+        region=stream.region,
+        role=stream.role,
+        fields=(FieldChange(field="subjects", before=[], after=subjects, risk=Risk.SAFE, why=why),),
+        handover=Handover.OPEN,
+    )
+
+
+def continue_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """A durable of a region whose stream has another name now goes on where it was: the sequences are the same."""
+    mirrored = {stream.name for stream in context.topology.streams if stream.consistency.has_origin}
+    former: dict[tuple[str, str | None, str], str] = {}
+    for name, durables in context.observed.consumers.items():
+        for durable in durables.values():
+            metadata, owner = durable.config.metadata, durable.config.owner
+            if owner == context.topology.name and metadata.get(STREAM_KEY) in mirrored:
+                former[metadata[STREAM_KEY], metadata.get(REGION_KEY), durable.config.durable] = name
+    for outcome in outcomes:
+        if isinstance(outcome, CreateConsumer):
+            key = (outcome.config.metadata.get(STREAM_KEY, ""), outcome.region, outcome.config.durable)
+            yield replace(outcome, continues=former.get(key))
+        else:
+            yield outcome
