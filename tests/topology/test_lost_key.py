@@ -30,7 +30,7 @@ def test_what_is_added_says_it_and_taking_it_out_gives_the_file_of_before(text: 
     assert added is not None
     data = yaml.parse(added.encode(), "t").data
     assert isinstance(data, dict)
-    assert data["regions"]["west"]["lost"] == homes  # type: ignore[index, call-overload]
+    assert data["regions"]["west"]["lost"] == homes
     assert remove_lost_key(added, "west") == text
 
 

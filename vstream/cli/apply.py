@@ -197,7 +197,7 @@ async def carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) -
             planned.plan,
             _mapping_admin(planned, shipping),
             servers=LabServerAdmin(where.lab) if where.lab is not None else None,
-            readers=Readers(request.topology, where.lab),
+            readers=_Readers(request.topology, where.lab),
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
             patience=gate_timeout,
@@ -213,7 +213,7 @@ async def carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) -
 
 
 @dataclass(frozen=True, slots=True)
-class Readers:
+class _Readers:
     """ReaderAdmin: what `vstream resync` does, for some streams."""
 
     topology: Topology
