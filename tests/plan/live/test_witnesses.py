@@ -1,0 +1,57 @@
+"""Whether a region is dead: what its own server says, and what it is called if nobody could be asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_port
+from tests.support.single_server import SingleServer
+from vstream.lint.load_topology import load
+from vstream.plan.live.witnesses import DeathProof, hear_witnesses
+from vstream.topology.model import Endpoint
+
+pytestmark = pytest.mark.server
+
+TOPOLOGY = b"""\
+version: 1
+name: acme
+server_version: "2.12"
+regions: {west: {servers: 1}, east: {servers: 1}}
+streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
+"""
+WEST = load(TOPOLOGY, "topology.yaml").require().region("west")
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[SingleServer]:
+    west = SingleServer(tmp_path)
+    await west.start()
+    yield west
+    west.kill()
+
+
+async def hear(endpoint: Endpoint) -> DeathProof:
+    silent = Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), monitor=(f"http://127.0.0.1:{free_port()}",))
+    return await hear_witnesses(WEST, {"west": endpoint, "east": silent}, ["east"], {})
+
+
+async def test_a_region_whose_server_takes_connections_is_not_dead(server: SingleServer) -> None:
+    proof = await hear(server.endpoint)
+    assert proof.is_dead is False
+    assert proof.alive == ("server `west-1` takes connections",)
+
+
+async def test_where_no_other_region_could_be_asked_it_is_not_known() -> None:
+    proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",)))
+    assert proof.is_dead is None
+    assert "no monitoring address answers, and the system account has no user" in proof.unknown[0]
+    assert len(proof.silent) == 1
+
+
+async def test_a_login_that_is_missing_says_nothing_about_the_servers() -> None:
+    proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), user="me", password_env="NOT_SET_ANYWHERE"))
+    assert proof.silent == ()
+    assert any("NOT_SET_ANYWHERE" in sentence for sentence in proof.unknown)
