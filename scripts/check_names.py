@@ -29,7 +29,7 @@ LIMITS = {
     "import inside a function": 0,
     "class name used twice": 0,
     "noqa": 46,
-    "line": 88_500,
+    "line": 89_000,
     "file": 535,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
