@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,21 @@ def test_nothing_is_offered_where_nothing_can_be_read(here: Path) -> None:
     assert offer("region") == offer("lab") == offer("fault") == []
     (here / "topology.yaml").unlink()
     assert offer("stream") == []
+
+
+def test_a_tab_dials_nobody_and_ends_at_what_never_does(here: Path) -> None:
+    """The topology may be somebody else's: what it names is not asked, and a pipe or a device is given up."""
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        port.setblocking(False)
+        address = f"127.0.0.1:{port.getsockname()[1]}"
+        connect = f"connect: {{west: {{urls: ['nats://{address}'], monitor: ['http://{address}']}}}}\n"
+        (here / "topology.yaml").write_text(TOPOLOGY + connect)
+        assert offer("region") == ["east", "west"]
+        assert offer("stream") == ["bar", "foo"]
+        with pytest.raises(BlockingIOError):
+            port.accept()
+    (here / "endless.yaml").symlink_to("/dev/zero")
+    assert offer("region", topology="endless.yaml") == []
 
 
 def test_every_completed_parameter_is_one_of_a_command() -> None:

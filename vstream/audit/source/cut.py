@@ -17,7 +17,7 @@ from vstream.audit.source.client import api_request, connect, parse_api_answer
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SourceCursor, StreamCut
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import reading
+from vstream.jetstream.answers import check_config, read_text, reading
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -
 def _cut_stream(
     wanted: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
 ) -> StreamCut:
-    state = info["state"]
-    chosen, problem = choose_path(info["config"], version, path, has_leader=has_leader)
+    state, config = info["state"], check_config(info.get("config"), wanted.stream)
+    chosen, problem = choose_path(config, version, path, has_leader=has_leader)
     sources = []
     for item in info.get("sources") or ():
         sources.append(SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version)))
@@ -114,10 +114,10 @@ def _cut_stream(
         server_version=version,
         path=chosen,
         sources=tuple(sources),
-        limits=find_limits(info["config"]),
-        created=info.get("created"),
-        mirror=source_name(mirror, wanted.stream) if (mirror := info["config"].get("mirror")) else None,
-        transform=_transform(info["config"].get("subject_transform")),
+        limits=find_limits(config),
+        created=None if (created := info.get("created")) is None else read_text(created),
+        mirror=source_name(mirror, wanted.stream) if (mirror := config.get("mirror")) else None,
+        transform=_transform(config.get("subject_transform")),
         error=problem if state["messages"] else None,
     )
 
