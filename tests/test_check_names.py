@@ -41,11 +41,11 @@ def script() -> ModuleType:
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in CASES.items() for text in texts])
-def test_it_finds_what_is_hard_to_read(script: ModuleType, kind: str, text: str) -> None:
+def test_check_names_finds_what_is_hard_to_read(script: ModuleType, kind: str, text: str) -> None:
     assert {problem.kind for problem in script.find_problems(ast.parse(text), "x.py")} == {kind}
 
 
-def test_it_leaves_plain_code_alone(script: ModuleType) -> None:
+def test_check_names_leaves_plain_code_alone(script: ModuleType) -> None:
     assert list(script.find_problems(ast.parse(PLAIN), "x.py")) == []
 
 

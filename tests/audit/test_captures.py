@@ -158,7 +158,7 @@ def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted: Report
     assert 0 < max(one.settled_ns for one in settled) < SECOND // 5
 
 
-def test_what_only_the_journal_shows(planted: Report) -> None:
+def test_what_only_the_journal_of_publishes_shows_is_found(planted: Report) -> None:
     virtual = "wrong_in_the_journal"
     assert planted.verdict(virtual) is AuditVerdict.FAIL
     found = kinds(planted, virtual)
@@ -166,7 +166,7 @@ def test_what_only_the_journal_shows(planted: Report) -> None:
     assert [one.count for one in planted.of(virtual) if one.name == "refused-stored"] == [1]
 
 
-def test_one_order_everywhere_is_kept_to_where_it_is_promised(planted: Report) -> None:
+def test_messages_out_of_the_common_order_are_found_where_it_is_promised(planted: Report) -> None:
     assert planted.verdict("ordered") is AuditVerdict.PASS
     assert kinds(planted, "misordered") == {"misordered": 2}
     assert {one.stream for one in planted.of("misordered") if one.name == "misordered"} == {"foo-read-east"}

@@ -8,7 +8,7 @@ from vstream.audit.session import cluster_exposure
 
 
 @pytest.mark.parametrize(("master", "authenticate"), [("local[2]", None), ("spark://host:7077", "true")])
-def test_what_nobody_else_can_join_is_fine(master: str, authenticate: str | None) -> None:
+def test_a_cluster_that_nobody_else_can_join_is_not_warned_of(master: str, authenticate: str | None) -> None:
     assert cluster_exposure(master, authenticate) is None
 
 

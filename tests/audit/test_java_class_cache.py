@@ -83,7 +83,7 @@ def test_one_process_at_a_time_makes_the_class_cache(tmp_path: Path, cache: Path
         assert first.file.read_text() == "classes\n"
 
 
-def test_what_fails_is_left_to_the_next(tmp_path: Path, cache: Path) -> None:
+def test_a_class_archive_that_was_not_finished_is_made_by_the_next_process(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo half > "$new"; exit 1')
     with pytest.raises(KeyboardInterrupt), java_class_cache.class_archive(home):
         raise KeyboardInterrupt
@@ -128,7 +128,7 @@ def test_archives_of_other_installations_are_few(tmp_path: Path, cache: Path) ->
     assert sorted(one.name for one in cache.iterdir()) == sorted(["2.jsa", "3.jsa", archive.file.name])
 
 
-def test_without_a_cache_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cache_directory_java_has_no_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with java_class_cache.class_archive(fake_java(tmp_path, "exit 1")) as archive:

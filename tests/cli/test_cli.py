@@ -79,7 +79,7 @@ def test_init_overwrites_nothing_unless_told(tmp_path: Path) -> None:
     assert "9 servers, 6 physical streams, 4 mapping rules" in vstream("validate", cwd=tmp_path).err
 
 
-def test_init_with_a_name_that_is_none(tmp_path: Path) -> None:
+def test_init_refuses_a_name_that_is_not_one(tmp_path: Path) -> None:
     ran = vstream("init", "--name", "a b", cwd=tmp_path)
     assert ran.code == 2
     assert not (tmp_path / "topology.yaml").exists()
@@ -282,7 +282,7 @@ def test_a_connection_that_is_incomplete(good: Path, connect: str, said: str) ->
     assert said in ran.err
 
 
-def test_a_plan_file_that_is_none(tmp_path: Path) -> None:
+def test_a_plan_file_that_is_not_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
     ran = vstream("apply", "plan.json", cwd=tmp_path)
     assert ran.code == 3

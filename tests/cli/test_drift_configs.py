@@ -32,7 +32,7 @@ def drift(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_edited_file_and_another_flag(state: Path, tmp_path: Path) -> None:
+def test_drift_finds_an_edited_file_and_another_flag(state: Path, tmp_path: Path) -> None:
     """Servers do not reload feature flags: the file says one thing, its server does another, until it is restarted."""
     file = tmp_path / "topology.yaml"
     file.write_text(TEXT)

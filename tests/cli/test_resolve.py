@@ -32,7 +32,7 @@ def test_the_physical_names_are_printed_for_people_scripts_and_shells(tmp_path: 
     assert vstream("map", "--stream", "foo", file, "--region", "west").out == "foo-read-west\n"
 
 
-def test_what_there_is_not_is_wrong_usage(tmp_path: Path) -> None:
+def test_an_unknown_stream_or_region_is_wrong_usage(tmp_path: Path) -> None:
     file = tmp_path / "acme.yaml"
     file.write_text(json.dumps(DOCUMENT))
     unknown = vstream("map", "--stream", "bar", file)

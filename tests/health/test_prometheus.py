@@ -50,7 +50,7 @@ def test_what_a_server_calls_itself_cannot_move_the_cursor() -> None:
     assert labels == {"ac\\x1b[31m\\x00me\\r\n\\u202e"}
 
 
-def test_a_pair_that_is_not_well() -> None:
+def test_metrics_show_a_pair_that_is_not_well() -> None:
     pair = ("foo-write-west", "foo-read-east")
     found = metrics(lags={pair: Lag(last=3, first=1, cursor=5)})
     (sample,) = found["vstream_pair_state"]
@@ -63,7 +63,7 @@ def test_a_pair_that_is_not_well() -> None:
     }
 
 
-def test_margins_and_beacons() -> None:
+def test_metrics_have_margins_and_beacons() -> None:
     facts = healthy()
     found = metrics()
     assert {sample.value for sample in found["vstream_pair_kept_seconds"]} == {3600}

@@ -55,7 +55,7 @@ def test_a_stream_that_does_not_is_refreshed_at_the_second_look(seconds: float |
     assert _decisions(stuck, _later(stuck, 1)) == [[], [("refresh", READER)]]
 
 
-def test_it_is_refreshed_again_later_and_later() -> None:
+def test_a_stream_is_refreshed_again_later_and_later() -> None:
     stuck = _silent(_well())
     seconds = (0, 1, 2, 20, 22, 40, 60, 63)
     said = _decisions(*(_later(stuck, at) for at in seconds))
@@ -126,7 +126,7 @@ def _no_meta_leader(server: ServerSnapshot) -> ServerSnapshot:
         (_with_servers(_no_meta_leader), "`west-1` knows no JetStream meta leader"),
     ],
 )
-def test_it_waits_while_the_next_leader_would_not_be_answered(
+def test_a_refresh_waits_while_the_next_leader_would_not_be_answered(
     hinder: Callable[[Snapshot], Snapshot], reason: str
 ) -> None:
     stuck = hinder(_silent(_well()))
@@ -150,7 +150,7 @@ def test_nothing_is_done_for_a_region_that_is_gone() -> None:
     assert _decisions(gone, _later(gone, 1), _later(gone, 30)) == [[], [], []]
 
 
-def test_the_order_comes_before_its_mirrors() -> None:
+def test_an_order_is_refreshed_before_its_mirrors() -> None:
     topology = load((ROOT / "scenarios/topologies/stretch.yaml").read_bytes(), "stretch.yaml").require()
     snapshot = healthy(topology=topology)
     streams = {}

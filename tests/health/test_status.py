@@ -51,7 +51,7 @@ def test_a_healthy_snapshot_is_well() -> None:
     assert "OK: all checks passed" in shown(status)
 
 
-def test_a_server_that_lost_its_mapping_rules() -> None:
+def test_status_names_a_server_that_lost_its_mapping_rules() -> None:
     status = assess(TOPOLOGY, with_server(healthy(), "west-1", rules={}), BUNDLE)
     west, central, east = status.regions
     assert status.verdict is StatusVerdict.DEGRADED

@@ -88,7 +88,7 @@ def test_mappings_that_are_refused_are_named() -> None:
     ]
 
 
-def test_the_json_has_it_all() -> None:
+def test_the_json_of_an_answer_has_everything() -> None:
     found: dict[str, Any] = mapping.as_json(answer(BY_CLUSTER, "foo.a"))
     assert found["candidates"] == [
         {

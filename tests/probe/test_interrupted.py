@@ -88,7 +88,7 @@ async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_stale", [False, True])
-async def test_a_region_that_is_down(world: World, binary: Path, is_stale: bool) -> None:
+async def test_the_probe_names_a_region_that_is_down(world: World, binary: Path, is_stale: bool) -> None:
     await world.create_all()
     await world.sourcing()
     victim = NatsServer(lab_directory(LAB), "west-1")

@@ -115,7 +115,7 @@ async def test_streams_that_keep_one_message_per_subject(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
 
 
-async def test_a_mapping_that_one_server_misses(world: World) -> None:
+async def test_the_probe_finds_a_mapping_that_one_server_misses(world: World) -> None:
     await world.create_all()
     await world.load_mappings("west", without("foo.>"))
     report = await world.probe()
@@ -134,7 +134,7 @@ async def test_a_mapping_that_one_server_misses(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
 
 
-async def test_a_mapping_that_leads_to_another_region(world: World) -> None:
+async def test_the_probe_finds_a_mapping_that_leads_to_another_region(world: World) -> None:
     await world.create_all()
     await world.load_mappings("west", crossed("foo.>"))
     report = await world.probe()
@@ -148,7 +148,7 @@ async def test_a_mapping_that_leads_to_another_region(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
 
 
-async def test_api_mappings_that_one_server_misses(world: World) -> None:
+async def test_the_probe_finds_api_mappings_that_one_server_misses(world: World) -> None:
     await world.create_all()
     await world.load_mappings("central", without(f"{API}.STREAM.INFO.foo"))
     report = await world.probe()
@@ -167,7 +167,7 @@ async def test_api_mappings_that_one_server_misses(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
 
 
-async def test_api_mappings_that_lead_to_another_region(world: World) -> None:
+async def test_the_probe_finds_api_mappings_that_lead_to_another_region(world: World) -> None:
     await world.create_all()
     await world.publish("west", "foo.data")
 
@@ -191,7 +191,7 @@ async def test_api_mappings_that_lead_to_another_region(world: World) -> None:
     assert await world.messages() == before
 
 
-async def test_a_write_stream_that_is_gone(world: World) -> None:
+async def test_the_probe_finds_a_write_stream_that_is_gone(world: World) -> None:
     await world.create_all(without=["foo-write-west"])
     report = await world.probe()
     assert set(bad(report)) == {("mapping", None, "west"), ("canary_publish", "west", "west")}
@@ -200,7 +200,7 @@ async def test_a_write_stream_that_is_gone(world: World) -> None:
     assert "vstream apply" in str(check.hint)
 
 
-async def test_a_write_stream_that_does_not_listen(world: World) -> None:
+async def test_the_probe_finds_a_write_stream_that_does_not_listen(world: World) -> None:
     await world.create_all(changes={"foo-write-west": {"subjects": ["_vs.elsewhere.>"]}})
     check = bad(await world.probe())["mapping", None, "west"]
     assert check.detail == (
@@ -208,7 +208,7 @@ async def test_a_write_stream_that_does_not_listen(world: World) -> None:
     )
 
 
-async def test_a_read_stream_that_is_gone(world: World) -> None:
+async def test_the_probe_finds_a_read_stream_that_is_gone(world: World) -> None:
     await world.create_all(without=["foo-read-east"])
     report = await world.probe()
     assert set(bad(report)) == {
@@ -222,7 +222,7 @@ async def test_a_read_stream_that_is_gone(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
 
 
-async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
+async def test_the_probe_finds_a_read_stream_that_refuses_direct_get(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"allow_direct": False}})
     await world.sourcing()
     report = await world.probe(deadline=6.0, all_forms=True)
@@ -238,7 +238,7 @@ async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
 
 
-async def test_a_source_that_one_read_stream_misses(world: World) -> None:
+async def test_the_probe_finds_a_source_that_one_read_stream_misses(world: World) -> None:
     sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
     await world.create_all(changes={"foo-read-east": {"sources": sources}})
     await world.sourcing()

@@ -162,12 +162,12 @@ def test_a_syntax_error_in_an_included_file_is_reported_there() -> None:
         ("m { include deep }", "VS011"),
     ],
 )
-def test_nesting_has_an_end(text: str, code: str) -> None:
+def test_nesting_deeper_than_the_limit_is_an_error(text: str, code: str) -> None:
     document = files({"deep": "a " + "[" * 200 + "\n]" * 200}, text)
     assert (errors(document)[0].code, "200 levels" in errors(document)[0].message) == (code, True)
 
 
-def test_two_hundred_levels_are_fine() -> None:
+def test_two_hundred_levels_of_nesting_are_read() -> None:
     document = parse("a " + "[" * 200 + "\n]" * 200, FILE)
     assert document.diagnostics == ()
     assert str(to_python(document.root)).count("[") == 200

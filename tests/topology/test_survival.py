@@ -93,7 +93,7 @@ def test_what_is_on_disk_at_once_survives_a_loss_of_power() -> None:
     assert _letters(_topology(more="jetstream: {sync_interval: always}\n"), "prices")["power"] == "ppppp"
 
 
-def test_what_is_in_memory_does_not() -> None:
+def test_streams_in_memory_do_not_survive_a_loss_of_power() -> None:
     more = "jetstream: {sync_interval: always}\n"
     cell = _cells(_topology(_VIRTUAL.replace("write: {", "storage: memory, write: {"), more=more))
     assert cell["sensors", Failure.POWER, Ability.WRITES].ruling.reason == (

@@ -26,7 +26,7 @@ from vstream.errors import VstreamError
 GIVEN = {"servers": "nats://a:4222, b", "stream": "foo, bar"}
 
 
-def test_what_is_not_given_has_a_default() -> None:
+def test_options_that_are_not_given_have_defaults() -> None:
     found = parse_options(GIVEN)
     assert found.access == Access(servers=("nats://a:4222", "b"))
     assert [(one.stream, one.virtual, one.region) for one in found.stream_ref] == [
@@ -36,7 +36,7 @@ def test_what_is_not_given_has_a_default() -> None:
     assert (found.read_by, found.rows_per_task, found.start, found.pushdown) == (None, ROWS, "earliest", False)
 
 
-def test_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
+def test_option_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
     found = parse_options(
         GIVEN | {"Rows_Per_Task": "1_000", "PAYLOAD": "True", "read_by": "auto", "until": "2026-11-20T17:00:00.5"}
     )
@@ -56,7 +56,7 @@ def test_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
         ({"token": "x"}, "option `token` would show a secret"),
     ],
 )
-def test_what_cannot_be_is_said(given: dict[str, str], said: str) -> None:
+def test_impossible_options_are_refused_with_the_reason(given: dict[str, str], said: str) -> None:
     with pytest.raises(VstreamError, match=said):
         parse_options(GIVEN | given)
 

@@ -203,7 +203,7 @@ def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
             silent.accept()
 
 
-def test_what_is_no_text_is_replaced() -> None:
+def test_bytes_that_are_not_text_are_replaced() -> None:
     pulled = PullScanner(MessageColumns())
     feed(pulled, pull_bytes([Sent(b"a.\xff", b"", b"\xfe", None, None), Sent(b"b", b"", b"c", None, None)]), [10])
     assert pulled.columns.block()["subject"].to_pylist() == ["a.\ufffd", "b"]
@@ -231,7 +231,7 @@ def test_a_batch_of_somebody_elses_is_left_alone() -> None:
 
 
 @given(st.binary(max_size=30))
-def test_nothing_half_is_a_message(data: bytes) -> None:
+def test_an_incomplete_message_is_not_read(data: bytes) -> None:
     whole = b"MSG a.b 1 r %d\r\n%s\r\n" % (len(data), data)
     for length in range(len(whole)):
         assert next_message(whole[:length], 0) is None

@@ -312,7 +312,7 @@ def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: st
     assert judged.status is status
 
 
-def test_what_was_tried_works_or_not(history: History, tmp_path: Path) -> None:
+def test_operations_that_were_tried_work_or_do_not(history: History, tmp_path: Path) -> None:
     tried = OperationRecord(
         client="west/try",
         region="west",

@@ -93,5 +93,5 @@ def test_a_directory_without_a_capture_is_one_clear_error(tmp_path: Path) -> Non
     assert "is not a capture" in ran.err
 
 
-def test_a_format_that_there_is_not(capture: Path) -> None:
+def test_an_unknown_format_is_refused(capture: Path) -> None:
     assert vstream("scenario", "verdict", capture, "--format", "xml").code == 2

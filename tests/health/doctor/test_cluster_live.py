@@ -106,7 +106,7 @@ async def test_doctor_reports_two_server_versions(west: Connection) -> None:
     assert '`server_version: "2.14"`' in old.evidence
 
 
-async def test_a_consumer_that_is_gone(west: Connection, file: Path) -> None:
+async def test_doctor_finds_a_consumer_that_is_gone(west: Connection, file: Path) -> None:
     answer = await west.request_json("$JS.API.CONSUMER.DELETE.foo-read-west.reader", {})
     assert "error" not in answer, answer
     (one,) = (await until_found("VD505"))["VD505"]
@@ -134,7 +134,7 @@ async def test_doctor_with_one_and_two_servers_of_three_away(west: Connection, f
     await until_found()
 
 
-async def test_a_disk_that_is_full(west: Connection, file: Path) -> None:
+async def test_doctor_finds_a_disk_that_is_full(west: Connection, file: Path) -> None:
     """JetStream stays on there, and neither `/jsz` nor STREAM.INFO says anything."""
     full = vstream("chaos", "disk-full", "west-2", "--topology", file)
     assert full.code == 0, full.err
@@ -155,7 +155,7 @@ async def test_a_disk_that_is_full(west: Connection, file: Path) -> None:
     await until_found()
 
 
-async def test_a_stream_that_one_header_stopped_for_good(west: Connection, file: Path) -> None:
+async def test_doctor_finds_a_stream_that_one_header_stopped_for_good(west: Connection, file: Path) -> None:
     """`Nats-Expected-Last-Msg-Id` beside the publishes of others, and the way out that the manual names."""
     assert await published(west, "before")
     deadline = time.monotonic() + 90

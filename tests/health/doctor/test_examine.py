@@ -117,7 +117,7 @@ def test_healthy_on_every_version(version: str) -> None:
         ("2.16.0-dev", True),
     ],
 )
-def test_the_layout_that_doubles(version: str, is_found: bool) -> None:
+def test_doctor_finds_the_layout_that_doubles(version: str, is_found: bool) -> None:
     facts = healthy(version)
     stream = facts.streams["foo-read-west"]
     blog = {
@@ -157,7 +157,7 @@ def test_tails_of_readers_that_are_behind_are_found() -> None:
 
 
 @pytest.mark.parametrize(("version", "expected"), [("2.10.26", set()), ("2.11.11", {"VD201"}), ("2.15.1", {"VD201"})])
-def test_a_source_that_is_not_heard(version: str, expected: set[str]) -> None:
+def test_doctor_finds_a_source_that_is_not_heard(version: str, expected: set[str]) -> None:
     """Servers before 2.11 count the time since the last message: a quiet source looks like a dead one."""
     facts = healthy(version)
     reader = facts.streams["foo-read-west"]
@@ -254,7 +254,7 @@ def test_feature_flags_of_servers_are_reported() -> None:
     ]
 
 
-def test_what_servers_cannot_write_to() -> None:
+def test_doctor_finds_what_servers_cannot_write_to() -> None:
     stopped = 'JetStream stream \'$G > foo\' is not current: stream write error: last msgid mismatch: "a" vs "b"'
     full = "JetStream stream '$G > foo' is not current: stream write error: file too large"
     refusals = tuple(

@@ -116,7 +116,7 @@ async def test_messages_that_were_skipped(world: World) -> None:
     assert "`lag: 0`" in one.evidence
 
 
-async def test_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path) -> None:
+async def test_doctor_finds_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path) -> None:
     """Power was lost where it was written; the other regions have taken what is gone."""
     await world.create_all()
     await filled(world, 2)
@@ -211,7 +211,7 @@ async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, st
     return found
 
 
-async def test_a_source_that_begins_again(world: World) -> None:
+async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
     """It is changed without `opt_start_seq`, and takes everything once more: only the origin knows that nothing is new."""
     await world.create_all()
     await filled(world)
@@ -245,7 +245,7 @@ async def test_an_origin_that_was_made_anew_is_no_repeat(world: World) -> None:
     assert [one.code for one in (await look(world)).findings if one.code == "VD205"] == []
 
 
-async def test_a_server_with_other_rules(world: World) -> None:
+async def test_doctor_finds_a_server_with_other_rules(world: World) -> None:
     await world.create_all()
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
     found = await until_found(world, "VD402")
@@ -256,7 +256,7 @@ async def test_a_server_with_other_rules(world: World) -> None:
     await until_found(world)
 
 
-async def test_a_stream_in_the_wrong_cluster(world: World) -> None:
+async def test_doctor_finds_a_stream_in_the_wrong_cluster(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"placement": {"cluster": "west"}}})
     found = await until_found(world, "VD501")
     (one,) = found["VD501"]
@@ -264,7 +264,7 @@ async def test_a_stream_in_the_wrong_cluster(world: World) -> None:
     assert "`west`" in one.evidence
 
 
-async def test_a_dead_source_and_a_stream_that_is_gone(world: World) -> None:
+async def test_doctor_finds_a_dead_source_and_a_stream_that_is_gone(world: World) -> None:
     dead = [
         one | {"name": "foo-write-wst"} if one["name"].endswith("west") else one
         for one in sources(world, "foo-read-east")
@@ -274,7 +274,7 @@ async def test_a_dead_source_and_a_stream_that_is_gone(world: World) -> None:
     assert found["VD502"][0].about == "`foo-read-west`"
 
 
-async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
+async def test_doctor_finds_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     """Every server answers, and every stream has a leader. What is published waits, and is dropped when it is too old."""
     await world.create_all(changes={"foo-write-west": dict.fromkeys(("max_age", "duplicate_window"), KEPT * 10**9)})
     await filled(world, 1)
