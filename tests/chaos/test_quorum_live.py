@@ -147,7 +147,9 @@ class Load:
             return None
 
 
-@pytest.mark.parametrize("is_resynced", [False, True], ids=["left alone", "resync"])
+@pytest.mark.parametrize(
+    "is_resynced", [pytest.param(False, id="left alone", marks=pytest.mark.night), pytest.param(True, id="resync")]
+)
 async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resynced: bool) -> None:
     """Also how long it takes until every read stream has everything: with a resync it need not wait for retries."""
     label = "resync" if is_resynced else "alone"

@@ -244,7 +244,7 @@ BROKEN = (
 @pytest.fixture(scope="module")
 def broken_west(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     """West is paused, and later killed. Half of the publishers repeat what was not acknowledged."""
-    wanted = scenario(*BROKEN, retries=(Retry.NONE, Retry.SAME_ID), rate=50)
+    wanted = scenario(*BROKEN, retries=(Retry.NONE, Retry.SAME_ID), rate=20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(tmp_path_factory.mktemp("broken") / "state"))
         return asyncio.run(run_scenario(wanted, tmp_path_factory.mktemp("broken") / "capture"))[0]

@@ -27,7 +27,7 @@ from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Topology
 from vstream.topology.stream_config import StreamConfig
 
-REQUESTS = repetitions(5, night=1)
+REQUESTS = repetitions(8, night=1)
 """How many a run makes before it dies."""
 RUNS = 40
 """More than there are requests."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.night import repetitions
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.diagnostics import Span
@@ -24,6 +25,8 @@ from vstream.scenario.model import (
 )
 
 NS = 1_000_000_000
+RATE = repetitions(40, night=100)
+"""Messages that each publisher sends in a second."""
 HERE = Span.point("test.yaml", 1, 1)
 REGIONS = ("west", "central", "east")
 TOPOLOGY = """\
@@ -50,7 +53,7 @@ def scenario(
     version: str | None = None,
     topology: str = TOPOLOGY,
     timeout: int = NS,
-    rate: float = 100,
+    rate: float = RATE,
     links: str = "none",
 ) -> Scenario:
     """Publishers in every region for each of *retries*, readers of these kinds, and these named steps."""

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.killed_apply import apply_until_done, plan_lab, run, running_lab
-from tests.support.night import with_night
+from tests.support.night import repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.lab import lab
 from vstream.lint.load_topology import load
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.lab
 
 NAME = "turning"
 REGIONS = ("west", "central", "east")
-RATE = 50
+RATE = repetitions(20, night=50)
 VIRTUAL = {"write": {"max_age": "1h"}}
 
 

@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.killed_apply import apply_until_done, plan_lab, run, running_lab
+from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
@@ -26,7 +27,7 @@ from vstream.topology.model import Topology
 pytestmark = pytest.mark.lab
 
 NAME = "mover"
-RATE = 100
+RATE = repetitions(30, night=100)
 REGIONS = ("west", "east")
 OLD = [f"M_clients/foo-{role}-{region}" for role in ("read", "write") for region in REGIONS]
 

@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from tests.plan.transitions.test_migrate_live import DOCUMENT, as_published
 from tests.support.killed_apply import apply_until_done, plan_lab, running_lab
+from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -29,7 +30,7 @@ from vstream.topology.stream_config import StreamConfig
 pytestmark = pytest.mark.lab
 
 NAME = "migrating"
-RATE = 100
+RATE = repetitions(30, night=100)
 REGIONS = ("west", "east")
 READS = {region: f"foo-read-{region}" for region in REGIONS}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
-from tests.support.night import with_night
+from tests.support.night import repetitions, with_night
 from tests.support.paths import TESTS
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.admin import JetStreamAdmin
@@ -24,6 +24,9 @@ from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
 
 pytestmark = pytest.mark.lab
+
+RATE = repetitions(50, night=200)
+"""Messages a second in each region."""
 
 FIXTURES = TESTS / "fixtures"
 DOCUMENT: dict[str, Any] = {
@@ -70,9 +73,9 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
             if stream.role is Role.READ:
                 await admin.create(as_published(stream.config))
     await LabMappings("blog", with_published_rules(rendered)).load()
-    sent = Load(200)
+    sent = Load(RATE)
     async with under_load(sent, lab.endpoints("blog")):
-        await sent.acknowledged(400)
+        await sent.acknowledged(2 * RATE)
         imported = await asyncio.to_thread(vstream, "import", file, "--lab", "blog", "--format", "json")
         assert imported.code == 0, imported.out + imported.err
         said = imported.json()
@@ -85,7 +88,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
         assert not {change["risk"] for change in planned["changes"]} & {"re-sourcing", "data loss"}
         applied = await asyncio.to_thread(vstream, "apply", file, "--adopt", "all", "--yes", timeout=240)
         assert applied.code == 0, applied.out + applied.err
-        await sent.acknowledged(200)
+        await sent.acknowledged(RATE)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     await check_contents("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
@@ -103,9 +106,9 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
     assert (await asyncio.to_thread(vstream, "apply", file, "--yes")).code == 0
     reads = {region: f"foo-read-{region}" for region in ("west", "east")}
-    before, after = Load(200), Load(200, tag="b")
+    before, after = Load(RATE), Load(RATE, tag="b")
     async with under_load(before, lab.endpoints("gone")):
-        await before.acknowledged(200)
+        await before.acknowledged(RATE)
     await check_contents("gone", reads, before)
     async with connect(lab.endpoints("gone")["west"], "west") as connection:
         await JetStreamAdmin(connection).delete("foo-write-west")
@@ -136,11 +139,11 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
     async with connect(lab.endpoints("plain")["west"], "west") as connection:
         await JetStreamAdmin(connection).create(StreamConfig(name="foo", fields=plain))
     reads = {region: f"foo-read-{region}" for region in ("west", "east")}
-    first, sent = Load(50, tag="f"), Load(200)
+    first, sent = Load(50, tag="f"), Load(RATE)
     async with under_load(first, lab.endpoints("plain")):
         await first.acknowledged(20)  # so that the other region has heard of the new stream
     async with under_load(sent, lab.endpoints("plain")):
-        await sent.acknowledged(200)
+        await sent.acknowledged(RATE)
         planned = (await asyncio.to_thread(vstream, "plan", file, "--format", "json")).json()
         (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "mappings"]
         assert {(gate["stream"], *gate["others"]) for gate in mappings["gates"]} == {
@@ -149,13 +152,13 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
         }
         applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
         assert applied.code == 0, applied.out + applied.err
-        await sent.acknowledged(200)
+        await sent.acknowledged(RATE)
         # Nothing comes into the plain stream any more, and nobody needs to source it.
         file.write_text(json.dumps(small))
         ended = await asyncio.to_thread(vstream, "apply", file, "--yes", "--allow-destructive", timeout=240)
         assert ended.code == 0, ended.out + ended.err
         assert "have everything of `foo`" in ended.out
-        await sent.acknowledged(100)
+        await sent.acknowledged(RATE // 2)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     async with connect(lab.endpoints("plain")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)

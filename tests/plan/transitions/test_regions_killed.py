@@ -12,7 +12,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.killed_apply import apply_until_done, plan_lab, run
 from tests.support.labs import ignore_progress
-from tests.support.night import with_night
+from tests.support.night import repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
 TWO = ["west", "central"]
 ALL = ["west", "central", "east"]
-RATE = 60
+RATE = repetitions(20, night=60)
 
 
 def document(regions: list[str], known: list[str]) -> str:

@@ -11,14 +11,14 @@ import pytest
 
 from tests.support.command import Ran, vstream
 from tests.support.moving_region import comes_and_goes, starts
-from tests.support.night import with_night
+from tests.support.night import repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
 
-RATE = 100
+RATE = repetitions(30, night=100)
 
 
 def document(regions: list[str], streams: list[str] | None = None, version: str = "2.12") -> str:

@@ -17,6 +17,7 @@ from nats.js import JetStreamContext
 from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
+from tests.support.night import repetitions
 from tests.support.outages import goes_on_alone
 from tests.support.probe_lab import until
 from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
@@ -52,7 +53,7 @@ MESSAGES = 40
 BURST, SIZE = 400, 10_000
 """Messages and bytes: more than servers have under way without flow control between accounts, which is 2 MB or so."""
 PATIENCE = 60.0
-RATE = 100
+RATE = repetitions(30, night=100)
 
 
 @pytest.fixture
