@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,8 +15,8 @@ from vstream.cli.views.status import screen
 from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
-from vstream.health.report import Share, Status, StatusVerdict
-from vstream.health.snapshot import RegionSnapshot, ServerSnapshot, Snapshot
+from vstream.health.report import PairState, Share, Status, StatusVerdict
+from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapshot
 from vstream.health.status import assess
 from vstream.lint import load_topology
 from vstream.plan.rules import rule_entries, spell_destinations
@@ -180,3 +181,25 @@ def test_a_reader_that_took_as_many_as_there_were_has_all(taken: int, expected: 
     assert has_taken_all(reader, streams) is expected
     status = assess(TOPOLOGY, with_stream(healthy("2.14.6"), reader.name, reader), BUNDLE)
     assert status.verdict is (StatusVerdict.OK if expected else StatusVerdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("created", "seq", "state"),
+    [
+        (-8.0, 8, PairState.SILENT),
+        (-60.0, 8, PairState.ROLLED_BACK),  # heard since: the same stream has lost its end
+        (-8.0, None, PairState.ROLLED_BACK),  # before 2.15 a reader cannot tell
+    ],
+)
+def test_a_write_stream_made_again_is_not_rolled_back(created: float, seq: int | None, state: PairState) -> None:
+    """Seen on 2.15.1: its messages arrive, from the first on, once readers hear it again."""
+    snapshot = healthy()
+    reader, origin = snapshot.streams["foo-read-east"], snapshot.streams["foo-write-west"]
+    made = datetime.fromtimestamp(snapshot.at + created, UTC).isoformat()
+    snapshot = with_stream(snapshot, origin.name, replace(origin, created=made))
+    sources = tuple(replace(source, seq=seq, heard=9.0) for source in reader.sources)
+    snapshot = with_stream(snapshot, reader.name, replace(reader, sources=sources))
+    lag = Lag(last=5, first=1, cursor=8, max_age=3600.0)
+    status = assess(TOPOLOGY, replace(snapshot, lags={(origin.name, reader.name): lag}), BUNDLE)
+    (pair,) = (pair for pair in status.pairs if (pair.origin, pair.reader) == (origin.name, reader.name))
+    assert pair.state is state

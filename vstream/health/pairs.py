@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.health.report import PairState, PairStatus
-from vstream.health.snapshot import NS
+from vstream.health.snapshot import NS, to_unix_seconds
 from vstream.health.units import format_duration
 from vstream.topology.replication import ReplicationPair, replication_pairs
 from vstream.topology.versions import parse_version
@@ -23,6 +24,8 @@ SILENT_AFTER = 5.0
 """Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
 BEHIND_AFTER = 5.0
 """Seconds that a message may take to arrive before its reader is called behind."""
+_SKEW = 2.0
+"""Seconds between the clocks of this machine and of servers, and between two answers."""
 _FULL = 0.98
 """A stream that is this full drops its oldest messages."""
 _SAYS_ALIVE: Version = (2, 11, 0)
@@ -157,7 +160,22 @@ def _state(
         return PairState.UNKNOWN, f"`{reader}` does not take from `{origin}`"
     if origin not in snapshot.streams:
         return PairState.UNKNOWN, f"`{origin}` {_absence(snapshot, origin)}: {_describe_last_heard(source)}"
-    return (None if lag is None else _permanent_state(pair, lag)) or _passing_state(pair, snapshot, source, lag, age)
+    permanent = None if lag is None or _is_other_stream(pair, snapshot, source) else _permanent_state(pair, lag)
+    return permanent or _passing_state(pair, snapshot, source, lag, age)
+
+
+def _is_other_stream(pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot) -> bool:
+    """
+    Whether the origin was made again, or restored, since its reader last heard it.
+
+    From 2.15 on a reader tells such a stream from the one before, and takes all of it once it hears it.
+    """
+    reader, created = snapshot.streams[pair.reader.name], snapshot.streams[pair.origin.name].created
+    if source.seq is None or source.heard is None or not created or (reader.config or {}).get("mirror"):
+        return False
+    with suppress(ValueError):
+        return to_unix_seconds(created) > snapshot.at - source.heard - _SKEW
+    return False
 
 
 def _passing_state(
