@@ -400,6 +400,21 @@ async def test_a_server_that_announces_more_than_it_has_is_not_asked_for_all_of_
     assert connection.asked < 20
 
 
+OFFLINE = {"name": "east", "raft_group": "S-R1F-1", "replicas": [{"name": "west-1", "offline": True}]}
+
+
+async def test_what_servers_list_for_one_that_was_ended_did_not_answer() -> None:
+    """They list its streams with zeros, and consumers without names (seen after SIGUSR2 on 2.15.1)."""
+    led = {**STREAM, "cluster": {"name": "east", "leader": "east-1"}}
+    gone = {"config": {"name": "bar"}, "state": {"messages": 0}, "cluster": OFFLINE}
+    connection = Answers(total=2, streams=[led, gone], missing=["bar"])
+    streams, missing = await JetStreamAdmin(connection).streams()  # type: ignore[arg-type]
+    assert ([*streams], missing) == (["foo"], ("bar",))
+    consumer = {"name": "", "config": {"durable_name": "billing"}, "cluster": OFFLINE}
+    connection = Answers(total=1, consumers=[consumer], missing=["billing"])
+    assert await JetStreamAdmin(connection).consumers("bar") == ({}, ("billing",))  # type: ignore[arg-type]
+
+
 @asynccontextmanager
 async def http_server(body: bytes, *, is_endless: bool = False) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

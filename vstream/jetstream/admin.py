@@ -20,7 +20,7 @@ from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
 
@@ -75,12 +75,14 @@ class JetStreamAdmin:
             pages.extend(answers)
             if not all(read_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
                 break
-        observed = [
-            _read_stream(info, account, subject) for answer in pages for info in read_list(answer, "streams", subject)
-        ]
-        streams = {stream.config.name: stream for stream in observed}
-        missing = set()
+        streams, missing = {}, set()
         for answer in pages:
+            for info in read_list(answer, "streams", subject):
+                stream = _read_stream(info, account, subject)
+                if _is_placeholder(info):
+                    missing.add(stream.config.name)
+                else:
+                    streams[stream.config.name] = stream
             for name in read_list(answer, "missing", subject):
                 missing.add(naming.qualified_name(account, str(name)))
         return streams, sorted(missing - streams.keys())
@@ -159,7 +161,10 @@ class JetStreamAdmin:
         consumers: dict[str, ObservedConsumer] = {}
         missing: list[str] = []
         async for info in self._entries(subject, "consumers", missing):
-            if check_config(info.get("config"), subject).get("durable_name"):
+            config = check_config(info.get("config"), subject)
+            if _is_placeholder(info):
+                missing.append(str(config.get("durable_name") or config.get("name")))
+            elif config.get("durable_name"):
                 consumer = _read_consumer(info, stream)
                 consumers[consumer.config.durable] = consumer
         return consumers, tuple(sorted(set(missing) - consumers.keys()))
@@ -266,6 +271,16 @@ def _read_time(text: object) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo is not None else None
+
+
+def _is_placeholder(info: Mapping[str, Any]) -> bool:
+    """
+    Whether a server lists for another one that it ended: the configuration, no leader, and zeros for what is stored.
+
+    What is listed otherwise is told by its leader (server/jetstream_cluster.go, jsClusteredStreamListRequest).
+    """
+    cluster = info.get("cluster")
+    return isinstance(cluster, dict) and bool(cluster) and not cluster.get("leader")
 
 
 def _read_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
