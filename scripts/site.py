@@ -1,5 +1,6 @@
 """
-The sources of the documentation site: the pages of docs/, one page for each command, and mkdocs.yml with the navigation.
+The sources of the documentation site: the pages of docs/, one page for each command, code and JSON output, and mkdocs.yml
+with the navigation, which is that of docs/README.md.
 
     scripts/site.py DIR                 # write them
     scripts/site.py --check-site DIR    # fail if a built page asks another host for something
@@ -17,18 +18,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vstream.codes import Chapter
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import typer.main  # noqa: E402 - behind the path
 
+from vstream.audit import codes as findings  # noqa: E402 - behind the path
 from vstream.cli.app import PANELS, app  # noqa: E402 - behind the path
 from vstream.cli.lazy_group import LazyCommand  # noqa: E402 - behind the path
+from vstream.cli.schema import output_schema  # noqa: E402 - behind the path
+from vstream.health.doctor import examine as doctor  # noqa: E402 - behind the path
+from vstream.lint import manual  # noqa: E402 - behind the path
+from vstream.outputs import OUTPUTS  # noqa: E402 - behind the path
+from vstream.scenario.document import json_schema as scenario_schema  # noqa: E402 - behind the path
+from vstream.topology.document import json_schema as topology_schema  # noqa: E402 - behind the path
 
 PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _LOADS = re.compile(
-    r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(?:https?:)?//'
+    r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//'
+    r'|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(?:https?:)?//'
+    r'|class="mermaid"'  # the theme's script fetches a library where a page has a diagram
+    r"|url\([\"']?(?:https?:)?//|@import"
 )
+CODES = {
+    "Rules": manual.CHAPTERS,
+    "Findings of an audit": (findings.CHAPTER,),
+    "Checks of the doctor": (doctor.CHAPTER,),
+}
 CONFIG: dict[str, Any] = {
     "site_name": "vstream",
     "site_description": "Multi-region virtual streams on NATS JetStream, from one topology file",
@@ -51,6 +69,8 @@ CONFIG: dict[str, Any] = {
         ],
     },
     "plugins": ["search"],
+    "hooks": ["hooks.py"],
+    "extra": {"version": {"provider": "mike"}},
     "markdown_extensions": ["tables", "admonition", "pymdownx.superfences", {"toc": {"permalink": True}}],
     "validation": {
         "links": {"anchors": "warn", "not_found": "warn", "absolute_links": "warn"},
@@ -62,15 +82,20 @@ _LINK = re.compile(r"\[([^]]+)\]\(([^)#]+\.md)\)")
 
 
 def read_navigation(index: str) -> list[dict[str, Any]]:
-    """The sections of docs/README.md and the pages that each lists, in its order."""
-    sections: list[dict[str, Any]] = []
+    """The kinds of docs/README.md, the sections within each, and the pages that each lists, in its order."""
+    kinds: list[dict[str, Any]] = []
+    entries: list[Any] = []
     for line in index.splitlines():
         if line.startswith("## "):
-            sections.append({line[3:]: []})
-        elif sections and (row := _TABLE_LINE.match(line)):
-            (pages,) = sections[-1].values()
-            pages += [{title: path.removeprefix("../")} for title, path in _LINK.findall(row[1])]
-    return sections
+            entries = []
+            kinds.append({line[3:]: entries})
+        elif line.startswith("### "):
+            (kind,) = kinds[-1].values()
+            entries = []
+            kind.append({line[4:]: entries})
+        elif row := _TABLE_LINE.match(line):
+            entries += [{title: path.removeprefix("../")} for title, path in _LINK.findall(row[1])]
+    return kinds
 
 
 def walk_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -125,10 +150,51 @@ def describe_usage(name: str, parameters: list[Any]) -> str:
     return " ".join(["vstream", name, "[OPTIONS]", *shown])
 
 
-def write_sources(directory: Path) -> None:
-    """Everything that mkdocs needs, below *directory*."""
-    docs = directory / "docs"
-    shutil.rmtree(directory, ignore_errors=True)
+def write_codes(docs: Path, chapters: tuple[Chapter, ...]) -> list[dict[str, Any]]:
+    """A page for each code of *chapters*. Returns their navigation."""
+    sections = []
+    for chapter in chapters:
+        pages = []
+        for page in chapter.pages:
+            path = f"codes/{page.code}.md"
+            head = f"# {page.code} {page.name}\n\n*{page.severity.value.capitalize()}.* `vstream explain {page.code}`"
+            (docs / path).write_text(f"{head} prints this page.\n\n{page.text}\n", encoding="utf-8")
+            pages.append({f"{page.code} {page.name}": path})
+        sections.append({chapter.title: pages})
+    if len(sections) > 1:
+        return sections
+    (pages,) = sections[0].values()
+    return pages
+
+
+def write_schemas(docs: Path) -> list[dict[str, Any]]:
+    """A page for each format that has a JSON Schema. Returns their navigation."""
+    pages = []
+    schemas = {"topology": topology_schema(), "scenario": scenario_schema()}
+    schemas |= {name: output_schema(name) for name in OUTPUTS}
+    for name, schema in schemas.items():
+        path = f"schemas/{name}.md"
+        command = f"vstream schema {name}" if name in {"topology", "scenario"} else f"vstream schema --output {name}"
+        text = json.dumps(schema, indent=2, ensure_ascii=False)
+        lines = [f"# JSON Schema of `{name}`", "", f"`{command}` prints it.", "", "```json", text, "```", ""]
+        (docs / path).write_text("\n".join(lines), encoding="utf-8")
+        pages.append({name: path})
+    return pages
+
+
+def write_commands(docs: Path) -> list[dict[str, Any]]:
+    """A page for each command. Returns their navigation, in the panels of the help."""
+    panels: dict[str, list[dict[str, str]]] = {panel: [] for panel in PANELS}
+    panel_of = {name: panel for panel, entries in PANELS.items() for name in entries}
+    for name, command in walk_commands(typer.main.get_command(app), ""):
+        page = f"cli/{name.replace(' ', '-')}.md"
+        (docs / page).write_text(describe_command(name, command), encoding="utf-8")
+        panels[panel_of[name.partition(" ")[0]]].append({name: page})
+    return [{panel: pages} for panel, pages in panels.items()]
+
+
+def copy_pages(docs: Path) -> None:
+    """The pages that people wrote."""
     shutil.copytree(ROOT / "docs", docs)
     for page in PROJECT_PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
@@ -137,29 +203,49 @@ def write_sources(directory: Path) -> None:
         text = file.read_text(encoding="utf-8")
         for page in PROJECT_PAGES:
             text = text.replace(f"](../{page}", f"]({page}")
+        text = text.replace("](../../examples/", "](../examples/")
         file.write_text(text, encoding="utf-8")
-    index = docs / "README.md"
-    navigation = read_navigation(index.read_text(encoding="utf-8"))
-    index.rename(docs / "index.md")
-    panels: dict[str, list[dict[str, str]]] = {panel: [] for panel in PANELS}
-    panel_of = {name: panel for panel, entries in PANELS.items() for name in entries}
-    (docs / "cli").mkdir()
-    for name, command in walk_commands(typer.main.get_command(app), ""):
-        page = f"cli/{name.replace(' ', '-')}.md"
-        (docs / page).write_text(describe_command(name, command), encoding="utf-8")
-        panels[panel_of[name.partition(" ")[0]]].append({name: page})
-    commands = {"Commands": [{panel: pages} for panel, pages in panels.items()]}
-    config = {**CONFIG, "nav": [{"Home": "index.md"}, *navigation, commands]}
-    (directory / "mkdocs.yml").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    pages = sorted(file.relative_to(docs).as_posix() for file in docs.rglob("*.md"))
-    (docs / "llms.txt").write_text("# vstream\n\n" + "".join(f"- {page}\n" for page in pages), encoding="utf-8")
+    (docs / "README.md").rename(docs / "index.md")
+    shutil.copytree(ROOT / "examples" / "ci", docs / "examples" / "ci")
+    for directory in ("cli", "codes", "schemas"):
+        (docs / directory).mkdir()
+
+
+def describe_pages(docs: Path, navigation: list[Any], depth: int = 2) -> Iterator[str]:
+    """The lines of llms.txt: each page as plain Markdown, with its first sentence, below the headings of the navigation."""
+    for entry in navigation:
+        ((title, content),) = entry.items()
+        if isinstance(content, list):
+            yield f"\n{'#' * depth} {title}\n"
+            yield from describe_pages(docs, content, depth + 1)
+        else:
+            text = (docs / content).read_text(encoding="utf-8")
+            first = next((line for line in text.split("\n\n")[1:] if line[:1].isalpha() or line[:1] in "*`"), "")
+            yield f"- [{title}]({content}): {' '.join(first.split()).strip('*')}"
+
+
+def write_sources(directory: Path) -> None:
+    """Everything that mkdocs needs, below *directory*."""
+    docs = directory / "docs"
+    shutil.rmtree(directory, ignore_errors=True)
+    copy_pages(docs)
+    navigation = read_navigation((docs / "index.md").read_text(encoding="utf-8"))
+    (reference,) = (pages for kind in navigation for name, pages in kind.items() if name == "Reference")
+    reference.append({"Commands": write_commands(docs)})
+    reference += [{title: write_codes(docs, chapters)} for title, chapters in CODES.items()]
+    reference.append({"JSON schemas": write_schemas(docs)})
+    navigation = [{"Home": "index.md"}, *navigation]
+    (directory / "mkdocs.yml").write_text(json.dumps({**CONFIG, "nav": navigation}, indent=2), encoding="utf-8")
+    shutil.copy(ROOT / "scripts" / "site_hooks.py", directory / "hooks.py")
+    lines = ["# vstream", "", f"> {CONFIG['site_description']}", "", *describe_pages(docs, navigation)]
+    (docs / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def find_foreign_requests(site: Path) -> list[str]:
-    """Pages that ask another host for a script, a style, a font or a picture."""
+    """Pages and styles that ask another host for a script, a style, a font or a picture."""
     return [
         f"{page.relative_to(site)}: {match[0][:80]}"
-        for page in sorted(site.rglob("*.html"))
+        for page in sorted((*site.rglob("*.html"), *site.rglob("*.css")))
         for match in _LOADS.finditer(page.read_text(encoding="utf-8"))
     ]
 

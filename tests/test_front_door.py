@@ -17,8 +17,10 @@ MOST_GRADE = 9.0
 """Flesch-Kincaid: years of school that a reader needs."""
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("**/*.md"))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("**/*.md"))
 )
+GUIDES = [page for page in PAGES if page.startswith(("docs/tutorials/", "docs/how-to/"))]
+MOST_TUTORIAL_WORDS = 600
 
 
 def prose(markdown: str) -> str:
@@ -65,6 +67,18 @@ def test_the_pages_are_short() -> None:
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= MOST_WORDS_IN_ALL
 
 
+@pytest.mark.parametrize("page", GUIDES)
+def test_guides_are_easy_to_read_and_say_whom_they_are_for(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert textstat.flesch_kincaid_grade(prose(text)) <= MOST_GRADE
+    assert re.match(r"# .+\n\n\*For .+", text)
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDES if "/tutorials/" in page])
+def test_tutorials_are_short(page: str) -> None:
+    assert len(prose((ROOT / page).read_text()).split()) <= MOST_TUTORIAL_WORDS
+
+
 def test_every_command_is_read_with_its_options() -> None:
     assert {"", "plan", "lab up", "chaos kill-region"} < COMMANDS.keys()
     without = {
@@ -82,8 +96,8 @@ def test_help_is_easy_to_read(name: str) -> None:
 def test_tests_mirror_the_packages() -> None:
     folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     alone = {str(folder) for folder in folders if not (ROOT / "vstream" / folder).is_dir()}
-    # The promises to clients belong to no package; what `render` makes of accounts is several modules.
-    assert alone == {"conformance", "render/accounts"}
+    # The promises to clients and the pages belong to no package; what `render` makes of accounts is several modules.
+    assert alone == {"conformance", "docs", "render/accounts"}
 
 
 def test_every_option_is_explained() -> None:

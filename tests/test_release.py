@@ -10,8 +10,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import yaml
+
 from tests.support.paths import ROOT
 
+WORKFLOWS = sorted((*ROOT.glob(".github/**/*.yml"), *ROOT.glob("examples/ci/*.yml")))
 USES = re.compile(r"^\s*(?:- )?uses: (\S+)", re.MULTILINE)
 
 
@@ -40,8 +43,29 @@ def test_every_dependency_has_an_upper_bound() -> None:
 
 
 def test_actions_are_pinned_by_commit_and_install_pinned_versions() -> None:
-    files = [ROOT / "action.yml", ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob(".github/**/*.y*ml")]
+    files = [ROOT / "action.yml", ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *WORKFLOWS]
     used = {use for file in files for use in USES.findall(file.read_text()) if not use.startswith("./")}
     assert used
     assert [use for use in used if re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", use) is None] == []
     assert "--constraint" in (ROOT / "action.yml").read_text()
+
+
+def test_workflows_and_examples_are_yaml_and_run_scripts_that_exist() -> None:
+    assert {"tests.yml", "docs.yml", "release.yml", "github-plan.yml", "gitlab-plan.yml"} < {
+        file.name for file in WORKFLOWS
+    }
+    for file in WORKFLOWS:
+        assert isinstance(yaml.safe_load(file.read_text()), dict)
+        for script in re.findall(r"\bscripts/[\w-]+", file.read_text()):
+            assert (ROOT / script).is_file(), f"{file.name}: {script}"
+
+
+def test_the_container_is_built_from_files_that_exist() -> None:
+    sources = re.findall(r"^COPY ((?:[\w./]+ )+)[\w./]+$", (ROOT / "Containerfile").read_text(), re.MULTILINE)
+    assert sources
+    assert [source for line in sources for source in line.split() if not (ROOT / source).exists()] == []
+
+
+def test_no_placeholder_is_left() -> None:
+    texts = [*WORKFLOWS, ROOT / "README.md", ROOT / "pyproject.toml", *(ROOT / "docs").rglob("*.md")]
+    assert [file.name for file in texts if re.search(r"OWNER/|TODO|FIXME", file.read_text())] == []

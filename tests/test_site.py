@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 import typer.main
 
 from tests.support.paths import ROOT
+from vstream.cli import exit_codes
 from vstream.cli.app import app
+from vstream.outputs import OUTPUTS
 
 _SPEC = importlib.util.spec_from_file_location("site_script", ROOT / "scripts" / "site.py")
 assert _SPEC is not None
@@ -51,11 +54,68 @@ def test_every_command_has_a_page_with_its_options(sources: Path) -> None:
                 assert f"`{parameter.opts[0]}`" in text, name
 
 
+def test_pages_are_of_four_kinds(sources: Path) -> None:
+    navigation = json.loads((sources / "mkdocs.yml").read_text())["nav"]
+    assert [next(iter(kind)) for kind in navigation] == [
+        "Home", "Tutorials", "How-to", "Explanation", "Reference", "Project",
+    ]  # fmt: skip
+
+
+def test_every_code_and_every_output_has_a_page(sources: Path) -> None:
+    written = {file.stem for file in (sources / "docs" / "codes").glob("*.md")}
+    codes = {page.code for chapters in site.CODES.values() for chapter in chapters for page in chapter.pages}
+    assert written == codes
+    assert {"VS301", "VA001", "VD101"} < codes
+    assert {file.stem for file in (sources / "docs" / "schemas").glob("*.md")} == {"topology", "scenario", *OUTPUTS}
+
+
+def test_programs_find_every_page_as_markdown(sources: Path) -> None:
+    """`llms.txt` links the pages as they are beside the built ones."""
+    pages = [file.relative_to(sources / "docs").as_posix() for file in (sources / "docs").rglob("*.md")]
+    text = (sources / "docs" / "llms.txt").read_text()
+    assert [page for page in pages if f"]({page})" not in text] == []
+
+
+TASKS = {
+    "see it work": ["Three regions on a laptop"],
+    "read a plan before I apply it": ["Your first topology"],
+    "take it to Kubernetes": ["Helm"],
+    "bring the blog's recipe under it": ["The blog's recipe"],
+    "add a region": ["Add a region"],
+    "get alerts": ["Watch with Prometheus"],
+    "check my NATS files in CI": ["Lint in CI", "lint.yml"],
+    "look up VS226": ["Rules", "VS226"],
+    "let a consumer go on in another region": ["A consumer that survives its region"],
+    "a region burns": ["Runbooks", "a region is dead for good"],
+}
+"""What people want, and the links they click, beginning with the index."""
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_are_found_in_three_clicks(task: str) -> None:
+    assert len(TASKS[task]) <= 3
+    page = ROOT / "docs" / "README.md"
+    for text in TASKS[task]:
+        assert page.suffix == ".md", page
+        links = dict(re.findall(r"\[([^]]+)\]\(([^)]+)\)", page.read_text()))
+        target = links[text].partition("#")[0]
+        page = (page.parent / target).resolve() if target else page
+        assert page.is_file()
+
+
+def test_exit_codes_are_those_of_the_commands() -> None:
+    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
+    values = [value for name, value in vars(exit_codes).items() if name.isupper()]
+    assert [int(row) for row in rows] == values
+
+
 @pytest.mark.parametrize(
     ("html", "number"),
     [
         ('<script src="https://cdn.example.net/x.js"></script>', 1),
         ('<link rel="stylesheet" href="//fonts.example.net/a.css">', 1),
+        ('<pre class="mermaid">', 1),
+        ('<style>body { background: url("https://example.net/a.png") }</style>', 1),
         ('<a href="https://nats.io">NATS</a> <img src="assets/a.png">', 0),
     ],
 )

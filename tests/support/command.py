@@ -83,8 +83,13 @@ def run_unchecked(
     timeout: float = 300,
     variables: Mapping[str, str] | None = None,
     stdout: Path | None = None,
+    is_merged: bool = False,
 ) -> Ran:
-    """As `vstream`, whatever it says. Raises TimeoutError after *timeout* seconds, when it is killed."""
+    """
+    As `vstream`, whatever it says. Raises TimeoutError after *timeout* seconds, when it is killed.
+
+    What *is_merged* is in *stdout* in the order in which it was written, as a terminal has it.
+    """
     with tempfile.TemporaryDirectory(prefix="vstream-test-") as name:
         streams = Path(name)
         for number, text in enumerate((stdin, "", "")):
@@ -96,6 +101,8 @@ def run_unchecked(
             "umask": _umask(),
             "streams": [str(streams / "0"), str(stdout or streams / "1"), str(streams / "2")],
         }
+        if is_merged:
+            request["streams"][2] = request["streams"][1]
         code, memory = _run(request, timeout)
         encoding = request["environment"].get("PYTHONIOENCODING", "utf-8")
         printed, errors = ((streams / number).read_text(encoding=encoding) for number in ("1", "2"))

@@ -1,0 +1,115 @@
+"""Tutorials and how-tos do what they say: every command is run, and what it prints is what the page shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.labs import end_all_in
+from tests.support.pages import Reader, matches, read_blocks, read_commands
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs"
+TUTORIALS = ("three-regions", "cut-off", "first-topology", "consumer")
+"""They go on from each other, on one lab."""
+TUTORIALS_AT_NIGHT = ("audit", "scenario-in-ci")
+"""Spark, and a rehearsal of half a minute."""
+LIVE_HOW_TOS = (
+    "add-a-region",
+    "remove-a-region",
+    "from-a-plain-stream",
+    "move-a-stream",
+    "rolling-upgrade",
+    "prometheus",
+)
+HOW_TOS = sorted(page.stem for page in (DOCS / "how-to").glob("*.md"))
+PAGES = sorted((*(DOCS / "tutorials").glob("*.md"), *(DOCS / "how-to").glob("*.md")))
+
+
+@pytest.fixture
+def reader(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Reader]:
+    yield Reader(tmp_path, is_updating=bool(pytestconfig.getoption("--update-golden")))
+    end_all_in(tmp_path)
+
+
+@pytest.mark.lab
+@pytest.mark.night
+def test_tutorials_do_what_they_say(reader: Reader) -> None:
+    for name in TUTORIALS:
+        reader.follow(DOCS / "tutorials" / f"{name}.md")
+
+
+@pytest.mark.lab
+@pytest.mark.night
+@pytest.mark.parametrize("name", TUTORIALS_AT_NIGHT)
+def test_longer_tutorials_do_what_they_say(reader: Reader, name: str) -> None:
+    reader.follow(DOCS / "tutorials" / f"{name}.md")
+
+
+@pytest.mark.lab
+@pytest.mark.night
+@pytest.mark.parametrize("name", LIVE_HOW_TOS)
+def test_how_tos_on_a_lab_do_what_they_say(reader: Reader, name: str) -> None:
+    reader.follow(DOCS / "how-to" / f"{name}.md")
+
+
+@pytest.mark.parametrize("name", sorted(set(HOW_TOS) - set(LIVE_HOW_TOS)))
+def test_how_tos_without_servers_do_what_they_say(reader: Reader, name: str) -> None:
+    reader.follow(DOCS / "how-to" / f"{name}.md")
+
+
+def test_every_page_is_run() -> None:
+    assert sorted((*TUTORIALS, *TUTORIALS_AT_NIGHT)) == sorted(page.stem for page in (DOCS / "tutorials").glob("*.md"))
+    assert set(LIVE_HOW_TOS) <= set(HOW_TOS)
+
+
+def test_what_is_not_run_says_why() -> None:
+    blocks = [(page.stem, block) for page in PAGES for block in read_blocks(page)]
+    unexplained = [name for name, block in blocks if block.language in {"sh", "bash"} and block.reason is None]
+    assert not unexplained
+    assert Counter(block.reason for _, block in blocks if block.reason is not None) == NOT_RUN
+
+
+NOT_RUN = {
+    "it does not end": 1,
+    "it is what the test's own environment is made of": 2,
+    "needs a Kubernetes cluster": 1,
+    "needs a lab of six servers and minutes; tests/plan does it under load": 1,
+    "needs hosts and root": 1,
+    "needs hosts with Docker": 1,
+    "needs real servers": 1,
+    "needs real servers in three regions": 4,
+    "needs real servers in two regions": 1,
+    "needs real servers, and a pull request": 1,
+    "needs servers that run the recipe; tests/plan has them": 2,
+    "the command above, as CI types it": 1,
+}
+"""Blocks that no test runs, by the reason that the page's source has."""
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_right"),
+    [
+        ("took 4 ms", "took 1.3 s", True),
+        ("a\n...\nb", "a\nx\ny\nb", True),
+        ("a\n...\nb", "a\nx", False),
+        (" ─────\n  west   15301", "──\nwest 4", True),
+        ("PASS: 33 ok", "FAIL: 33 failed", False),
+    ],
+)
+def test_numbers_may_differ_and_words_may_not(shown: str, printed: str, *, is_right: bool) -> None:
+    assert matches(shown, printed) is is_right
+
+
+def test_commands_of_a_block(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('```console\n$ one \\\n    two\nprinted\n$ three\n```\n\n```yaml title="a.yaml"\na: 1\n```\n')
+    commands, file = read_blocks(page)
+    assert [(command.line, command.shown) for command in read_commands(commands)] == [
+        ("one \\\n    two", "printed"),
+        ("three", ""),
+    ]
+    assert (file.title, file.text) == ("a.yaml", "a: 1\n")

@@ -1,0 +1,156 @@
+"""
+Pages of the documentation, run as their reader would: each command is typed, and what it prints is compared.
+
+A page's blocks say what they are. ```` ```yaml title="acme.yaml" ```` is a file that the reader writes. ```` ```console ````
+has commands, each after `$ `, and below each what it prints. A line `...` there stands for any lines. ```` ```sh ```` is not
+run, and a comment before it says why: `<!-- not run: needs a Kubernetes cluster -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import environment, run_unchecked
+
+_BLOCK = re.compile(
+    r'^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
+_PORT = re.compile(r"\b140(\d\d)\b")
+"""Of a lab on a machine where nothing else runs, as pages have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    language: str
+    title: str | None
+    text: str
+    reason: str | None
+    """Why it is not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    line: str
+    shown: str
+    """What the page says that it prints."""
+
+
+def read_blocks(page: Path) -> list[Block]:
+    return [
+        Block(match["language"], match["title"], match["text"], match["reason"])
+        for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+def read_commands(block: Block) -> Iterator[Command]:
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        line = re.match(r"(?:[^\n]*\\\n)*[^\n]*", part)
+        assert line is not None
+        yield Command(line[0], part[line.end() :].strip("\n"))
+
+
+def normalise(text: str) -> list[str]:
+    """Lines as they are the same each time: no numbers, no frames of tables, no blank lines; any leader, any unit of time."""
+    text = re.sub(r"\b(?=[a-f]*\d)[0-9a-f]{4,}\b", "0", text)
+    text = re.sub(r"\d[\d.,:]*", "0", text)
+    text = re.sub(r"\b0 (?:ns|µs|ms|s|min)\b", "0 s", text)
+    text = re.sub(r"meta leader [\w-]+", "meta leader of some region", text)
+    lines = (re.sub(r"[\s─━]+", " ", line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether the page shows what was printed, but for numbers, and lines that it leaves out as `...`."""
+    parts = [r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n" for line in normalise(shown)]
+    return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in normalise(printed))) is not None
+
+
+class Reader:
+    """Somebody with an empty directory who does what pages say, one after the other."""
+
+    def __init__(self, directory: Path, *, is_updating: bool = False) -> None:
+        self.directory = directory / "work"
+        self.directory.mkdir()
+        self.variables = {"VSTREAM_STATE_DIR": str(directory / "state"), "PATH": _path_with_vstream()}
+        self._is_updating = is_updating
+        self._read_up_to = 0
+
+    def follow(self, page: Path) -> None:
+        self._read_up_to = 0
+        for block in read_blocks(page):
+            if block.title is not None:
+                file = self.directory / block.title
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(block.text, encoding="utf-8")
+            elif block.language == "console":
+                for command in read_commands(block):
+                    self._try(page, command)
+
+    def _try(self, page: Path, command: Command) -> None:
+        code, printed = self.run(self._with_ports(command.line))
+        assert code == 0, f"{page.name}: {command.line}\nexit code {code}\n{printed}"
+        shown = command.shown
+        if not matches(shown, printed):
+            if not self._is_updating:
+                pytest.fail(f"{page.name}: $ {command.line}\n--- the page\n{shown}\n--- printed\n{printed}")
+            shown = "\n".join(line.rstrip() for line in printed.splitlines() if line.strip())
+        if self._is_updating:
+            self._update(page, command, shown)
+
+    def _update(self, page: Path, command: Command, shown: str) -> None:
+        """Let the page show what was printed, where a command like it comes next."""
+        text = page.read_text(encoding="utf-8")
+        before = f"$ {command.line}\n" + (f"{command.shown}\n" if command.shown else "")
+        after = f"$ {command.line}\n" + (f"{shown}\n" if shown else "")
+        start = text.index(before, self._read_up_to)
+        self._read_up_to = start + len(after)
+        page.write_text(text[:start] + after + text[start + len(before) :], encoding="utf-8")
+
+    def run(self, line: str) -> tuple[int, str]:
+        """The exit code of a command, and what it printed. vstream alone needs no shell, and no start of Python."""
+        if line.startswith("vstream ") and not re.search(r"[|<>&;$*\\]", line):
+            printed = self.directory.parent / "printed"
+            printed.write_text("", encoding="utf-8")
+            arguments = shlex.split(line)[1:]
+            ran = run_unchecked(
+                *arguments, cwd=self.directory, variables=self.variables, stdout=printed, is_merged=True
+            )
+            return ran.code, printed.read_text(encoding="utf-8")
+        process = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.directory,
+            env=environment(self.variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=500,
+        )
+        return process.returncode, process.stdout
+
+    def _with_ports(self, line: str) -> str:
+        """*line* with the ports of this lab: another one may have those that the page shows."""
+        if _PORT.search(line) is None:
+            return line
+        first = self._first_port()
+        return _PORT.sub(lambda match: str(first + int(match[1])), line)
+
+    def _first_port(self) -> int:
+        _, printed = self.run("vstream lab status --format json")
+        (running,) = json.loads(printed)["labs"]
+        return min(int(server["url"].rpartition(":")[2]) for server in running["servers"])
+
+
+def _path_with_vstream() -> str:
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
