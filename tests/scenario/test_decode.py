@@ -298,3 +298,10 @@ def test_every_operation_of_a_try_step_can_be_expected() -> None:
 def test_reading_fails_only_for_what_is_not_there() -> None:
     with pytest.raises(FileNotFoundError):
         read("nix.yaml")
+
+
+@pytest.mark.parametrize("bound", [" " * 20_000, " " * 20_000 + "\0", "-> " * 7_000], ids=["spaces", "zero", "arrows"])
+def test_a_long_bound_is_refused_at_once(bound: str) -> None:
+    """Not after hours: scenarios of strangers are checked in CI, and patterns could go back and forth over spaces."""
+    found = problems(f"{STEPS}expect: [{{lost: {json.dumps(bound)}}}]\n")
+    assert found

@@ -8,12 +8,16 @@ import pkgutil
 
 import pytest
 
+from tests.support.lint_inputs import surroundings
 from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
+from vstream.diagnostics import Severity
+from vstream.lint.engine import lint
 from vstream.lint.load_topology import load
+from vstream.lint.read import Source
 from vstream.topology import profiles
 from vstream.topology.document import TopologyDocument
-from vstream.topology.model import Routing
+from vstream.topology.model import Routing, Security
 from vstream.topology.profiles import PROFILES, profile_named
 from vstream.topology.profiles.profile import Profile
 
@@ -73,3 +77,39 @@ def test_every_module_with_a_profile_is_entered() -> None:
 def test_an_unknown_profile_is_none() -> None:
     assert profile_named("of-the-future") is None
     assert profile_named(None) is PROFILES[Routing.MAPPED]
+
+
+_WITHOUT_USERS = (Security.NKEYS, Security.CERTIFICATES)
+"""Ways to log in that say nothing of a topology whose users are somebody else's."""
+
+
+@pytest.mark.parametrize("security", Security, ids=lambda security: security.value)
+@pytest.mark.parametrize("routing", Routing, ids=lambda routing: routing.value)
+def test_what_a_valid_topology_renders_to_has_no_mistakes(routing: Routing, security: Security) -> None:
+    """`validate` checks rendered files with the rules for everybody's: none may misread what vstream itself writes."""
+    text = (
+        f"version: 1\nname: acme\nserver_version: '2.12'\nrouting: {routing.value}\nsecurity: {{mode: {security.value}}}\n"
+        "regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}\n"
+        "streams: {foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 24h}}}\n"
+    )
+    report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
+    serious = {finding.code for finding in report.diagnostics if finding.severity is not Severity.NOTE}
+    assert serious == ({"VS160"} if routing is Routing.MAPPED and security in _WITHOUT_USERS else set())
+
+
+@pytest.mark.parametrize("routing", Routing, ids=lambda routing: routing.value)
+def test_starters_have_no_mistakes(routing: Routing) -> None:
+    profile = PROFILES[routing]
+    text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
+    report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
+    assert [finding for finding in report.diagnostics if finding.severity is not Severity.NOTE] == []
+
+
+def test_the_first_step_to_another_routing_has_no_mistakes() -> None:
+    text = (
+        "version: 1\nname: acme\nserver_version: '2.12'\naccount: ACME\nmoves_to: accounts\n"
+        "regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}\n"
+        "streams: {foo: {subjects: [foo.>], write: {max_age: 24h}}}\n"
+    )
+    report = lint([Source(name="acme.yaml", content=text.encode())], surroundings({}))
+    assert [finding for finding in report.diagnostics if finding.severity is not Severity.NOTE] == []

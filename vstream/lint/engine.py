@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion, Topology
 
 _COULD_NOT = "VS004"
+_TLS_FILES = b'cert_file: "server.pem"\nkey_file: "server-key.pem"\nca_file: "ca.pem"\n'
+"""What `tls.cfg` is to name, which its owner writes."""
 
 
 Load: TypeAlias = "Callable[[bytes, str], LoadedTopology]"
@@ -173,8 +176,15 @@ class _Declared:
 
 
 def _read_placeholder(name: str) -> bytes:
-    """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
-    placeholder: str | None = import_module("vstream.topology.bundle").placeholder_for(name)
+    """
+    What stands for an included file, whose servers have it from elsewhere: passwords, addresses of hubs, TLS files.
+
+    The mappings and accounts, which are rendered, are read beside the servers, and checked once.
+    """
+    bundle = import_module("vstream.topology.bundle")
+    if posixpath.basename(name) == bundle.TLS_PATH:
+        return _TLS_FILES
+    placeholder: str | None = bundle.placeholder_for(name)
     return (placeholder or "").encode()
 
 

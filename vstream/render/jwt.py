@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -46,9 +47,10 @@ class Unsigned:
     """A Signer without keys, for looking at rendered files: no server accepts what it signs."""
 
     def public(self, name: str) -> str:
-        """As Signer: made from *name* alone."""
+        """As Signer: made from *name* alone, and of the right form, though nobody has the key to it."""
         prefix = _USER_PREFIX if name.startswith(user_key("")) else _PREFIXES.get(name, _ACCOUNT_PREFIX)
-        return _base32(bytes([prefix]) + hashlib.sha256(f"no key: {name}".encode()).digest() + b"\0\0")
+        key = bytes([prefix]) + hashlib.sha256(f"no key: {name}".encode()).digest()
+        return _base32(key + binascii.crc_hqx(key, 0).to_bytes(2, "little"))
 
     def sign(self, claims: dict[str, Json], name: str) -> str:
         """As Signer, with a signature of zeros."""

@@ -29,8 +29,8 @@ ANY = "any"
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|m)")
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[A-Za-z0-9.]+)?")
-_BOUND = re.compile(r"\s*(==|>=|<=)?\s*(.*\S)\s*", re.DOTALL)
-_PAIR = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
+_BOUND = re.compile(r"(==|>=|<=)?\s*(\S.*)", re.DOTALL)
+_PAIR = re.compile(r"(\S+)\s*->\s*(\S+)")
 _TIME = f"^{units.TIME_PATTERN}$"
 _MOST_RATE = 100_000
 _MOST_SIZE = 2**20 - 2**12
@@ -234,7 +234,7 @@ def _parse_bound(
     value: object, unit: Callable[[str], float], *, is_exact: Callable[[float], bool], example: str
 ) -> Bound:
     text = str(value) if is_number(value) else value
-    match = _BOUND.fullmatch(text) if isinstance(text, str) else None
+    match = _BOUND.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         _refuse(f"{quote_value(value)} is not a valid bound: write it like `{example}`")
     if match[2][0] in "<>=!":
@@ -305,7 +305,7 @@ def _by_pair(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds
         if not isinstance(value, dict) or not value:
             _refuse('a map such as `west -> east: ">= 1"`')
         for name in value:
-            if not _PAIR.fullmatch(name):
+            if not _PAIR.fullmatch(name.strip()):
                 _refuse(f"{quote_value(name)} does not name two regions: write `west -> east`", index=name)
         return tuple((name, _inside(one, bound, name)) for name, bound in value.items())
 
@@ -323,7 +323,7 @@ def _inside(one: Callable[[object], Bound | None], value: object, index: str) ->
 
 def pair(text: str) -> tuple[str, str]:
     """The two regions in `west -> east`."""
-    match = _PAIR.fullmatch(text)
+    match = _PAIR.fullmatch(text.strip())
     assert match is not None
     return match[1], match[2]
 

@@ -10,6 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.api import is_api
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, is_literal, overlaps
 from vstream.syntax.natsconf import ConfArray, ConfMap
+from vstream.topology.naming import PHYSICAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +23,8 @@ _CONSUMER: Final = ".CONSUMER."
 _AFTER_CREATE: Final = ".CREATE."
 _FLOW_CONTROL: Final = "$JS.FC."
 _SHAPE: Final = "$JS.FC.<stream>.<consumer>.<id>"
+_OWN: Final = f"{PHYSICAL_PREFIX}."
+"""Begins the names through which vstream leads its clients, while nobody sources through them."""
 _LOSS: Final = "sourcing stops for ever after about 2 MB, without an error"
 
 
@@ -110,7 +113,7 @@ def _check_answers(account: AccountConf, origin: str, imports: list[SharedSubjec
     if not fitting:
         message = f"`{answers[0].text}` is not the flow control of the sourced stream, which is `{_SHAPE}`: {_LOSS}"
         yield Violation(at=answers[0].subject.span, message=message, hint=_describe_import(origin))
-    elif len(renamed) == len(fitting) and not _maps_flow_control(account):
+    elif len(renamed) == len(fitting) and not _maps_flow_control(account) and not renamed[0].text.startswith(_OWN):
         message = f"servers send flow control replies to `{fitting[0].text}`, not at `{renamed[0].text}`: {_LOSS}"
         yield Violation(at=renamed[0].span, message=message, hint="remove `to`")
 

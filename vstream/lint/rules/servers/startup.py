@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
@@ -10,7 +11,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, is_clustered, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
-from vstream.lint.rules.servers.trust import START
+from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator, has_operator
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -33,16 +34,6 @@ _DEFAULT_PAYLOAD: Final = 1 << 20
 _LAME_DUCK_S: Final = 120
 _LEAST_LAME_DUCK_S: Final = 30
 _BUILT_IN: Final = ("$SYS", "$G")
-_BY_OPERATOR: Final = (
-    "operator",
-    "operators",
-    "roots",
-    "root",
-    "root_operator",
-    "root_operators",
-    "trusted",
-    "trusted_keys",
-)
 
 
 @rule("VS426", "does-not-start", Severity.ERROR)
@@ -55,15 +46,22 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
     gateway without a name, ports out of range, limits that contradict each other. Otherwise you find out when a server
     that ran for months restarts (all versions; server/server.go, validateOptions).
     """
+    # What a server includes may be read beside it instead of with it: a rendered bundle is read so.
+    files = {posixpath.normpath(part.file): part for part in workspace.servers}
     for server in whole(workspace):
+        included = map(posixpath.normpath, server.included)
+        parts = [server, *(files[file] for file in included if file in files)]
+        names = {account.name for part in parts for account in part.accounts}
+        if not any(map(has_operator, parts)):
+            yield from _accounts(server, names)
+            yield from check_leaf_accounts(server, names)
+            yield from _default_domains(server, names)
+            yield from check_operator(server)
         for check in (*_CHECKS, *DETAILS, *START):
             yield from check(server)
 
 
-def _accounts(server: ServerConf) -> Iterator[Violation]:
-    names = {account.name for account in server.accounts}
-    if has_any(server.root, *_BY_OPERATOR):
-        return
+def _accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     system = server.system_account
     if system is not None and system.text and system.text not in {*names, "$SYS"}:
         yield Violation(
@@ -259,10 +257,9 @@ def _compression(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _default_domains(server: ServerConf) -> Iterator[Violation]:
-    names = {account.name for account in server.accounts}
+def _default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     domains = table(server.root, "default_js_domain")
-    for domain in domains.effective() if domains is not None and not has_any(server.root, *_BY_OPERATOR) else ():
+    for domain in domains.effective() if domains is not None else ():
         if domain.key not in {*names, *_BUILT_IN}:
             yield Violation(
                 at=domain.key_span,
@@ -293,7 +290,6 @@ def _account_storage(server: ServerConf) -> Iterator[Violation]:
 
 
 _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _accounts,
     _gateway,
     _ports,
     _limits,
@@ -304,6 +300,5 @@ _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _names,
     _tls,
     _compression,
-    _default_domains,
     _account_storage,
 )

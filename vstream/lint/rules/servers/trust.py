@@ -181,14 +181,15 @@ def _both_logins(server: ServerConf) -> Iterator[Violation]:
             yield Violation(at=key.key_span, message=message, hint="remove one of them")
 
 
-def _leaf_accounts(server: ServerConf) -> Iterator[Violation]:
+def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
+    """Leaf nodes that log in to an account which is none of *names*, for a server without an operator."""
     authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
     listed = entry(authorization, "users")
     items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
-    accounts = {*(account.name for account in server.accounts), "$G", "$SYS"}
+    accounts = {*names, "$G", "$SYS"}
     for conf in (authorization, *(item for item in items if isinstance(item, ConfMap))):
         account = option(conf, "account")
-        if account is not None and account.text and account.text not in accounts and not _has_operator(server):
+        if account is not None and account.text and account.text not in accounts:
             yield Violation(
                 at=account.span,
                 message=f"there is no account `{account.text}` for these leaf nodes: {_STOPS}",
@@ -205,9 +206,8 @@ def _negative_waits(server: ServerConf) -> Iterator[Violation]:
             yield Violation(at=wait.span, message=message, hint=f'write "{wait.text.removeprefix("-")}"')
 
 
-def _needs_operator(server: ServerConf) -> Iterator[Violation]:
-    if _has_operator(server):
-        return
+def check_operator(server: ServerConf) -> Iterator[Violation]:
+    """What needs an operator, for a server without one."""
     resolver, sentinel = entry(server.root, *_RESOLVERS), entry(server.root, "default_sentinel")
     if resolver is not None and isinstance(resolver.value, ConfMap):
         message = f"a resolver keeps the accounts of an operator, and none is trusted: {_STOPS}"
@@ -217,7 +217,8 @@ def _needs_operator(server: ServerConf) -> Iterator[Violation]:
         yield Violation(at=sentinel.key_span, message=message, hint="add `operator`, or remove it")
 
 
-def _has_operator(server: ServerConf) -> bool:
+def has_operator(server: ServerConf) -> bool:
+    """Whether the file trusts an operator, whose tokens have the accounts."""
     return has_any(server.root, *_BY_OPERATOR)
 
 
@@ -250,9 +251,7 @@ ACCOUNTS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
 )
 """What VS425 asks."""
 START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _leaf_accounts,
     _negative_waits,
-    _needs_operator,
     _pinned_twice,
     _guest_alone,
 )
