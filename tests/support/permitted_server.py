@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -61,11 +61,31 @@ class PermittedServer:
             self._write(artifact.path, artifact.text)
         for path in ("passwords.cfg", "passwords-west.cfg", "system-password.cfg", "leaf-west.cfg"):
             self._write(path, (placeholder_for(path) or "").replace("$2a$11$none", PASSWORD))
-        with (directory / "server.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [binaries.locate(), "-c", directory / "servers" / "west-1.conf"], cwd=directory, stdout=log, stderr=log
-            )
+        self.process = self._start()
         self._loaded()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with (self.directory / "server.log").open("ab") as log:
+            return subprocess.Popen(
+                [binaries.locate(), "-c", self.directory / "servers" / "west-1.conf"],
+                cwd=self.directory,
+                stdout=log,
+                stderr=log,
+            )
+
+    def restart(self, change: Callable[[], object]) -> None:
+        """Stop the server, do what *change* does to its files, and start it."""
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+        change()
+        self.process = self._start()
+        self._loaded()
+
+    def store_of(self, stream: str) -> Path:
+        """The directory in which the server keeps *stream*: `ACCOUNT/NAME`, or a name."""
+        account, _, name = stream.rpartition("/")
+        (path,) = self.directory.glob(f"store/**/{account or '*'}/streams/{name}")
+        return path
 
     def allow(self, publish: Sequence[str], subscribe: Sequence[str]) -> None:
         """Have the server let the user publish and subscribe to these subjects alone."""

@@ -51,7 +51,7 @@ async def until_found(
             found.setdefault(one.code, []).append(one)
         if set(found) - perhaps == set(codes) - perhaps:
             return found
-        assert time.monotonic() < deadline, found
+        assert time.monotonic() < deadline, [(code, found[code][0].message, found[code][0].evidence) for code in found]
         await asyncio.sleep(0.5)
 
 

@@ -98,7 +98,7 @@ def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -
 def _cut_stream(
     wanted: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
 ) -> StreamCut:
-    state, config = info["state"], check_config(info.get("config"), wanted.stream)
+    state, config = info["state"], check_config(info.get("config"), f"$JS.API.STREAM.INFO.{wanted.stream}")
     chosen, problem = choose_path(config, version, path, has_leader=has_leader)
     sources = []
     for item in info.get("sources") or ():
