@@ -54,7 +54,7 @@ async def test_a_healthy_lab_passes_and_canaries_are_removed(world: World) -> No
     assert pairs == [(origin, reader, f"foo-read-{reader}") for origin in REGIONS for reader in REGIONS]
     matrix = report.matrix("foo")
     assert {origin: set(row) for origin, row in matrix.items()} == {origin: set(REGIONS) for origin in REGIONS}
-    assert all(ms is not None and 0 <= ms < 5000 for row in matrix.values() for ms in row.values())
+    assert all(ms is not None and ms >= 0 for row in matrix.values() for ms in row.values())
     assert set((await world.messages()).values()) == {0}
 
 

@@ -24,8 +24,6 @@ SILENT_AFTER = 5.0
 """Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
 BEHIND_AFTER = 5.0
 """Seconds that a message may take to arrive before its reader is called behind."""
-_SKEW = 2.0
-"""Seconds between the clocks of this machine and of servers, and between two answers."""
 _FULL = 0.98
 """A stream that is this full drops its oldest messages."""
 _SAYS_ALIVE: Version = (2, 11, 0)
@@ -174,7 +172,7 @@ def _is_other_stream(pair: ReplicationPair, snapshot: Snapshot, source: SourceSn
     if source.seq is None or source.heard is None or not created or (reader.config or {}).get("mirror"):
         return False
     with suppress(ValueError):
-        return to_unix_seconds(created) > snapshot.at - source.heard - _SKEW
+        return to_unix_seconds(created) > snapshot.at - source.heard
     return False
 
 
