@@ -65,6 +65,7 @@ def normalise(text: str) -> list[str]:
     text = re.sub(r"\b(?=[a-f]*\d)[0-9a-f]{4,}\b", "0", text)
     text = re.sub(r"\d[\d.,:]*", "0", text)
     text = re.sub(r"\b0 (?:ns|µs|ms|s|min)\b", "0 s", text)
+    text = re.sub(r"\b0 problem\b", "0 problems", text)
     text = re.sub(r"meta leader [\w-]+", "meta leader of some region", text)
     lines = (re.sub(r"[\s─━]+", " ", line).strip() for line in text.splitlines())
     return [line for line in lines if line]
