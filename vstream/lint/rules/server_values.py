@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
 from vstream.syntax.natsconf import ConfArray
@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
     from vstream.syntax.natsconf import ConfMap
+
+_BY_OPERATOR: Final = (
+    "operator",
+    "operators",
+    "roots",
+    "root",
+    "root_operator",
+    "root_operators",
+    "trusted",
+    "trusted_keys",
+)
 
 
 def whole(workspace: Workspace) -> list[ServerConf]:
@@ -64,6 +75,11 @@ def is_on(conf: ConfMap | None, *names: str) -> bool:
 def has_any(conf: ConfMap | None, *names: str) -> bool:
     """Whether one of the options *names* was written."""
     return conf is not None and any(conf.get_folded(name) is not None for name in names)
+
+
+def has_operator(server: ServerConf) -> bool:
+    """Whether the file trusts an operator, whose tokens have the accounts."""
+    return has_any(server.root, *_BY_OPERATOR)
 
 
 def are_copies(one: ServerConf, other: ServerConf) -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_any, is_clustered, is_on, whole
+from vstream.lint.rules.server_values import has_any, has_operator, is_clustered, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
-from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator, has_operator
+from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap

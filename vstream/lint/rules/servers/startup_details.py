@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation
-from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, is_clustered
+from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_valid
 from vstream.topology.units import parse_duration
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
 _ON: Final = frozenset({"enabled", "enable"})
 _ORIGINS: Final = ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin")
-_BY_TOKEN: Final = (
-    "operator",
-    "operators",
-    "roots",
-    "root",
-    "root_operator",
-    "root_operators",
-    "trusted",
-    "trusted_keys",
-)
 _THRESHOLDS: Final = ("rtt_thresholds", "thresholds", "rtts", "rtt")
 
 
@@ -64,7 +54,7 @@ def _system_jetstream(server: ServerConf) -> Iterator[Violation]:
 
 def _guest_without_users(server: ServerConf) -> Iterator[Violation]:
     guest = option(server.root, "no_auth_user")
-    if guest is not None and guest.text and not server.users and not has_any(server.root, *_BY_TOKEN):
+    if guest is not None and guest.text and not server.users and not has_operator(server):
         yield Violation(
             at=guest.span,
             message=f"there is no user `{guest.text}` for `no_auth_user`, as there are no users: the server does not start",
@@ -128,7 +118,7 @@ def _websocket_access(server: ServerConf) -> Iterator[Violation]:
     if not any(listener.block in {"websocket", "ws"} for listener in server.listeners):
         return
     guest, users = option(websocket, "no_auth_user"), sorted({user.name for user in server.users})
-    if guest is not None and guest.text and guest.text not in users and not has_any(server.root, *_BY_TOKEN):
+    if guest is not None and guest.text and guest.text not in users and not has_operator(server):
         yield Violation(
             at=guest.span,
             message=f"unknown user `{guest.text}` in `no_auth_user`: the server does not start",
@@ -143,7 +133,7 @@ def _websocket_access(server: ServerConf) -> Iterator[Violation]:
                 hint="write `https://HOST`, or remove `allowed_origins` to allow all",
             )
     cookie = entry(websocket, "jwt_cookie")
-    if cookie is not None and not has_any(server.root, *_BY_TOKEN):
+    if cookie is not None and not has_operator(server):
         yield Violation(
             at=cookie.key_span,
             message="`jwt_cookie` needs an operator: the server does not start",

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from vstream.lint.workspace import ConfValue, ServerConf
 
 _RESOLVERS: Final = ("resolver", "account_resolver", "accounts_resolver")
-_BY_OPERATOR: Final = (
-    "operator",
-    "operators",
-    "roots",
-    "root",
-    "root_operator",
-    "root_operators",
-    "trusted",
-    "trusted_keys",
-)
 _IN_MEMORY: Final = frozenset({"MEM", "MEMORY"})
 _URL: Final = re.compile(r"URL\(\s*(https?://[^\s()]+)\s*\)", re.IGNORECASE)
 _RESOLVER_HINT: Final = "write `MEMORY`, `URL(https://HOST/jwt/v1/accounts/)` or `{type: full, dir: DIRECTORY}`"
@@ -215,11 +205,6 @@ def check_operator(server: ServerConf) -> Iterator[Violation]:
     if sentinel is not None:
         message = f"`default_sentinel` is a user of an operator, and none is trusted: {_STOPS}"
         yield Violation(at=sentinel.key_span, message=message, hint="add `operator`, or remove it")
-
-
-def has_operator(server: ServerConf) -> bool:
-    """Whether the file trusts an operator, whose tokens have the accounts."""
-    return has_any(server.root, *_BY_OPERATOR)
 
 
 def _pinned_twice(server: ServerConf) -> Iterator[Violation]:
