@@ -20,7 +20,11 @@ Fetch (with --fetch, and nothing else then): how fast nats.py and nats.js pull i
 Created (with --created, and nothing else then): consumers that servers do not find at once, see scripts/bench_created.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Disorder (with --disorder, and nothing else then): see scripts/bench_disorder.py. Needs vstream[audit].
+State (with --state, and nothing else then): an audit that reads only what is new, see scripts/bench_state.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
+
+At the end, what was measured is shown beside the goals for it and the last run of the same kind on this machine, and
+added to a history file (see scripts/bench_goals.py).
 """
 
 from __future__ import annotations
@@ -40,9 +44,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench_failures
+import bench_goals
 import nats
 from bench_routing import LAYOUTS
 
+from vstream.files import state_directory
 from vstream.lab import binaries, lab
 from vstream.lint import load_topology
 from vstream.topology.model import Role
@@ -53,6 +59,15 @@ if TYPE_CHECKING:
 
 VSTREAM = [sys.executable, "-m", "vstream"]
 RULES_PER_STREAM = 9
+SECTIONS = (
+    (),
+    ("--routing", "--layouts", *bench_goals.PROFILES, "--counts", "1", "1000"),
+    ("--audit", "--alone"),
+    ("--state",),
+)
+"""Arguments for all that there are goals for."""
+MEMORY: list[float] = []
+"""Of the commands that were measured, in MB."""
 
 
 def document(streams: int) -> str:
@@ -71,14 +86,18 @@ def document(streams: int) -> str:
 
 def rendering(sizes: list[int]) -> None:
     print("\nvalidate and render (CPU seconds, three regions)")
+    costs = {}
     for size in sizes:
         content = document(size).encode()
         start = time.process_time()
         bundle = load_topology.render_bundle(load_topology.load(content, "bench.yaml").require())
         seconds = time.process_time() - start
+        costs[size] = seconds / len(bundle.streams)
         print(
             f"  {size:>6,} virtual streams  {seconds:8.3f} s  {1e6 * seconds / len(bundle.streams):8.0f} µs per stream"
         )
+    if sizes[-1] > 100:  # noqa: PLR2004 - else there is nothing to compare
+        bench_goals.record("render: cost of a stream, all ÷ 100", costs[sizes[-1]] / costs[100])
 
 
 async def bare_create(url: str, bundle: Bundle) -> float:
@@ -115,9 +134,28 @@ async def sweep(url: str) -> float:
 
 
 def command(*arguments: str) -> float:
+    """Seconds of a command, whose memory is remembered."""
     start = time.perf_counter()
-    subprocess.run([*VSTREAM, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    process = subprocess.Popen([*VSTREAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, arguments)
+    MEMORY.append(used.ru_maxrss / 1000)
+    return seconds
+
+
+async def starting(directory: Path) -> None:
+    """CPU seconds of commands that have next to nothing to do."""
+    file = directory / "one.yaml"
+    file.write_text(document(1))
+    await up(load_topology.load(file.read_bytes(), str(file)).require())
+    nothing = statistics.median([cpu(*VSTREAM, "--version") for _ in range(5)])
+    planned = statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(5)])
+    print(f"\nCPU of `vstream --version` {nothing:.2f} s, of `plan` of one virtual stream {planned:.2f} s")
+    bench_goals.record("start of `vstream`, CPU", nothing)
+    bench_goals.record("`plan` of one stream, CPU", planned)
 
 
 async def up(topology: Topology) -> str:
@@ -140,7 +178,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     bundle = load_topology.render_bundle(topology)
     count = len(bundle.streams)
     print(f"\n{size:,} virtual streams, {count:,} physical streams, R1 on disk, one server per region")
-    ratios, plans = [], []
+    ratios, plans, looks = [], [], []
     for number in range(rounds):
         bare = await bare_create(await up(topology), bundle)
         url = await up(topology)
@@ -157,7 +195,23 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
             print(
                 f"           STREAM.LIST sweep {listed:6.3f} s   vstream plan {planned:6.3f} s   ratio {planned / listed:.1f}"
             )
-    print(f"  median: apply/bare {statistics.median(ratios):.2f}, plan/sweep {statistics.median(plans):.1f}")
+            asked = sum(
+                await asyncio.gather(*(sweep(endpoint.urls[0]) for endpoint in lab.endpoints("bench").values()))
+            )
+            looked = await asyncio.to_thread(command, "status", str(file))
+            looks.append(looked / asked)
+            print(
+                f"           all regions asked   {asked:6.3f} s   vstream status {looked:6.3f} s   ratio {looks[-1]:.1f}"
+            )
+    print(
+        f"  median: apply/bare {statistics.median(ratios):.2f}, plan/sweep {statistics.median(plans):.1f}, "
+        f"status/asking {statistics.median(looks):.1f}; memory at most {max(MEMORY):.0f} MB"
+    )
+    bench_goals.record("apply ÷ bare script, streams a second", statistics.median(ratios))
+    bench_goals.record("plan ÷ STREAM.LIST sweep, seconds", statistics.median(plans))
+    bench_goals.record("status ÷ asking every region, seconds", statistics.median(looks))
+    bench_goals.record("memory of apply, plan and status", max(MEMORY))
+    await starting(directory)
     await lab.down("bench", purge=True)
 
 
@@ -187,7 +241,7 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
         )
 
 
-def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thing that is measured alone
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000, help="virtual streams (default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
@@ -254,6 +308,16 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
         "--planted", action="store_true", help="only an audit of tables with planted faults of every kind"
     )
     parser.add_argument("--disorder", action="store_true", help="only reconciliation of a read stream in any order")
+    parser.add_argument("--state", action="store_true", help="only audits that read what is new, beside whole ones")
+    parser.add_argument("--new", type=int, default=100_000, help="with --state: new messages (default 100000)")
+    parser.add_argument("--goals", action="store_true", help="one after the other all that there are goals for")
+    parser.add_argument(
+        "--history",
+        type=Path,
+        default=state_directory() / "bench.jsonl",
+        metavar="FILE",
+        help="where what was measured is added (default: bench.jsonl in vstream's state directory)",
+    )
     parser.add_argument("--alone", action="store_true", help="with --audit: nothing beside it")
     parser.add_argument(
         "--without-datacompy", action="store_true", help="with --audit: it takes ten times as long as all else"
@@ -261,7 +325,20 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="messages to reconcile")
     parser.add_argument("--messages", type=int, default=300_000, help="messages to extract (default 300000)")
     options = parser.parse_args()
-    print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    load = os.getloadavg()[0]
+    print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
+    kind = [f"{name}={value}" for name, value in vars(options).items() if name != "history"]
+    if options.goals:
+        for more in SECTIONS:
+            subprocess.run([sys.executable, __file__, *more, "--history", str(options.history)], check=False)
+    try:
+        if not options.goals:
+            _measure(options)
+    finally:
+        bench_goals.finish(options.history, kind, load, is_summary=options.goals)
+
+
+def _measure(options: argparse.Namespace) -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thing that is measured alone
     if options.lint:
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory:
             linting([1_000, 12_000, 50_000], 5, Path(directory))
@@ -270,14 +347,20 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
         import bench_audit  # noqa: PLC0415 - needs Spark
 
         is_beside = not options.alone
-        bench_audit.main(
+        ratio = bench_audit.main(
             options.rows, with_others=is_beside, with_datacompy=is_beside and not options.without_datacompy
         )
+        bench_goals.record("reconciliation, first ÷ later", ratio)
         return
     if options.planted:
         import bench_planted  # noqa: PLC0415 - needs Spark
 
         bench_planted.main(options.rows)
+        return
+    if options.state:
+        import bench_state  # noqa: PLC0415 - needs Spark
+
+        bench_state.main(options.rows, options.new)
         return
     if options.disorder:
         import bench_disorder  # noqa: PLC0415 - needs Spark

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import bench_goals
 import nats
 import psutil
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -55,9 +56,10 @@ OTHER = {"accounts": "_vs.api.none.x", "regional": "_vs.api.none.x", "domains": 
 READ = {"plain": "s0", "mapped": "s0-read-west", "blog": "s0-read-west"}
 """Where a consumer has to be made, if not by the virtual name."""
 HEADERS = ("other", "core", "acked", "fetched")
+ACKED_COST = HEADERS.index("acked")
 SIZES = (64, 1024)
 """Bytes of the messages that a client fetches which does nothing but count."""
-FETCHES = ((1, 2_000), (100, 20_000), (500, 20_000))
+FETCHES = ((1, 2_000), (100, 20_000), (500, 20_000), (1000, 20_000))
 """How many at a time, and how many in all."""
 FILLED = max(count for _, count in FETCHES)
 PUSHED = 0
@@ -285,6 +287,7 @@ async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
         for count in counts:
             row = await measure(layout, count, is_thin=count == counts[0])
             _show(row, plain)
+            _record(row, plain)
             if row.thin:
                 show_thin(plain, row)
 
@@ -296,6 +299,21 @@ def _show(row: Row, plain: Row) -> None:
         f"{ratios[0]:13.2f} {ratios[1]:14.2f}",
         flush=True,
     )
+
+
+def _record(row: Row, plain: Row) -> None:
+    """What there are goals for."""
+    if row.layout not in bench_goals.PROFILES:
+        return
+    other, _, acknowledged, _ = (mine - theirs for mine, theirs in zip(row.costs, plain.costs, strict=True))
+    bench_goals.record(f"unrelated subject, {row.layout}, above plain", other)
+    if f"acked publish, {row.layout}, {row.streams:,} ÷ plain" in bench_goals.GOALS:
+        bench_goals.record(
+            f"acked publish, {row.layout}, {row.streams:,} ÷ plain", 1 + acknowledged / plain.costs[ACKED_COST]
+        )
+    for batch in {batch for _, batch in row.thin} - {PUSHED}:
+        slowest = min(row.thin[size, batch][1] / plain.thin[size, batch][1] for size in SIZES)
+        bench_goals.record(f"fetched {batch} at a time, {row.layout} ÷ plain", slowest)
 
 
 def show_thin(plain: Row, row: Row) -> None:

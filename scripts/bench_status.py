@@ -24,7 +24,7 @@ def look(file: Path) -> tuple[float, dict[str, Any]]:
     """Seconds of a whole command, the start of Python included, and what it says."""
     start = time.perf_counter()
     ran = subprocess.run(
-        [*VSTREAM, "status", str(file), "--deadline", str(DEADLINE), "--format", "json"],
+        [*VSTREAM, "status", str(file), "--timeout", str(DEADLINE), "--format", "json"],
         check=False,
         capture_output=True,
         text=True,

@@ -28,9 +28,9 @@ LIMITS = {
     "comprehension over three lines": 0,
     "import inside a function": 0,
     "class name used twice": 0,
-    "noqa": 46,
-    "line": 89_000,
-    "file": 535,
+    "noqa": 45,
+    "line": 94_961,
+    "file": 560,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

@@ -23,20 +23,22 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_configuration, running_pods
+from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_configuration, read_releases, running_pods
 from tests.support.command import vstream
 from vstream import resources
+from vstream.cli.servers import find_signer
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.targets import render_target
 from vstream.syntax import natsconf
 from vstream.topology.bundle import loaded_path, placeholder_for
+from vstream.topology.model import Security
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Region, Topology
+    from vstream.topology.model import Seat, Topology
 
 ROOT = Path(__file__).parent.parent
 TOPOLOGIES = sorted((ROOT / "tests" / "render" / "targets").glob("kubernetes*.yaml"))
@@ -50,6 +52,13 @@ SAME = (
     ("server_tags",),
     ("accounts",),
     ("mappings",),
+    ("operator",),
+    ("system_account",),
+    ("resolver_preload",),
+    ("resolver", "type"),
+    ("resolver", "interval"),
+    ("tls", "verify_and_map"),
+    ("jetstream", "unique_tag"),
 )
 """What the chart's configuration says as the one for files does. Addresses and paths are those of pods."""
 
@@ -63,10 +72,13 @@ def main() -> int:
     problems: list[str] = []
     with helm_python.Chart.load(str(arguments.chart)) as chart:
         print(f"chart {chart.name} {chart.version}")
-        for file in TOPOLOGIES:
-            problems += check_chart(chart, file)
+        with tempfile.TemporaryDirectory() as keys:
+            os.environ["VSTREAM_KEYS"] = keys
+            for file in TOPOLOGIES:
+                problems += check_chart(chart, file)
     schemas = read_schemas(arguments.crds)
-    topology = load(TOPOLOGIES[0].read_bytes(), TOPOLOGIES[0].name).require()
+    mapped = next(file for file in TOPOLOGIES if file.stem == "kubernetes-mapped")
+    topology = load(mapped.read_bytes(), mapped.name).require()
     problems += check_resources(topology, render_bundle(topology), schemas)
     for problem in problems:
         print(f"✗ {problem}")
@@ -76,25 +88,28 @@ def main() -> int:
 def check_chart(chart: Any, file: Path) -> list[str]:
     """What is wrong with the configuration that the chart makes for each region of the topology *file*, and with its pods."""
     topology = load(file.read_bytes(), file.name).require()
-    bundle = render_bundle(topology)
+    if topology.security is Security.OPERATOR:
+        vstream("keys", "create", file)
+    bundle = render_bundle(topology, signer=find_signer(topology, None))
     problems, configurations = [], {}
-    artifacts = {a.path: a.text for a in render_target("helm", topology, bundle, [resources.templates()])}
-    for region in topology.regions:
-        values = yaml.safe_load(artifacts[f"{region.name}/values.yaml"])
+    releases = read_releases(render_target("helm", topology, bundle, [resources.templates()]))
+    for release, values in releases.items():
         documents = [
             document
             for text in chart.render(values, name="release", namespace="nats").values()
             for document in yaml.safe_load_all(text)
             if document
         ]
-        configurations[region.name] = read_configuration(find_file(documents, "nats.conf"))
-        is_modelled = configurations[region.name] == make_configuration(values)
+        configurations[release] = read_configuration(find_file(documents, "nats.conf"))
+        is_modelled = configurations[release] == make_configuration(values)
+        region, _, cluster = release.partition("/")
+        seats = [seat for seat in topology.seats if seat.region == region and seat.is_stretch == bool(cluster)]
         wrong = (
-            *compare(bundle, region, documents),
+            *compare(bundle, seats, documents, loaded_path(topology)),
             *check_pods(documents, loaded_path(topology)),
             *([] if is_modelled else ["tests/support/chart_pods.py makes another nats.conf of these values"]),
         )
-        place = f"{topology.routing.value}, region {region.name}"
+        place = f"{file.stem}, release {release}"
         problems += [f"{place}: {problem}" for problem in wrong]
         print(f"{'✗' if wrong else '✓'} {place}: {len(documents)} resources")
     return [*problems, *run_pods(file, topology, configurations, bundle.text(loaded_path(topology)))]
@@ -107,7 +122,7 @@ def find_file(documents: list[dict[str, Any]], name: str) -> str:
 
 def run_pods(source: Path, topology: Topology, configurations: dict[str, dict[str, Any]], text: str) -> list[str]:
     """What goes wrong where the pods run on this machine with *text* loaded, and are planned, applied and probed."""
-    place = f"{topology.routing.value}, {len(topology.seats)} pods"
+    place = f"{source.stem}, {len(topology.seats)} pods"
     with tempfile.TemporaryDirectory() as name:
         pods = Pods(Path(name) / "pods", topology, configurations)
         file = Path(name) / "acme.yaml"
@@ -123,31 +138,35 @@ def run_pods(source: Path, topology: Topology, configurations: dict[str, dict[st
     return []
 
 
-def compare(bundle: Bundle, region: Region, documents: list[dict[str, Any]]) -> list[str]:
+def compare(bundle: Bundle, seats: Sequence[Seat], documents: list[dict[str, Any]], loaded: str) -> list[str]:
     """What differs between the chart's configuration and the one for files, and what nats-server refuses in it."""
     files = {d["metadata"]["name"]: d["data"] for d in documents if d["kind"] == "ConfigMap"}
     with tempfile.TemporaryDirectory() as name:
         etc = Path(name) / "etc"
         config = etc / "nats-config" / "nats.conf"
         write_files(etc, files)
-        password_file = etc / "nats-vstream" / "passwords.cfg"
-        password_file.write_text(placeholder_for("passwords.cfg") or "")
+        mounted = etc / "nats-vstream"
+        mounted.mkdir(exist_ok=True)
+        (mounted / "passwords.cfg").write_text(placeholder_for("passwords.cfg") or "")
+        (mounted / loaded).write_text(bundle.text(loaded))
         write_certificates(etc)
         # Paths in pods are absolute; here they are below a directory.
         config.write_text(config.read_text().replace("/etc/nats-", f"{etc}/nats-").replace('"/data', f'"{name}/data'))
-        environment = {**os.environ, "SERVER_NAME": region.servers[0].name, "POD_NAME": "nats-0"}
+        environment = {**os.environ, "SERVER_NAME": seats[0].server.name, "POD_NAME": "nats-0"}
         checked = subprocess.run(
             [binaries.locate(), "-t", "-c", config], capture_output=True, text=True, env=environment, check=False
         )
         if checked.returncode:
             return [f"nats-server refuses it: {checked.stderr.strip()}"]
         chart_view = read_conf(config)
-    our_file = f"servers/{region.servers[0].name}.conf"
+    our_file = f"servers/{seats[0].server.name}.conf"
     our_view = to_python(bundle.text(our_file), our_file, bundle.text)
     problems = [
         f"{'.'.join(path)} is {look(chart_view, path)!r}, not {look(our_view, path)!r}"
         for path in SAME
         if look(chart_view, path) != look(our_view, path)
+        # On hosts, a member of the stretch cluster is reached where it listens.
+        and not (seats[0].is_stretch and path == ("gateway", "advertise"))
     ]
     own = {gateway["name"]: gateway["urls"] for gateway in look(our_view, ("gateway", "gateways"))}
     problems += [
@@ -156,8 +175,9 @@ def compare(bundle: Bundle, region: Region, documents: list[dict[str, Any]]) -> 
         if own[gateway["name"]] != gateway["urls"]
     ]
     routes = [url.rpartition("@")[2] for url in look(chart_view, ("cluster", "routes"))]
-    if len(routes) != len(region.servers):
-        problems.append(f"{len(routes)} routes, not {len(region.servers)}")
+    members = [seat for seat in bundle.servers if seat.cluster_name == seats[0].cluster]
+    if len(routes) != len(members):
+        problems.append(f"{len(routes)} routes, not {len(members)}")
     return problems
 
 
@@ -220,10 +240,9 @@ def make_strict(schema: Any) -> Any:
 
 def write_files(etc: Path, files: dict[str, dict[str, str]]) -> None:
     """The content of ConfigMaps, where pods mount them."""
-    places = {"nats-config": "nats-config", "nats-vstream": "nats-vstream"}
     for name, data in files.items():
         for file, text in data.items():
-            path = etc / places.get(name, name) / file
+            path = etc / f"nats-{name.rpartition('-')[2]}" / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
@@ -237,6 +256,7 @@ def write_certificates(etc: Path) -> None:
         directory.mkdir(parents=True)
         certificate.cert_chain_pems[0].write_to_path(str(directory / "tls.crt"))
         certificate.private_key_pem.write_to_path(str(directory / "tls.key"))
+    authority.cert_pem.write_to_path(str(etc / "nats-vstream" / "client-ca.crt"))
     (etc / "nats-ca-cert").mkdir()
     authority.cert_pem.write_to_path(str(etc / "nats-ca-cert" / "ca.crt"))
 

@@ -1,7 +1,7 @@
 """
 Runs commands against real servers that give one wrong answer: the long form of `tests/cli/test_wrong_answers.py`.
 
-    scripts/fuzz_answers.py [--runs 2000] [--seed 0] [--minutes 240] [--only plan] [--at-once 4] [--audits 100]
+    scripts/fuzz_answers.py [--runs 2000] [--seed 0] [--minutes 240] [--only plan apply] [--at-once 4] [--audits 100]
 
 It prints each run that fails, with what reproduces it, and in the end how commands ended, also for each way to be wrong.
 """
@@ -69,11 +69,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first run; each has the next")
     parser.add_argument("--minutes", type=float, default=240, help="after which no run is begun")
-    parser.add_argument("--only", help="a command")
+    parser.add_argument("--only", nargs="+", choices=COMMANDS, metavar="COMMAND", help="of " + ", ".join(COMMANDS))
     parser.add_argument("--at-once", type=int, default=4, help="commands, which mostly wait")
     parser.add_argument("--audits", type=int, default=100, help="of so many runs, one is an audit")
     options = parser.parse_args()
-    names = [options.only] if options.only else list(COMMANDS)
+    names = options.only or list(COMMANDS)
     seeds = iter(range(options.seed, options.seed + options.runs))
     ends_at = time.monotonic() + options.minutes * 60
     outcomes: list[Outcome] = []
@@ -112,17 +112,17 @@ def main() -> int:
 def _report(outcomes: list[Outcome]) -> None:
     """Print how often each command ended how, and by the way in which an answer was wrong: `0 1 3 failed`."""
     commands = sorted({outcome.command for outcome in outcomes})
-    print(f"{'':12}" + "".join(f"{ending:>11}" for ending in ENDINGS) + f"{'most MB':>11}{'longest s':>11}")
+    print(f"{'':18}" + "".join(f"{ending:>11}" for ending in ENDINGS) + f"{'most MB':>11}{'longest s':>11}")
     for command in commands:
         own = [outcome for outcome in outcomes if outcome.command == command]
         ended = Counter(outcome.kind for outcome in own)
         row = [*(ended[ending] for ending in ENDINGS), max(outcome.memory for outcome in own) // 1000]
         longest = max(outcome.seconds for outcome in own)
-        print(f"{command:12}" + "".join(f"{number:>11}" for number in row) + f"{longest:>11.1f}")
-    print(f"\n{'exit codes 0/1/3/failed':22}" + "".join(f"{command:>14}" for command in commands))
+        print(f"{command:18}" + "".join(f"{number:>11}" for number in row) + f"{longest:>11.1f}")
+    print(f"\n{'exit codes 0/1/3/failed':22}" + "".join(f"{command:>18}" for command in commands))
     for way in WAYS:
         cells = [_count_endings(outcomes, command, way) for command in commands]
-        print(f"{way:22}" + "".join(f"{cell:>14}" for cell in cells))
+        print(f"{way:22}" + "".join(f"{cell:>18}" for cell in cells))
     unchanged = sum(not outcome.changed for outcome in outcomes)
     print(f"\n{len(outcomes):,} runs, {unchanged} in which nothing was changed")
 

@@ -3,6 +3,7 @@ The sources of the documentation site: the pages of docs/, one page for each com
 with the navigation, which is that of docs/README.md.
 
     scripts/site.py DIR                 # write them
+    scripts/site.py --manual DIR        # write manual pages, as Markdown that pandoc turns into `man`
     scripts/site.py --check-site DIR    # fail if a built page asks another host for something
 """
 
@@ -110,8 +111,7 @@ def walk_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def describe_command(name: str, command: Any) -> str:
     """A command's page: what it does, how it is called, its arguments and options."""
-    context = command.context_class(command, info_name=name)
-    parameters = [parameter for parameter in command.get_params(context) if not getattr(parameter, "hidden", False)]
+    parameters = list_parameters(name, command)
     lines = [
         f"# vstream {name}",
         "",
@@ -124,14 +124,47 @@ def describe_command(name: str, command: Any) -> str:
     ]
     lines += ["| | | |", "|---|---|---|"]
     for parameter in parameters:
-        names = ", ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
-        if parameter.param_type_name == "argument":
-            names = f"`{parameter.metavar or parameter.name.upper()}`"
-        value = describe_value(parameter) if parameter.param_type_name == "option" else ""
-        text = " ".join((parameter.help or "").split()).replace("|", "\\|")
-        variable = f" (`{parameter.envvar}`)" if parameter.envvar else ""
-        lines.append(f"| {names} | {value.replace('|', chr(92) + '|')} | {text}{variable} |")
+        cells = (part.replace("|", "\\|") for part in describe_parameter(parameter))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def describe_manual(name: str, command: Any) -> str:
+    """The same as a manual page in section 1, in the Markdown that pandoc reads."""
+    parameters = list_parameters(name, command)
+    first, _, rest = (command.help or "").strip().partition("\n")
+    lines = [f"% VSTREAM-{name.replace(' ', '-').upper()}(1)", "", "# NAME", "", f"vstream {name} - {first}", ""]
+    lines += [
+        "# SYNOPSIS",
+        "",
+        f"`{describe_usage(name, parameters)}`",
+        "",
+        "# DESCRIPTION",
+        "",
+        rest.strip() or first,
+        "",
+    ]
+    lines += ["# OPTIONS", ""]
+    for parameter in parameters:
+        names, value, text = describe_parameter(parameter)
+        lines += [f"{names} {value}".strip(), "", f":   {text}", ""]
+    return "\n".join([*lines, "# SEE ALSO", "", "`vstream --help`"]) + "\n"
+
+
+def list_parameters(name: str, command: Any) -> list[Any]:
+    """The arguments and options of a command that its help shows."""
+    context = command.context_class(command, info_name=name)
+    return [parameter for parameter in command.get_params(context) if not getattr(parameter, "hidden", False)]
+
+
+def describe_parameter(parameter: Any) -> tuple[str, str, str]:
+    """How it is written, which values it takes, and what it is for."""
+    names = ", ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
+    if parameter.param_type_name == "argument":
+        names = f"`{parameter.metavar or parameter.name.upper()}`"
+    value = describe_value(parameter) if parameter.param_type_name == "option" else ""
+    text = " ".join((parameter.help or "").split())
+    return names, value, f"{text} (`{parameter.envvar}`)" if parameter.envvar else text
 
 
 def describe_value(parameter: Any) -> str:
@@ -193,6 +226,14 @@ def write_commands(docs: Path) -> list[dict[str, Any]]:
     return [{panel: pages} for panel, pages in panels.items()]
 
 
+def write_manual(directory: Path) -> None:
+    """A manual page for each command, as Markdown for pandoc."""
+    directory.mkdir(parents=True)
+    for name, command in walk_commands(typer.main.get_command(app), ""):
+        file = directory / f"vstream-{name.replace(' ', '-')}.1.md"
+        file.write_text(describe_manual(name, command), encoding="utf-8")
+
+
 def copy_pages(docs: Path) -> None:
     """The pages that people wrote."""
     shutil.copytree(ROOT / "docs", docs)
@@ -252,6 +293,9 @@ def find_foreign_requests(site: Path) -> list[str]:
 
 def main() -> int:
     """Write the sources, or check a built site."""
+    if sys.argv[1] == "--manual":
+        write_manual(Path(sys.argv[2]))
+        return 0
     if sys.argv[1] != "--check-site":
         write_sources(Path(sys.argv[1]))
         return 0

@@ -76,7 +76,7 @@ class Soak:
             case "chaos":
                 return ["chaos", *self.random.choice(CHAOS), "--topology", self.topology]
             case _:
-                return ["scenario", "run", str(self.files / "scenario.yaml"), "--out", str(self.files / "capture")]
+                return ["scenario", "run", str(self.files / "scenario.yaml"), "--output", str(self.files / "capture")]
 
     def cycle(self) -> None:
         """Up, and down."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.command import fork_server
-from tests.support.durations import DurationRecorder, estimate
+from tests.support.durations import UNITS, DurationRecorder, estimate
 from tests.support.golden import Golden
 from tests.support.jetstream import JetStreamServer
 from tests.support.night import IS_NIGHT, repetitions
@@ -28,6 +28,9 @@ LIVE = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(lab|server|spark)\b", r
 """The mark of a module whose tests all need servers or Spark. It is the first in its list."""
 
 
+_UNITS_TOGETHER = 8
+"""Tests without servers that are one piece for a worker."""
+
 _LONGEST_ID = 80
 """Characters of a parameter that name a test."""
 
@@ -37,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite the expected files instead of comparing them"
     )
     parser.addoption(
-        "--unit", action="store_true", help="only tests without servers and Spark; what others import is not loaded"
+        "--unit",
+        action="store_true",
+        help="only tests without servers, Spark and wheels; what others import is not loaded",
     )
     parser.addoption(
         "--update-durations", action="store_true", help="write down how long tests take, after a whole run"
@@ -84,8 +89,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect what is not a unit where only units are wanted, and keep tests that share a lab on one worker."""
     live = [item for item in items if any(item.get_closest_marker(mark) for mark in ("lab", "server", "spark"))]
     if config.getoption("--unit"):
-        config.hook.pytest_deselected(items=live)
-        items[:] = [item for item in items if item not in live]
+        others = {*live, *(item for item in items if item.get_closest_marker("wheel"))}
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
     for item in items:
         if item.get_closest_marker("xdist_group") is None and (group := shared_by(item)) is not None:
             item.add_marker(pytest.mark.xdist_group(group))
@@ -102,6 +108,10 @@ def spread(live: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Ite
     """
     is_live = {item.nodeid for item in live}
     units = [item for item in items if item.nodeid not in is_live]
+    # One by one, it costs more to hand them out than to run most of them.
+    for number, item in enumerate(units):
+        if group_of(item) is None:
+            item.add_marker(pytest.mark.xdist_group(f"{UNITS}{number // _UNITS_TOGETHER}"))
     together: dict[str, list[pytest.Item]] = {}
     for item in live:
         together.setdefault(group_of(item) or item.nodeid, []).append(item)

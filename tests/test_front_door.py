@@ -40,9 +40,13 @@ def help_of(command: Any) -> str:
 
 COMMANDS = dict(walk_commands(with_groups=True))
 DOCS = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
-GENERATED = {"rules", "findings", "doctor", "compatibility", "lint-corpus", "what-sees-what", "measurements"}
-"""Pages that scripts write, or that record what scripts have measured."""
-MOST_WORDS_IN_ALL = 44_000
+GENERATED = {"rules", "findings", "doctor", "compatibility", "lint-corpus", "what-sees-what"}
+"""Pages that scripts write."""
+RECORDS = {"measurements"}
+MOST_REFERENCE_WORDS = 39_200
+"""Explanation and reference: half of the 79,000 that the pages had before they were rewritten, and less."""
+MOST_WORDS_IN_ALL = 54_500
+"""Everything in docs/ that people write: with tutorials, how-tos, the index and the records of measurements."""
 
 
 def test_readme_is_short() -> None:
@@ -63,8 +67,13 @@ def test_a_page_is_easy_to_read_and_says_whom_it_is_for(page: Path) -> None:
 
 
 def test_the_pages_are_short() -> None:
-    pages = [page for page in DOCS if page.stem not in GENERATED]
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= MOST_WORDS_IN_ALL
+    written = {page: len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").rglob("*.md")}
+    by_hand = {page: words for page, words in written.items() if page.stem not in GENERATED}
+    assert (
+        sum(words for page, words in by_hand.items() if page in DOCS and page.stem not in RECORDS)
+        <= MOST_REFERENCE_WORDS
+    )
+    assert sum(by_hand.values()) <= MOST_WORDS_IN_ALL
 
 
 @pytest.mark.parametrize("page", GUIDES)
@@ -108,6 +117,41 @@ def test_every_option_is_explained() -> None:
         if not getattr(parameter, "help", None)
     ]
     assert not unexplained
+
+
+SPELLINGS = {
+    "--format": ["--format"],
+    "--lab": ["--lab"],
+    "--output": ["--output", "-o"],
+    "--region": ["--region", "-r"],
+    "--stream": ["--stream", "-s"],
+    "--timeout": ["--timeout"],
+    "--topology": ["--topology", "-t"],
+    "--watch": ["--watch", "-w"],
+    "--yes": ["--yes", "-y"],
+}
+OTHER_SPELLINGS = {
+    "audit --stream": "--streams is kept for lists with commas",
+    "lint --topology": "-t is not taken: the files are what is checked",
+    "lint --watch": "-w is not taken",
+    "map --region": "--cluster is what the files call it",
+    "map --stream": "-s chooses among streams elsewhere; here it is what is asked",
+    "schema --output": "an output of a command, not a file",
+}
+OTHER_WORDS = {"--out": "--output", "--deadline": "--timeout"}
+
+
+def test_commands_spell_options_alike() -> None:
+    options = {
+        f"{name} {parameter.opts[0]}": sorted(parameter.opts)
+        for name, command in COMMANDS.items()
+        for parameter in command.params
+        if parameter.param_type_name == "option" and parameter.opts[0] in SPELLINGS
+    }
+    others = {name for name, spelling in options.items() if spelling != SPELLINGS[f"--{name.partition(' --')[2]}"]}
+    assert others == set(OTHER_SPELLINGS)
+    words = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
+    assert not words & OTHER_WORDS.keys()
 
 
 @pytest.mark.parametrize("page", PAGES)

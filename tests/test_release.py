@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.support.paths import ROOT
@@ -18,6 +19,7 @@ WORKFLOWS = sorted((*ROOT.glob(".github/**/*.yml"), *ROOT.glob("examples/ci/*.ym
 USES = re.compile(r"^\s*(?:- )?uses: (\S+)", re.MULTILINE)
 
 
+@pytest.mark.wheel
 def test_the_same_commit_gives_the_same_wheel(tmp_path: Path) -> None:
     digests = set()
     for umask in (0o022, 0o077):

@@ -30,6 +30,7 @@ def test_in_a_checkout_the_templates_are_those_at_its_top() -> None:
     assert resources.templates().resolve() == TEMPLATES
 
 
+@pytest.mark.wheel
 def test_the_wheel_holds_every_template_and_the_marker_for_type_checkers(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     templates = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*") if path.is_file()}
@@ -37,6 +38,7 @@ def test_the_wheel_holds_every_template_and_the_marker_for_type_checkers(wheel: 
     assert {f"vstream/_templates/{file}" for file in templates} | {"vstream/py.typed"} <= names
 
 
+@pytest.mark.wheel
 def test_the_wheel_holds_every_scenario_and_what_they_name(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     files = {path.relative_to(SCENARIOS).as_posix() for path in SCENARIOS.rglob("*") if path.is_file()}
@@ -44,6 +46,7 @@ def test_the_wheel_holds_every_scenario_and_what_they_name(wheel: Path) -> None:
     assert {f"vstream/_scenarios/{file}" for file in files} <= names
 
 
+@pytest.mark.wheel
 def test_an_installed_wheel_finds_its_own_templates(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     # -I: neither this checkout nor the working directory is on the path, nor is an installed vstream before it.
@@ -54,6 +57,7 @@ def test_an_installed_wheel_finds_its_own_templates(wheel: Path, tmp_path: Path)
     assert (directory / "mappings.cfg.j2").read_bytes() == (TEMPLATES / "mappings.cfg.j2").read_bytes()
 
 
+@pytest.mark.wheel
 def test_an_installed_wheel_explains_a_rule_with_its_example(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     command = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from vstream.__main__ import main; main()"

@@ -54,6 +54,16 @@ def test_every_command_has_a_page_with_its_options(sources: Path) -> None:
                 assert f"`{parameter.opts[0]}`" in text, name
 
 
+def test_every_command_has_a_manual_page_with_its_options(tmp_path: Path) -> None:
+    site.write_manual(tmp_path / "man")
+    for name, command in site.walk_commands(typer.main.get_command(app), ""):
+        text = (tmp_path / "man" / f"vstream-{name.replace(' ', '-')}.1.md").read_text()
+        assert f"# NAME\n\nvstream {name} - " in text
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.hidden:
+                assert f"`{parameter.opts[0]}`" in text, name
+
+
 def test_pages_are_of_four_kinds(sources: Path) -> None:
     navigation = json.loads((sources / "mkdocs.yml").read_text())["nav"]
     assert [next(iter(kind)) for kind in navigation] == [

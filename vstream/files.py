@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from platformdirs import user_state_path
 
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READABLE = 0o644
 """Mode of files without secrets, further restricted by the umask. Nobody else may ever write them."""
@@ -87,3 +86,9 @@ def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def state_directory() -> Path:
+    """Where vstream keeps what it knows between two commands, with symbolic links resolved: `VSTREAM_STATE_DIR`, or the user's."""
+    chosen = os.environ.get("VSTREAM_STATE_DIR")
+    return (Path(chosen).expanduser() if chosen else user_state_path("vstream")).resolve()

@@ -275,6 +275,80 @@ class SurviveOutput(Output):
     rehearsal: SurvivalRehearsalOutput | None
 
 
+class TraceStepOutput(TypedDict):
+    """What a server did: received, mapped, imported, exported, stream, sent. *by* is a kind of connection."""
+
+    server: str
+    kind: str
+    subject: str | None
+    account: str | None
+    stream: str | None
+    by: str | None
+    peer: str | None
+    error: str | None
+
+
+class TraceExpectationOutput(TypedDict):
+    """What the mapping model expects in a region: *stream* is null where no virtual stream has the subject."""
+
+    region: str
+    subjects: list[str]
+    stream: str | None
+
+
+class PublishTraceOutput(TypedDict):
+    """One publish through one server. *verdict* is expected, different or unknown."""
+
+    region: str
+    server: str
+    version: str | None
+    verdict: str
+    differs: list[str]
+    unknown: list[str]
+    steps: list[TraceStepOutput]
+
+
+class TraceOutput(Output):
+    """Where servers take a publish, beside what is expected."""
+
+    topology: str
+    subject: str
+    expected: list[TraceExpectationOutput]
+    traces: list[PublishTraceOutput]
+
+
+class MetaGroupOutput(TypedDict):
+    """A meta group: *alive* has the version of each server that answers, *remove* those that it would forget."""
+
+    name: str
+    majority: int
+    alive: Plain
+    dead: list[str]
+    unknown: list[str]
+    leader: str | None
+    refused: str | None
+    remove: list[str]
+
+
+class RescueOutput(Output):
+    """Which servers are dead, and whether the others go on without them."""
+
+    topology: str
+    groups: list[MetaGroupOutput]
+    done: bool
+
+
+class BundleOutput(Output):
+    """What is in a bundle: *version* is vstream's, *problems* say why files are missing, by name."""
+
+    topology: str
+    version: str
+    python: str
+    at: str
+    files: list[str]
+    problems: Plain
+
+
 class ImportOutput(Output):
     """A topology written from what runs."""
 
@@ -345,6 +419,13 @@ class ConsumerPositionOutput(Output):
     beyond: int
     unacknowledged: int
     config: Plain
+    floor: int
+
+
+class ConsumerSyncOutput(Output):
+    """Consumers of all regions, with their positions and the other regions that keep these."""
+
+    consumers: list[Plain]
 
 
 class ConsumerFailoverOutput(Output):
@@ -408,6 +489,7 @@ class StatusOutput(Output):
     matrix: list[Plain]
     streams: list[Plain]
     pairs: list[PairOutput]
+    traffic: list[Plain]
     consumers: list[Plain]
     beacons: list[BeaconOutput]
 
@@ -611,6 +693,42 @@ class FailoverOutput(Output):
     done: bool
 
 
+class BackupOutput(Output):
+    """A backup that was written. *cut*: up to which sequence of each origin every region has everything."""
+
+    directory: str
+    id: str
+    topology: str
+    started: str
+    cut: dict[str, int]
+    streams: list[Plain]
+
+
+class RestoreOutput(Output):
+    """A backup that is restored: its streams, and those that were *missing* on the servers before."""
+
+    id: str
+    topology: str
+    started: str
+    streams: list[str]
+    missing: list[str]
+    continued: bool
+    done: bool
+
+
+class DrainOutput(Output):
+    """A region or server that is to be stopped: what others lead now, what it still holds back, and the plan."""
+
+    target: str
+    safe: bool | None
+    moved: list[str]
+    missing: list[str]
+    unknown: list[str]
+    notes: list[str]
+    plan: Plain | None
+    done: bool
+
+
 class FaultsOutput(Output):
     """The open faults of a lab, each with whether it is over by itself."""
 
@@ -671,12 +789,16 @@ class ExploreOutput(Output, _ExploreCounts):
 VERSION: Final = 1
 OUTPUTS: Final[dict[str, Any]] = {
     "audit": AuditOutput,
+    "backup": BackupOutput,
+    "bundle": BundleOutput,
     "chaos-fault": FaultOutput,
     "chaos-heal": HealOutput,
     "chaos-status": FaultsOutput,
     "consumer-failover": ConsumerFailoverOutput,
     "consumer-position": ConsumerPositionOutput,
+    "consumer-sync": ConsumerSyncOutput,
     "doctor": DoctorOutput,
+    "drain": DrainOutput,
     "failback": FailoverOutput,
     "failover": FailoverOutput,
     "findings": FindingsOutput,
@@ -695,6 +817,8 @@ OUTPUTS: Final[dict[str, Any]] = {
     "probe": ProbeOutput,
     "probe-beacons": BeaconsOutput,
     "repair": RepairOutput,
+    "rescue": RescueOutput,
+    "restore": RestoreOutput,
     "resync": ResyncOutput,
     "resync-watch": ResyncWatchOutput,
     "scenario-explore": ExploreOutput,
@@ -703,6 +827,7 @@ OUTPUTS: Final[dict[str, Any]] = {
     "size": SizeOutput,
     "survive": SurviveOutput,
     "status": StatusOutput,
+    "trace": TraceOutput,
 }
 """Every output by its name."""
 

@@ -146,6 +146,7 @@ def errors(report: Report) -> list[tuple[str, str | None, int]]:
     return sorted((one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR)
 
 
+@pytest.mark.night
 def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_in(
     spark: SparkSession, topology: Path, tmp_path: Path
 ) -> None:

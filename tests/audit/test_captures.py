@@ -180,7 +180,7 @@ def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(p
 def test_ranges_that_repeat_are_explained(planted: Report) -> None:
     [found] = [one for one in planted.of("repeated") if one.severity is Severity.ERROR]
     assert (found.name, found.count, found.stream) == ("duplicated", 15, "foo-read-east")
-    assert "begun anew" in found.examples[0]
+    assert "started over" in found.examples[0]
 
 
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:

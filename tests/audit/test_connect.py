@@ -24,6 +24,7 @@ connect: {{west: {{urls: "{url}"}}}}
 """
 
 
+@pytest.mark.night
 def test_servers_are_audited_by_a_spark_that_is_elsewhere(server: JetStreamServer, tmp_path: Path) -> None:
     fill(server, "foo-write-west", [(f"foo-write-west.{n % 7}", b"%d" % n, None) for n in range(MESSAGES)])
     transforms = [{"src": "foo-write-west.>", "dest": "foo.>"}]

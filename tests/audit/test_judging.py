@@ -244,6 +244,7 @@ def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: 
     compare(*audit(spark, some, here=True), some)
 
 
+@pytest.mark.night
 @settings(
     max_examples=1,
     deadline=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
-from vstream.audit import extract, frames
+from vstream.audit import extract, follow, frames
 from vstream.audit.context import AuditContext
 from vstream.audit.cut import build_cut
 from vstream.audit.follow import Follower
@@ -94,6 +95,7 @@ def errors(report: Report) -> list[tuple[str, str | None, int]]:
     return [(one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR]
 
 
+@pytest.mark.night
 def test_of_some_subjects_every_message_is_looked_at(
     spark: SparkSession, filled: JetStreamServer, tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_of_some_subjects_every_message_is_looked_at(
     assert errors(every) == [("lost-middle", "r-east", 1)]
 
 
+@pytest.mark.night
 def test_a_message_is_only_deduplicated_where_its_reader_does_that(
     spark: SparkSession, server: JetStreamServer, tmp_path: Path
 ) -> None:
@@ -130,16 +133,24 @@ def test_a_message_is_only_deduplicated_where_its_reader_does_that(
     ]
 
 
+def set_clock(monkeypatch: pytest.MonkeyPatch, module: ModuleType, hours: int) -> None:
+    """What *module* takes for the time is so many hours ahead of the servers' clocks."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + hours * 3600 * 10**9))
+
+
 def test_only_what_is_new_is_read_without_a_meta_leader_too(
-    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in ("consumer", "direct"):
         for hours, messages in ((1, 0), (-1, 6 * MESSAGES_EACH)):
             since_ns = time.time_ns() + hours * 3600 * 10**9
             found = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns, path=path)
             assert frames.read_live(spark, found, tmp_path).messages.count() == messages
-    report = audited(spark, filled, tmp_path, since_ns=time.time_ns() - 3600 * 10**9)
-    assert (report.verdict(), report.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
+    # The clock here is wrong, and those of servers are not.
+    for wrong in (2, -2):
+        set_clock(monkeypatch, extract, wrong)
+        report = audited(spark, filled, tmp_path, since_ns=time.time_ns() + (wrong - 1) * 3600 * 10**9)
+        assert (report.verdict(), report.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
 
 
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
@@ -168,9 +179,13 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     assert errors(audited(spark, filled, tmp_path, since_ns=since_ns)) == [("lost-prefix", "r-east", 1)]
 
 
+@pytest.mark.parametrize("hours", [1, pytest.param(-1, marks=pytest.mark.night)])
 def test_following_reads_what_is_new_and_judges_the_last_minutes(
-    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
+    """Also where the clock here is wrong."""
+    for module in (follow, extract):
+        set_clock(monkeypatch, module, hours)
     context = AuditContext(subject="test", models={"foo": "virtual"})
     follower = Follower(spark=spark, streams=streams(), endpoints=endpoints(filled), scratch=tmp_path, context=context)
     first = follower.round()
@@ -233,6 +248,30 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
         ("home", "copy"): 7,
     }
     assert {("w", "behind"), ("home", "new")} < cursors.keys()
+
+
+@pytest.mark.parametrize(("position", "of_east"), [(4, 4), (None, 4), (5, 5), (None, 5)])
+def test_who_has_stored_all_that_came_has_left_nothing_out(
+    spark: SparkSession, position: int | None, of_east: int
+) -> None:
+    """What such a reader lacks was there, and was removed: another message with its id is not why."""
+
+    def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
+        wanted = StreamRef(stream=name, region=name, virtual="log", role=role)
+        return extract.stream_row(StreamCut(stream_ref=wanted, cut_at_ns=1, last_seq=last_seq, **more))
+
+    # Servers 2.15 do not say of what they dropped last that they came past it.
+    sources = (SourceCursor(origin="west", last_seq=position and 5), SourceCursor(origin="east", last_seq=position))
+    limits = {"duplicate_window": 100}
+    rows = [
+        stream("west", "write", 5),
+        stream("east", "write", 5),
+        stream("reader", "read", 5 + of_east, sources=sources, limits=limits),
+    ]
+    found = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    assert {(one.origin, one.window) for one in found} == {
+        (origin, 0 if of_east == 5 else 100) for origin in ("west", "east")
+    }
 
 
 def without_a_column(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,7 @@ from tests.cli.audit.test_sources import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
+from vstream.audit.frames import read_live
 from vstream.audit.report import AuditVerdict
 from vstream.audit.run import TopologySource
 from vstream.cli import options
@@ -63,16 +65,22 @@ def servers(tmp_path: Path) -> Iterator[dict[str, JetStreamServer]]:
             fill(one, write, [(f"{write}.k{n % 7}", b"%d" % n + b"x" * 400, None) for n in range(number)])
             sources = [{"name": write, "subject_transforms": [{"src": f"{write}.>", "dest": "foo.>"}]}]
             one.api(f"STREAM.CREATE.{read}", {"name": read, "allow_direct": True, "sources": sources})
-            deadline = time.monotonic() + 60
-            while one.api(f"STREAM.INFO.{read}")["state"]["messages"] < number:
-                assert time.monotonic() < deadline
+            wait_until_read(one, region, number)
         yield found
     finally:
         for one in found.values():
             one.stop()
 
 
-@pytest.mark.parametrize("is_early", [True, False], ids=["while Spark starts", "by Spark's tasks"])
+def wait_until_read(server: JetStreamServer, region: str, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while server.api(f"STREAM.INFO.foo-read-{region}")["state"]["messages"] < number:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    "is_early", [True, pytest.param(False, marks=pytest.mark.night)], ids=["while Spark starts", "by Spark's tasks"]
+)
 def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_judged(
     spark: SparkSession,
     servers: dict[str, JetStreamServer],
@@ -103,10 +111,56 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert unread == {"foo-write-west", "foo-read-west"}
         assert report.messages == 2 * MESSAGES["east"]
         said = capfd.readouterr().err
-        assert "reading broke off, and begins again" in said
+        assert "reading was interrupted, and starts again" in said
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
             live.audit(spark, scratch, progress)
+
+
+def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologySource, Path, Path]:
+    """The servers as an audit's source with a state, the directory of that state, and one for scratch files."""
+    file, state, scratch = directory / "two.yaml", directory / "state", directory / "scratch"
+    state.mkdir()
+    scratch.mkdir()
+    file.write_text(TOPOLOGY.format(**{region: server.url for region, server in servers.items()}))
+    source = open_source(str(file), replace(WANTED, state=state))
+    assert isinstance(source, TopologySource)
+    return source, state, scratch
+
+
+def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audit_reads(
+    spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
+) -> None:
+    source, state, scratch = open_with_state(servers, tmp_path)
+    told: list[str] = []
+    source.advance(spark, scratch, state, told.append)
+    fill(servers["east"], "foo-write-east", [("foo-write-east.k", b"new", None)] * 3)
+    wait_until_read(servers["east"], "east", MESSAGES["east"] + 3)
+    servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
+    held = source.advance(spark, scratch, state, told.append).messages
+    # The last one of each stream in the east once more, and all that is left in the stream that has lost one.
+    assert told == [
+        "6,100 of 6,100 messages were read from servers",
+        "3,007 of 6,105 messages were read from servers; read again from the first message: foo-read-west",
+    ]
+    whole = read_live(spark, plan_extraction(source.streams, source.endpoints, scratch), scratch).messages
+    assert held.exceptAll(whole).count() == whole.exceptAll(held).count() == 0
+
+
+@pytest.mark.night
+def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
+    spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
+) -> None:
+    source, _, scratch = open_with_state(servers, tmp_path)
+    with view.progress() as progress:
+        report = source.audit(spark, scratch, progress)
+    follower = source.follower(spark, scratch)
+    assert follower.round().messages == report.messages == 2 * sum(MESSAGES.values())
+    servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
+    lost = [
+        one.count for one in follower.round().findings if (one.name, one.stream) == ("lost-middle", "foo-read-west")
+    ]
+    assert lost == [1]
 
 
 def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(

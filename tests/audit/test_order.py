@@ -1,4 +1,4 @@
-"""A reader in complete disorder costs as much for each message, however many there are."""
+"""What an audit costs and keeps does not grow faster than what it reads, however long or in what disorder that is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from vstream.audit.classify import find_reordered, pair_with_stretches
+from vstream.audit.delays import HOPS, INTERVALS, summarize_delays
 from vstream.audit.order import BACKSTEPS
 
 pytestmark = [
@@ -45,3 +46,14 @@ def test_twice_as_many_messages_out_of_order_are_compared_twice_as_often(spark: 
     # The square would be four times as many, and each with each 36,000,000.
     assert 1.9 < more / compared < 2.1
     assert more < 6_000 * 100
+
+
+def test_the_delays_of_a_year_are_no_more_rows_than_those_of_a_day(spark: SparkSession) -> None:
+    """A message in each of 5,000 minutes: they are collected, made into JSON and drawn."""
+    apart = 365 * 86_400 * 10**9 // 5_000
+    hops = [("foo", "west", "east", number * apart, number * apart + 1) for number in range(5_000)]
+    rows = summarize_delays(spark.createDataFrame(hops, HOPS)).collect()
+    intervals = [row for row in rows if row.minute is not None]
+    # One more where the period does not begin with an interval.
+    assert 1_000 < len(intervals) <= INTERVALS + 1
+    assert (len(rows) - len(intervals), sum(row.messages for row in intervals)) == (1, 5_000)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from vstream.audit.scratch import scratch_directory
+from vstream.errors import VstreamError
 
 HOLD = """
 import sys
@@ -60,3 +64,34 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
     running.communicate("")
     assert sorted(tmp_path.iterdir()) == sorted([elsewhere, link, new])
     assert (elsewhere / "file").exists()
+
+
+@pytest.mark.parametrize("limit", [0, 4096])
+def test_an_audit_without_room_for_temporary_files_does_not_begin(limit: int, tmp_path: Path) -> None:
+    def fill_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    ran = subprocess.run(
+        [sys.executable, "-c", HOLD],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        preexec_fn=fill_disk,
+        check=False,
+        timeout=60,
+    )
+    assert "VstreamError: no room for temporary files" in ran.stderr
+    assert (ran.stdout, list(tmp_path.iterdir())) == ("", [])
+
+
+def test_a_disk_that_is_full_later_is_told_from_output_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(VstreamError, match="no room for temporary files"), scratch_directory():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with Path("/dev/full").open("w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left"), scratch_directory():
+            sys.stdout.write("what was found\n")
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.paths import ROOT
 from vstream.audit.session import open_session
@@ -31,6 +32,7 @@ def start() -> None:
         pass
 
 
+@pytest.mark.spark
 def test_spark_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     launcher, temporary = tmp_path / "bin" / "spark-submit", tmp_path / "tmp"
     launcher.parent.mkdir()
@@ -52,3 +54,27 @@ def test_spark_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) ->
     for one in left:
         os.kill(one, signal.SIGKILL)
     assert (len(pids), left, list(temporary.iterdir())) == (2, [], [])
+
+
+def test_java_that_cannot_say_where_it_listens_is_ended_and_its_reason_told(tmp_path: Path) -> None:
+    """As on a full disk: it writes that into a file, and goes on running without it."""
+    launcher, temporary = tmp_path / "bin" / "spark-submit", tmp_path / "tmp"
+    launcher.parent.mkdir()
+    temporary.mkdir()
+    says = "echo 'Exception in thread \"main\" java.io.IOException: No space left on device' >&2\n"
+    launcher.write_text(LAUNCHER.replace("#!/bin/sh\n", f"#!/bin/sh\n{says}"))
+    launcher.chmod(0o755)
+    environment = os.environ | {"SPARK_HOME": str(tmp_path), "TMPDIR": str(temporary)}
+    ran = subprocess.run(
+        [sys.executable, "-c", START],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert 'Spark did not start: Exception in thread "main" java.io.IOException: No space left' in ran.stderr
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()] if (tmp_path / "pids").exists() else []
+    left = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    assert (left, list(temporary.iterdir())) == ([], [])

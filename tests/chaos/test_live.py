@@ -65,7 +65,7 @@ async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_bac
     assert open_faults(file) == []
     assert states(LAB) == ALL_UP
     succeeded(vstream("resync", file))
-    probed = vstream("probe", file, "--deadline", "60")
+    probed = vstream("probe", file, "--timeout", "60")
     assert probed.code == 0, probed.out + probed.err
 
 

@@ -46,6 +46,8 @@ def test_names_come_from_the_topology(here: Path) -> None:
     assert offer("targets", command="kill-region") == ["east", "west"]
     assert offer("to", command="failover") == ["east", "west"]
     assert offer("to", command="upgrade") == []
+    assert offer("target", command="drain") == ["east", "east-1", "west", "west-1"]
+    assert offer("target", command="audit") == []
 
 
 def test_codes_scenarios_and_commands_come_from_vstream() -> None:

@@ -124,12 +124,15 @@ def test_the_console_serves_the_page_at_the_address_that_it_prints(tmp_path: Pat
         f'connect: {{west: {{urls: ["nats://127.0.0.1:{free_port()}"]}}}}\n'
         "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
     )
-    command = [sys.executable, "-m", "vstream", "console", str(file), "--no-browser", "--deadline", "0.5"]
+    command = [sys.executable, "-m", "vstream", "console", str(file), "--no-browser", "--timeout", "0.5"]
+    command += ["--log-format", "json"]
     console = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment({"COLUMNS": "200"}))
     try:
         assert console.stderr is not None
-        line = next(line for line in console.stderr if "http://127.0.0.1:" in line)
-        address = next(word for word in line.split() if word.startswith("http://"))
+        notes = (json.loads(line) for line in console.stderr)
+        note = next(note for note in notes if "http://127.0.0.1:" in note["message"])
+        assert note["level"] == "info"
+        address = next(word for word in note["message"].split() if word.startswith("http://"))
         with urllib.request.urlopen(address, timeout=60) as answer:
             assert '<script src="/console.js">' in answer.read().decode()
         with urllib.request.urlopen(f"{address}events", timeout=60) as answer:

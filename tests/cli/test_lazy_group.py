@@ -111,5 +111,5 @@ def test_a_command_that_is_a_mode_of_another_now_is_refused_with_its_new_words(n
 
 def test_few_commands_stand_at_the_top() -> None:
     """24 and the console, and what is for the worst day, which nobody should have to look for."""
-    for_the_worst_day = {"survive", "drain", "failover", "failback", "rescue"}
+    for_the_worst_day = {"survive", "drain", "failover", "failback", "rescue", "trace", "bundle", "backup", "restore"}
     assert len({name for entries in PANELS.values() for name in entries} - for_the_worst_day - {"console"}) <= 24

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.support.command import Ran, vstream
-from tests.support.lint_inputs import token
+from tests.support.lint_inputs import PIECES, token
 from tests.support.paths import ROOT
 
 DEAD = 'mappings {\n  "$JS.ACK.foo.>": "$JS.ACK.bar.>"\n}\n'
@@ -44,6 +47,55 @@ def test_groups_and_codes_are_selected_and_ignored(here: Path) -> None:
     assert codes("m.cfg", "--select", "streams,servers") == []
     assert codes("m.cfg", "--ignore", "VS335") == []
     assert codes("m.cfg", "--ignore", "VS33") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "expected"),
+    [
+        ("", "", ["VS303"]),
+        ("", "--extend-select policy", ["VS303", "VS418"]),
+        ("", "--extend-select policy --ignore VS41", ["VS303"]),
+        ("", "--extend-select policy --ignore VS3", ["VS418"]),
+        ("", "--select ALL --ignore ALL", []),
+        ("", "--select VS303 --ignore VS3", ["VS303"]),
+        ("", "--select VS3 --ignore VS303", []),
+        ("", "--select mapping --ignore VS303", []),
+        ("", "--select VS303 --ignore mapping", ["VS303"]),
+        ("", "--select vs303,policy", ["VS303", "VS418"]),
+        ("select = []", "", []),
+        ("select = []", "--extend-select VS303", ["VS303"]),
+        ('select = ["policy"]', "", ["VS418"]),
+        ('select = ["policy"]', "--select VS303", ["VS303"]),
+        ('extend-select = ["policy"]', "--select VS303", ["VS303"]),
+        ('ignore = ["VS303"]', "", []),
+        ('ignore = ["VS303"]', "--select VS303", ["VS303"]),
+        ('ignore = ["VS303"]', "--extend-select VS303", ["VS303"]),
+        ('ignore = ["VS303"]', "--extend-select policy", ["VS418"]),
+        ('ignore = ["mapping"]', "--extend-select VS303", ["VS303"]),
+        ('ignore = ["VS303"]\nextend-select = ["policy"]', "--ignore VS418", []),
+        ('per-file-ignores = {"*.conf" = ["VS3", "VS41"]}', "--extend-select policy", []),
+        ('per-file-ignores = {"b.conf" = ["ALL"]}', "", ["VS303"]),
+        ('exclude = ["*.conf"]', "", ["VS303"]),
+        ('exclude = ["*.conf"]', "--force-exclude", []),
+    ],
+)
+def test_what_names_a_rule_most_closely_counts(here: Path, settings: str, arguments: str, expected: list[str]) -> None:
+    (here / ".vstream.toml").write_text(f"[lint]\n{settings}\n")
+    (here / "a.conf").write_text(OPEN + 'mappings { "o": p, "o": q }\n')
+    assert sorted(codes("a.conf", *arguments.split())) == expected
+
+
+def test_the_settings_above_what_is_named_count(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        (here / name).mkdir()
+        (here / name / "a.conf").write_text('mappings { "o": p, "o": q }\n')
+    (here / "one" / ".vstream.toml").write_text('[lint]\nignore = ["VS303"]\n')
+    assert codes("one") == []
+    assert codes("one/a.conf") == []
+    assert codes("two") == ["VS303"]
+    assert codes("one", "two") == ["VS303", "VS303"]
+    monkeypatch.chdir(here / "one")
+    assert codes("../two") == ["VS303"]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +308,45 @@ def test_validate_is_lint_of_one_topology(here: Path, name: str) -> None:
     assert validated.out == linted.out
     assert validated.code == linted.code
     assert bool(validated.code) == (not name.endswith(".yaml"))
+
+
+EXAMPLES = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "6")) // (100 if os.environ.get("VSTREAM_NIGHT") else 1)
+TORN = (
+    *PIECES,
+    "{",
+    "servers: 3",
+    "regions",
+    "streams:",
+    "max_age: 0s",
+    "subjects: [a.>]",
+    "version: 2",
+    "\n  ",
+    "-1",
+    "null",
+)
+
+
+def tear(text: str, source: random.Random) -> str:
+    """*text* with up to three pieces removed, repeated or replaced."""
+    for _ in range(source.randint(0, 3)):
+        start = source.randrange(len(text))
+        end = min(len(text), start + source.randint(0, 25))
+        text = text[:start] + source.choice([source.choice(TORN), text[start:end] * 2, ""]) + text[end:]
+    return text
+
+
+def test_validate_is_lint_of_any_topology(here: Path) -> None:
+    source = random.Random(11)
+    seen: Counter[str] = Counter()
+    for _ in range(EXAMPLES):
+        text = tear(ALIKE[source.choice(sorted(ALIKE))], source)
+        (here / "t.yaml").write_text(text, errors="surrogatepass")
+        validated, linted = (vstream(command, "t.yaml", "--format", "json") for command in ("validate", "lint"))
+        found = [finding["code"] for finding in linted.json()["findings"]]
+        # Of a file in which nothing speaks for a topology, lint says so; who validates it says that it is one.
+        assert found == ["VS007"] or (validated.out, validated.code) == (linted.out, linted.code), text
+        seen.update(found)
+    assert len(seen) > min(EXAMPLES, 20) // 4
 
 
 def test_validate_takes_the_settings_of_lint(here: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_example_of_the_blog_is_brought_up_applied_and_probed(work: Path) ->
 
 def test_a_saved_plan_is_carried_out_once(small: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    assert vstream("plan", small, "--out", plan).code == 0
+    assert vstream("plan", small, "--output", plan).code == 0
     small.unlink()  # the plan says everything itself
     assert vstream("apply", plan, "--yes").code == 0
     stale = vstream("apply", plan, "--yes")
@@ -209,7 +209,7 @@ def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(small: Path)
     assert ran.code == 1, ran.out + ran.err
     assert "no server answered for it" in ran.out
     assert "to create" not in ran.out or "0 to create" in ran.out
-    probed = vstream("probe", small, "--deadline", "6")
+    probed = vstream("probe", small, "--timeout", "6")
     assert probed.code == 1
     assert "east" in probed.out
 
@@ -302,7 +302,7 @@ def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configur
     write.write_text(write.read_text().replace('"metadata":', '"description": "of a template",\n  "metadata":', 1))
     assert vstream("lab", "up", file, "--templates", templates).code == 0
     saved = work / "plan.json"
-    assert vstream("plan", file, "--templates", templates, "--out", saved).code == 0
+    assert vstream("plan", file, "--templates", templates, "--output", saved).code == 0
     assert "`--templates` must be the same" in vstream("apply", saved, "--yes").err
     applied = vstream("apply", saved, "--yes", "--templates", templates)
     assert applied.code == 0, applied.out + applied.err

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import vstream
+from tests.support.lint_inputs import token
 
 TOPOLOGY = """\
 version: 1
@@ -193,3 +194,31 @@ def test_a_connection_whose_account_only_credentials_say_is_not_followed(leaves:
     ran = vstream("map", "in.x", "edge.conf", "hub.conf", "--region", "core", "--account", "A", cwd=leaves)
     assert ran.code == 0, ran.err
     assert "leaf nodes" not in ran.out
+
+
+OPERATOR = "operator: OAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QZVT\n"
+
+
+@pytest.mark.parametrize("rules", ["", 'mappings { "a.>": "b.>" }\n'])
+@pytest.mark.parametrize("question", [("a.x",), ("a.x", "--account", "APP"), ("--all",)])
+def test_what_an_operator_has_signed_is_not_known_without_its_tokens(
+    tmp_path: Path, rules: str, question: tuple[str, ...]
+) -> None:
+    server = tmp_path / "server.conf"
+    server.write_text(OPERATOR + "resolver: { type: full, dir: /r }\n" + rules)
+    ran = vstream("map", *question[:1], server, *question[1:])
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == (
+        "error: what servers do with it is not known: an operator has signed the accounts\n"
+        "hint: name the JWTs of the accounts too, or their claims as JSON\n"
+    )
+    account = tmp_path / "app.jwt"
+    account.write_text(token({"sub": "ABC", "name": "APP", "nats": {"type": "account"}}))
+    assert vstream("map", *question[:1], server, account, *question[1:]).code == 0
+
+
+def test_a_token_of_no_account_answers_nothing(tmp_path: Path) -> None:
+    user = tmp_path / "user.jwt"
+    user.write_text(token({"sub": "UBC", "name": "u", "nats": {"type": "user"}}))
+    assert vstream("map", "a.x", user).code == 3
+    assert "note VS007: only tokens of accounts are checked" in vstream("lint", user).out

@@ -76,6 +76,12 @@ def test_a_later_overlay_is_laid_over_an_earlier_one(files: Path) -> None:
         ("streams: {orders: {write: {max_age: null}}}\nregions: {west: {servers: 0}}\n", "prod.yaml:2:27", "VS005"),
         ("a: [\n", "prod.yaml:2:1", "VS001"),
         ("regions: {north: {servers: 3, tags: [a]}}\n", "prod.yaml:1:37", "VS110"),
+        ("# What is missing then is missing because of this line.\nname: null\n", "prod.yaml:2:1", "`name` is missing"),
+        ("regions: {west: null, central: null, east: null}\n", "prod.yaml:1:11", "`regions` is empty"),
+        ("streams: [orders]\n", "prod.yaml:1:10", "must be a map"),
+        ("just words\n", "prod.yaml:1:1", "must be a map"),
+        ("streams: {orders: {consistency: homed, home: north}}\n", "prod.yaml:1:46", "VS101"),
+        ("connect: {nowhere: {urls: [nats://x]}}\n", "prod.yaml:1:11", "VS101"),
     ],
 )
 def test_an_error_says_which_file_it_is_in(files: Path, overlay: str, place: str, text: str) -> None:
@@ -105,20 +111,34 @@ def test_a_saved_plan_takes_no_overlay(files: Path) -> None:
 
 
 def test_a_variable_names_the_topology_and_the_lab_of_every_command_on_servers() -> None:
-    """But for `import`, which reads no topology: it writes one, of whatever it is told."""
+    """Of whatever option or argument names one; but for `import`, which writes a topology."""
     topologies, labs = set(), set()
     for path, command in walk_commands():
         variables = {parameter.envvar for parameter in command.params}
-        if any("--lab" in parameter.opts for parameter in command.params):
-            labs |= {path} if "VSTREAM_LAB" not in variables else set()
-            topologies |= {path} if TOPOLOGY_VARIABLE not in variables else set()
-    assert labs == {"import"}
+        options = {option for parameter in command.params for option in parameter.opts}
+        if "--lab" in options and "VSTREAM_LAB" not in variables:
+            labs.add(path)
+        if options & {"--lab", "--topology", "topology"} and TOPOLOGY_VARIABLE not in variables:
+            topologies.add(path)
+    assert labs == set()
     assert {path for path in topologies if not path.startswith("lab ")} == {
         "import",
         "chaos resume",
         "chaos status",
         "chaos heal",
     }
+
+
+def test_lint_checks_against_the_topology_of_the_variable_with_its_overlay(files: Path) -> None:
+    (files / "mappings.cfg").write_text('mappings = {"a": {destination: "b", cluster: "north"}}\n')
+    variables = {TOPOLOGY_VARIABLE: "base.yaml"}
+    ran = vstream("lint", "mappings.cfg", cwd=files, variables=variables)
+    assert (ran.code, "`north`" in ran.out) == (1, True), ran.out + ran.err
+    (files / "prod.yaml").write_text("regions: {north: {servers: 3}}\n")
+    ran = vstream("lint", "mappings.cfg", "--overlay", "prod.yaml", cwd=files, variables=variables)
+    assert "`north`" not in ran.out
+    refused = vstream("lint", "base.yaml", "--overlay", "prod.yaml", "--fix", cwd=files)
+    assert (refused.code, "cannot be combined with `--overlay`" in refused.err) == (2, True), refused.err
 
 
 def test_every_command_that_reads_a_topology_takes_overlays() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import vstream
 
 DOCUMENT = {
@@ -30,6 +32,13 @@ def test_the_physical_names_are_printed_for_people_scripts_and_shells(tmp_path: 
         {"region": "east", "published_into": "home", "subjects": ["home.>"], "read": "home"},
     ]
     assert vstream("map", "--stream", "foo", file, "--region", "west").out == "foo-read-west\n"
+
+
+@pytest.mark.parametrize("routing", ["accounts", "domains"])
+def test_clients_of_hidden_streams_read_by_the_virtual_name(tmp_path: Path, routing: str) -> None:
+    file = tmp_path / "acme.yaml"
+    file.write_text(json.dumps({**DOCUMENT, "routing": routing, "streams": {"foo": DOCUMENT["streams"]["foo"]}}))  # type: ignore[index]
+    assert vstream("map", "--stream", "foo", file, "--region", "west").out == "foo\n"
 
 
 def test_an_unknown_stream_or_region_is_wrong_usage(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import psutil
 import pytest
 
 from vstream.cli import web
@@ -141,3 +142,25 @@ async def test_a_hostile_request_gets_one_answer_in_which_nothing_of_it_is(reque
             assert got.count(b"HTTP/1.1") == bool(expected)
             assert b"secret" not in got.lower()
         writer.close()
+
+
+async def test_whoever_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was to be sent would stay in memory, and the connection open, for as long as it likes."""
+    monkeypatch.setattr(web, "_TIMEOUT", 0.2)
+    async with serving(Site({"/": WebPage("text/plain", lambda: "x" * 30_000_000)})) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        async with closing_all([writer]):
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            async with asyncio.timeout(60):
+                while not (held := count_accepted(port)):
+                    await asyncio.sleep(0.01)
+                while held:
+                    await asyncio.sleep(0.05)
+                    held = count_accepted(port)
+
+
+def count_accepted(port: int) -> int:
+    """Connections that the server on *port* has open."""
+    mine = psutil.Process().net_connections("tcp")
+    return sum(one.laddr.port == port and one.status == psutil.CONN_ESTABLISHED for one in mine)

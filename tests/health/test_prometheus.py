@@ -63,6 +63,14 @@ def test_metrics_show_a_pair_that_is_not_well() -> None:
     }
 
 
+def test_what_gateways_have_sent_is_a_counter() -> None:
+    servers = tuple(replace(server, gateways={"elsewhere": 512}) for server in healthy().servers)
+    text = render_metrics("acme", assess(TOPOLOGY, replace(healthy(), servers=servers)))
+    (sent,) = [one for one in text_string_to_metric_families(text) if one.name == "vstream_gateway_sent_bytes"]
+    assert (sent.type, {sample.value for sample in sent.samples}) == ("counter", {512})
+    assert {sample.labels["to"] for sample in sent.samples} == {"elsewhere"}
+
+
 def test_metrics_have_margins_and_beacons() -> None:
     facts = healthy()
     found = metrics()
@@ -141,7 +149,8 @@ def expressions() -> list[str]:
 
 
 def test_alerts_and_dashboard_ask_for_what_there_is() -> None:
-    known = set(metrics())
+    found = metrics()
+    known = {*found, *(sample.name for samples in found.values() for sample in samples)}
     asked = expressions()
     assert len(asked) > 15
     for expression in asked:
@@ -190,4 +199,4 @@ def test_export_to_a_wrong_address_is_one_clear_error(tmp_path: Path) -> None:
         "connect: {west: {urls: [nats://127.0.0.1:9]}}\nstreams: {}\n"
     )
     assert vstream("export", file, "--listen", "nowhere").code == 2
-    assert vstream("export", file, "--deadline", "0.5", "--once").code == 3
+    assert vstream("export", file, "--timeout", "0.5", "--once").code == 3

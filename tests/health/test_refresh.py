@@ -108,7 +108,7 @@ def _with_servers(change: Callable[[ServerSnapshot], ServerSnapshot]) -> Callabl
 
 
 def _no_gateway(server: ServerSnapshot) -> ServerSnapshot:
-    return replace(server, gateways=frozenset({"central"}) - {str(server.cluster)})
+    return replace(server, gateways=dict.fromkeys({"central"} - {str(server.cluster)}, 0))
 
 
 def _no_meta_leader(server: ServerSnapshot) -> ServerSnapshot:

@@ -84,12 +84,18 @@ def test_drawings_are_complete_and_the_same_each_time(name: str) -> None:
     assert chart.count("subgraph") == chart.count("\n  end\n")
     for stream in topology.streams:
         for region in stream.regions:
-            assert f"clients in {region}" in texts
+            assert f"publish {stream.name} in {region}" in texts
             assert f"publish {stream.name} in {region}" in chart
         if stream.write:
             assert f"{stream.name}-write-{stream.regions[0]}" in texts
             assert f'["{stream.name}-write-{stream.regions[0]}"]' in chart
     assert picture == graph.svg(topology, topology.streams)
+
+
+def test_links_are_drawn_with_what_they_carry() -> None:
+    text = (EXAMPLES / "three-regions.yaml").read_text() + "links: {west-east: {rtt: 140ms, rate: 200mbit}}\n"
+    topology = load_topology.load(text.encode(), "linked").require()
+    assert "140 ms · 200 Mbit/s</text>" in graph.svg(topology, topology.streams)
 
 
 def test_the_drawing_command() -> None:

@@ -21,6 +21,8 @@ from vstream.health.status import assess
 from vstream.lint import load_topology
 from vstream.plan.rules import rule_entries, spell_destinations
 
+NOW = 1_800_000_000.0
+
 
 def with_server(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:
     servers = tuple(
@@ -30,10 +32,10 @@ def with_server(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:
     return replace(snapshot, servers=servers)
 
 
-def shown(status: Status) -> str:
+def shown(status: Status, before: Status | None = None) -> str:
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(screen(status, width=200))
+        console.print(screen(status, width=200, before=before))
     return capture.get()
 
 
@@ -50,6 +52,41 @@ def test_a_healthy_snapshot_is_well() -> None:
     assert all(region.publish == Share(works=1, of=1) for region in status.regions)
     assert set(metric(status, "vstream_server_mapping_ok").values()) == {1}
     assert "OK: all checks passed" in shown(status)
+
+
+def test_a_second_look_says_what_has_come_since_and_whether_lag_grows() -> None:
+    before = assess(TOPOLOGY, healthy(), BUNDLE)
+    streams = tuple(
+        replace(stream, last=(stream.last or 0) + 100) if stream.name == "foo-write-west" else stream
+        for stream in before.streams
+    )
+    pairs = tuple(
+        replace(pair, pending=7 if pair.origin == "foo-write-west" else pair.pending) for pair in before.pairs
+    )
+    text = shown(replace(before, at=before.at + 2, streams=streams, pairs=pairs), before)
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["foo-write-west"]]
+    assert "50" in row
+    (lag,) = [line for line in text.splitlines() if line.split()[:3] == ["west", "✓", "7"]]
+    assert lag.count("↑") == len(TOPOLOGY.regions)
+    assert "per s" not in shown(before)
+
+
+def test_a_second_look_says_what_regions_have_sent_each_other_and_where_that_is_not_known() -> None:
+    before = assess(TOPOLOGY, with_server(healthy(), "west-1", gateways={"central": 1000, "east": 9000}), BUNDLE)
+    now = with_server(healthy(), "west-1", gateways={"central": 5096, "east": 100})
+    now = with_server(now, "east-1", version=None, gateways=None)
+    status = assess(TOPOLOGY, replace(now, at=now.at + 2), BUNDLE)
+    assert status.count_sent_bytes()["west", "central"] == 5096
+    assert status.sent_per_second(before) == {
+        ("west", "central"): 2048,
+        ("west", "east"): None,  # it was connected anew
+        ("central", "west"): 0,
+        ("central", "east"): 0,
+        ("east", "central"): None,
+        ("east", "west"): None,
+    }
+    assert "2 KiB" in shown(status, before)
+    assert "not known" in shown(status, before)
 
 
 def test_status_names_a_server_that_lost_its_mapping_rules() -> None:
@@ -69,6 +106,17 @@ def test_no_server_has_the_mapping_rules() -> None:
     status = assess(TOPOLOGY, bare, BUNDLE)
     assert [problem.code for problem in status.problems] == ["VD403"]
     assert all(region.publish.works == 0 for region in status.regions)
+
+
+def test_rules_for_a_region_that_the_topology_does_not_have_break_nothing() -> None:
+    rules = rule_entries(BUNDLE.mappings)
+    more = {source: (*to, to[0].replace("central", "north")) for source, to in rules.items()}
+    assert more["foo.>"] == (*rules["foo.>"], "north 100% _vs.foo.north.foo.>")
+    snapshot = healthy()
+    wider = replace(snapshot, servers=tuple(replace(server, rules=more) for server in snapshot.servers))
+    status = assess(TOPOLOGY, wider, BUNDLE)
+    assert (status.verdict, status.problems) == (StatusVerdict.OK, ())
+    assert all(region.publish == Share(works=1, of=1) for region in status.regions)
 
 
 def test_one_rule_of_two_streams_is_lost() -> None:
@@ -159,6 +207,36 @@ def test_a_region_that_is_down_is_one_problem() -> None:
     assert status.regions[0].publish == Share(works=0, of=1)
 
 
+@pytest.mark.parametrize(("written", "pending", "age"), [(200.0, 0, None), (10.0, None, 90.0)])
+def test_a_region_that_is_down_lacks_what_was_written_since_it_was_last_heard(
+    written: float, pending: int | None, age: float | None
+) -> None:
+    """It cannot say so itself: the other regions know when they last heard its streams."""
+    snapshot = healthy()
+    streams = {
+        name: replace(
+            stream,
+            last_at=snapshot.at - written,
+            sources=tuple(
+                replace(source, heard=90.0 if source.stream.endswith("west") else 0.5) for source in stream.sources
+            ),
+        )
+        for name, stream in snapshot.streams.items()
+        if not name.endswith("west")
+    }
+    status = assess(TOPOLOGY, replace(snapshot, streams=streams), BUNDLE)
+    (pair,) = (pair for pair in status.pairs if (pair.origin, pair.reader) == ("foo-write-east", "foo-read-west"))
+    assert (pair.pending, pair.age, pair.state) == (pending, age, PairState.UNKNOWN)
+    assert ("it was last heard 1.5 min ago" in pair.detail) is (age is not None), pair.detail
+
+
+def test_a_region_without_a_meta_leader_takes_no_changes() -> None:
+    snapshot = healthy()
+    west = replace(snapshot.regions[0], control="no meta leader answers")
+    status = assess(TOPOLOGY, replace(snapshot, regions=(west, *snapshot.regions[1:])), BUNDLE)
+    assert [region.control for region in status.regions] == [False, True, True]
+
+
 def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
     """What is compared without rendering is what rendering and reading back gives."""
     for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):
@@ -204,3 +282,23 @@ def test_a_write_stream_made_again_is_not_rolled_back(created: float, seq: int |
     status = assess(TOPOLOGY, replace(snapshot, lags={(origin.name, reader.name): lag}), BUNDLE)
     (pair,) = (pair for pair in status.pairs if (pair.origin, pair.reader) == (origin.name, reader.name))
     assert pair.state is state
+
+
+@pytest.mark.parametrize(("lag", "state"), [
+    (None, PairState.UNKNOWN),
+    (Lag(last=5, first=1, cursor=2, max_age=3600.0, oldest_seq=3, oldest_at=NOW - 0.5), PairState.OK),
+    (Lag(last=5, first=1, cursor=2, max_age=3600.0, oldest_seq=3, oldest_at=NOW - 90), PairState.BEHIND),
+])  # fmt: skip
+def test_what_a_reader_lacks_is_counted_and_its_age_is_known_only_if_measured(
+    lag: Lag | None, state: PairState
+) -> None:
+    snapshot = replace(healthy(), at=NOW)
+    reader, origin = snapshot.streams["foo-read-east"], snapshot.streams["foo-write-west"]
+    sources = tuple(replace(source, seq=2 if source.stream == origin.name else 5) for source in reader.sources)
+    snapshot = with_stream(snapshot, reader.name, replace(reader, sources=sources))
+    lags = {(origin.name, reader.name): lag} if lag else {}
+    status = assess(TOPOLOGY, replace(snapshot, lags=lags), BUNDLE)
+    (pair,) = (pair for pair in status.pairs if (pair.origin, pair.reader) == (origin.name, reader.name))
+    assert (pair.pending, pair.state) == (3, state)
+    if lag is None:
+        assert status.verdict is StatusVerdict.UNKNOWN

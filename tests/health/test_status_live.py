@@ -65,7 +65,7 @@ def until_seen(file: Path, holds: Callable[[dict[str, Any]], bool], within: floa
     """What `status` says once it *holds*. On a busy machine a server may not answer in time: unknown is code 3."""
     deadline = time.monotonic() + within
     while True:
-        ran = vstream("status", file, "--deadline", "8", "--format", "json")
+        ran = vstream("status", file, "--timeout", "8", "--format", "json")
         assert ran.code in {0, 1, 3}, ran.err
         if ran.code != 3:
             picture = ran.json()
@@ -108,10 +108,13 @@ def well(file: Path) -> None:
         assert (one["cursor"], one["last_seq"], one["pending"], one["state"]) == (5, 5, 0, "ok"), one
     assert all(one["publish"] == {"works": 4, "of": 4, "unknown": 0} for one in picture["regions"])
     assert all(one["mapping_ok"] for one in picture["servers"])
+    sent = {(one["from"], one["to"]): one["sent_bytes"] for one in picture["traffic"]}
+    assert sent["west", "east"] > 5 * len(json.dumps({"number": 0}))
+    assert len(sent) == 3 * 3  # to the other two, and to the stretch cluster
     text = vstream("status", file)
     assert "OK: all checks passed" in text.out
     assert "sensors-read-west" in text.out
-    doctor = vstream("doctor", file, "--deadline", "20")
+    doctor = vstream("doctor", file, "--timeout", "20")
     assert doctor.code == 0, doctor.out
     assert "HEALTHY" in doctor.out
     drift = vstream("plan", "--drift", file)
@@ -190,6 +193,7 @@ def scraped(file: Path) -> None:
         env=environment({"PYTHONUNBUFFERED": "1"}),
     )
     assert tool.stderr is not None
+    assert tool.stdout is not None
     try:
         while f"http://127.0.0.1:{port}/metrics" not in (line := tool.stderr.readline()):
             assert line, "it ended"
@@ -208,11 +212,12 @@ def scraped(file: Path) -> None:
             assert answer.status == 200
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/elsewhere", timeout=30)
+        while "nothing stands still" not in (line := tool.stdout.readline()):
+            assert line, "it ended"
     finally:
         tool.terminate()
-        refreshed, said = tool.communicate(timeout=120)
+        _, said = tool.communicate(timeout=120)
     assert tool.returncode == 130, said
-    assert "nothing stands still" in refreshed
     assert [sample.value for sample in families["vstream_server_up"]] == [1] * 6
     assert len(families["vstream_pair_pending_messages"]) == 20
     stored = {sample.labels["physical"]: sample.value for sample in families["vstream_stream_last_sequence"]}
@@ -250,6 +255,6 @@ def test_status_without_any_server_is_unknown(state: Path, tmp_path: Path) -> No
     path.write_text(
         TEXT.split("stretch:", maxsplit=1)[0] + "connect: {west: {urls: [nats://127.0.0.1:9]}}\nstreams: {}\n"
     )
-    ran = vstream("status", path, "--deadline", "1")
+    ran = vstream("status", path, "--timeout", "1")
     assert ran.code == 3
     assert "no region can be reached" in ran.err

@@ -10,7 +10,7 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.errors import MalformedAnswerError
 from vstream.health.live.lag import origin_of
-from vstream.jetstream.answers import api_error, decode_object, describe_error, read_sequence
+from vstream.jetstream.answers import api_error, check_state, decode_object, describe_error, read_sequence
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import parse_provenance
@@ -27,6 +27,8 @@ READ_FILES = {
     "lab/links/state.py",
     "lab/records.py",
     "lab/state.py",
+    "health/live/rescue.py",
+    "audit/source/options.py",
     "plan/consumer_failover.py",
     "plan/saved.py",
     "render/bundle.py",
@@ -85,3 +87,11 @@ def test_what_a_server_says_is_wrong_is_quoted_as_far_as_anybody_reads(key: str)
     assert len(describe_error(answer["error"])) < 1_200
     if key == "description":
         assert len(str(api_error(answer, "$JS.API.INFO"))) < 1_200
+
+
+@pytest.mark.parametrize("last", ["x" * 100, None, 1.5, True, []])
+def test_a_state_without_its_numbers_is_one_error(last: object) -> None:
+    with pytest.raises(MalformedAnswerError):
+        check_state({"messages": 1, "first_seq": 1, "last_seq": last}, "snapshot")
+    with pytest.raises(MalformedAnswerError):
+        check_state(last, "snapshot")

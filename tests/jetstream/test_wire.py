@@ -140,6 +140,7 @@ async def test_a_server_that_promises_tls_and_has_none_is_sent_no_credentials() 
         assert SECRET.encode() not in server.heard
 
 
+@pytest.mark.server
 async def test_a_real_server_without_tls_is_refused_and_without_asking_for_it_is_not(tmp_path: Path) -> None:
     with real_server(tmp_path, is_secure=False) as port:
         with pytest.raises(NotReachableError, match="does not use TLS"):
@@ -148,6 +149,7 @@ async def test_a_real_server_without_tls_is_refused_and_without_asking_for_it_is
             assert connection.is_connected
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("scheme", ["tls", "nats"])
 async def test_a_real_server_with_tls_is_taken_if_the_certificate_is_right(tmp_path: Path, scheme: str) -> None:
     with real_server(tmp_path, is_secure=True) as port:

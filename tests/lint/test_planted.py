@@ -86,6 +86,34 @@ CASES = [
     option("VS421", "‹max_payloads›: 1MB\n", "max_payload"),
     option("VS421", "authorization { users: [{ user: a, permissions { ‹publsh›: a } }] }\n", "publish"),
     Case("VS421", SERVER + "‹something_of_ours›: 1\n", "# ", "remove it"),
+    option(
+        "VS430",
+        "gateway { name: A, listen: 127.0.0.1:7222, gateways: [{name: ‹B›, url: 'nats://h:7222'}, "
+        "{name: B, url: 'nats://i:7222'}] }\n",
+        "C",
+        "into one entry",
+    ),
+    option(
+        "VS430",
+        "leafnodes { remotes: [‹{ account: $G }›] }\n".replace("account: $G ", ""),
+        "{ url: nats-leaf://h:7422 }",
+        "add `url",
+    ),
+    option("VS337", 'mappings { ‹"$SYS.>"›: "x.>" }\n', '"orders.>"', "your own streams"),
+    Case(
+        "VS211",
+        '{"name": "o", "subjects": ["o.>"], "republish": {"src": ‹"p.>"›, "dest": "q.>"}}',
+        '"o.>"',
+        "`o.>`",
+        "o.json",
+    ),
+    Case(
+        "VS211",
+        '{"name": "o", "subjects": ["o.>"], "subject_transform": {"src": ‹"p.>"›, "dest": "q.>"}}',
+        '"o.>"',
+        "`o.>`",
+        "o.json",
+    ),
     Case("VS421", '‹acounts› { A { mappings { "o.>": "a.>" } } }\n', "accounts", "did you mean `accounts`?"),
     Case(
         "VS422",
@@ -613,6 +641,195 @@ CASES = [
         "`$KV.config.>`",
         "kv.json",
     ),
+    # What checkStreamCfg and checkConsumerCfg refuse besides: tried with 2.10, 2.12 and 2.15
+    *(
+        Case("VS244", stream(text), cure, hint, "orders.json")
+        for text, cure, hint in (
+            (f'"description": ‹"{"x" * 4097}"›', '"x"', "shorten it"),
+            (f'"metadata": ‹{{"a": "{"x" * 131072}"}}›', "{}", "keep less"),
+            ('"max_age": ‹-1›', "0", "write 0"),
+            ('"subject_delete_marker_ttl": ‹-1›', "0", "write 0"),
+            ('"allow_msg_schedules": true, "discard": ‹"new"›', '"old"', '"discard": "old"'),
+            ('"allow_msg_counter": true, "allow_msg_schedules": ‹true›', "false", "remove"),
+            ('"persist_mode": ‹"async"›, "storage": "memory"', '"default"', "remove `persist_mode`"),
+            ('"placement": {"cluster": "c", "preferred": ‹"n1"›}', '""', "remove `preferred`"),
+            ('"sources": [{"name": ‹"a.b"›}]', '"a-b"', "letters, digits"),
+            ('"sources": [{"name": "a", "filter_subject": ‹"o..x"›}]', '"o.x"', "single dots"),
+            ('"sources": [{"name": "a", "external": {"api": ‹"$JS.API"›}}]', '"$JS.hub.API"', "$JS.hub.API"),
+            ('"sources": [{"name": "a", "external": {"api": "x", "deliver": ‹"d.>"›}}]', '"d"', "without wildcards"),
+            (
+                '"sources": [{"name": "a", "consumer": ‹{"name": "d"}›}]',
+                '{"name": "d", "deliver_subject": "x"}',
+                "add it",
+            ),
+            (
+                '"sources": [{"name": "a", "opt_start_seq": ‹1›, "consumer": {"name": "d", "deliver_subject": "x"}}]',
+                "0",
+                "remove it",
+            ),
+            (
+                '"sources": [{"name": "a", "subject_transforms": ‹[{"src": "o.>", "dest": "p.>"}, {"src": "o.b", "dest": "q"}]›}]',
+                '[{"src": "o.>", "dest": "p.>"}]',
+                "no other one takes",
+            ),
+        )
+    ),
+    Case("VS203", stream('‹"template_owner"›: "t"'), '"description"', "remove it", "orders.json"),
+    *(
+        Case("VS243", consumer(text), cure, hint, "c.json")
+        for text, cure, hint in (
+            ('"ack_wait": ‹-1›', "0", "nanoseconds"),
+            ('"backoff": ‹[1000000000, -1]›', "[1000000000]", "from 0 on"),
+            ('"deliver_subject": ‹"d..x"›', '"d.x"', "single dots"),
+            ('"direct": ‹true›', "false", "remove `direct`"),
+            ('"priority_policy": "overflow", "priority_groups": ‹["a b"]›', '["a"]', "16 letters"),
+            ('"sample_freq": ‹"-5"›', '"5"', "a percentage"),
+            (f'"description": ‹"{"x" * 4097}"›', '"x"', "shorten it"),
+        )
+    ),
+    *(
+        Case("VS243", f'{{"durable_name": "d", "deliver_subject": "x", {text}}}', cure, hint, "c.json")
+        for text, cure, hint in (
+            ('"ack_policy": "none", "max_ack_pending": ‹5›', "0", "explicit"),
+            ('"ack_policy": "flow_control", "ack_wait": ‹1000000000›', "0", "remove it"),
+            ('"ack_policy": "flow_control", "max_ack_pending": ‹-1›', "1000", "write 1000"),
+        )
+    ),
+    *(
+        Case(
+            "VS246",
+            f'[{{"name": "o", "subjects": ["o.>"], {fields}}}, {{"stream_name": "o", "config": {{"durable_name": "d", "ack_policy": "explicit", {text}}}}}]',
+            cure,
+            hint,
+            "o.json",
+        )
+        for fields, text, cure, hint in (
+            ('"retention": "workqueue"', '"deliver_policy": ‹"new"›', '"all"', '"deliver_policy": "all"'),
+            ('"retention": "interest", "num_replicas": 3', '"num_replicas": ‹1›', "3", "remove `num_replicas`"),
+            ('"consumer_limits": {"max_ack_pending": 10}', '"max_ack_pending": ‹50›', "10", "10 or less"),
+            (
+                '"consumer_limits": {"inactive_threshold": 60000000000}',
+                '"inactive_threshold": ‹120000000000›',
+                "60000000000",
+                "or less",
+            ),
+        )
+    ),
+    # Listeners, links, logs and certificates, by websocket.go, mqtt.go, leafnode.go, log.go and opts.go: tried with 2.15.1
+    *(
+        option(code, text, cure, hint)
+        for code, text, cure, hint in (
+            ("VS424", "websocket { port: 8080, no_tls: true, headers { ‹Upgrade›: x } }\n", "X-Site", "remove it"),
+            ("VS424", "websocket { port: 8080, no_tls: true, headers { ‹Host›: x } }\n", "X-Site", "remove it"),
+            ("VS424", "websocket { port: 8080, no_tls: true, headers { ‹Nats-No-Masking›: x } }\n", "X-Site", "remove"),
+            (
+                "VS426",
+                "jetstream { store_dir: /d }\nmqtt { port: 1883, no_auth_user: ‹b› }\n",
+                "b }\nauthorization { users: [{user: b, password: $P}]",
+                "add the user",
+            ),
+            (
+                "VS425",
+                "cluster { name: c, port: 6222, permissions { import { allow: [‹'a..b'›] } } }\n",
+                "'a.b'",
+                "single dots",
+            ),
+            (
+                "VS425",
+                "leafnodes { port: 7422, authorization { ‹user›: a, users: [{user: b, password: $P}] } }\n",
+                "timeout: 2 #",
+                "into `users`",
+            ),
+            (
+                "VS425",
+                "leafnodes { port: 7422, authorization { users: [{user: b, password: $P}, {user: ‹b›, password: $Q}] } }\n",
+                "c",
+                "a name of its own",
+            ),
+            (
+                "VS425",
+                "accounts { A { imports: [{ stream: { account: B, subject: b }, prefix: ‹p›, to: q }] }, B { exports: [{stream: b}] } }\n",
+                "p }] }, B { exports: [{stream: b}] } } #",
+                "remove one",
+            ),
+            (
+                "VS425",
+                "authorization { users: [{user: a, password: $P, permissions { subscribe: ‹'a.> q w'› }}] }\n",
+                "'a.> q'",
+                "single dots",
+            ),
+            (
+                "VS426",
+                "leafnodes { remotes: [{ url: 'ws://h', proxy { url: ‹'socks5://h:1'› } }] }\n",
+                "'http://h:1'",
+                "http://HOST",
+            ),
+            (
+                "VS426",
+                "leafnodes { remotes: [{ url: 'ws://h', proxy { url: ‹'http://'› } }] }\n",
+                "'http://h:1'",
+                "http://HOST",
+            ),
+            (
+                "VS426",
+                "leafnodes { remotes: [{ url: 'ws://h', proxy { url: 'http://h:1', ‹username›: u } }] }\n",
+                "password: p, username",
+                "add `password`",
+            ),
+            (
+                "VS426",
+                "leafnodes { port: 7422 }\n‹gateway› { name: c, port: 7222 }\n",
+                "accounts { SYS {} }\nsystem_account: SYS\ngateway",
+                "system_account",
+            ),
+            ("VS426", "system_account: ‹'$SYS'›\n", "SYS\naccounts { SYS {} }", "add it to `accounts`"),
+            ("VS426", "remote_syslog: ‹'loghost:514'›\n", "'udp://loghost:514'", "udp://HOST"),
+            ("VS426", "remote_syslog: ‹'http://loghost:514'›\n", "'tcp://loghost:514'", "tcp://HOST"),
+            ("VS426", "‹store_dir›: /a\njetstream { store_dir: /d }\n", "log_file", "remove one"),
+            (
+                "VS426",
+                "default_js_domain { ‹A›: hub }\naccounts { A { jetstream: enabled }, B {} }\n",
+                "B",
+                "or the `jetstream`",
+            ),
+            ("VS426", "tls { cert_file: /c, key_file: /k, ‹cipher_suites›: [] }\n", "verify: false #", "remove it"),
+            (
+                "VS426",
+                "tls { cert_file: /c, key_file: /k, cipher_suites: [‹TLS_RSA_WITH_RC4_128_SHA›] }\n",
+                "TLS_AES_128_GCM_SHA256",
+                "allow_insecure",
+            ),
+            (
+                "VS426",
+                "tls { cert_file: /c, key_file: /k, ‹certs›: [{cert_file: /a, key_file: /b}] }\n",
+                "verify: false #",
+                "move the file",
+            ),
+            (
+                "VS426",
+                "tls { cert_file: /c, key_file: /k, ‹verify_cert_and_check_known_urls›: true }\n",
+                "verify: true #",
+                "verify: true",
+            ),
+            (
+                "VS430",
+                "cluster { name: c, port: 6222, routes: [‹'ws://h:6222'›] }\n",
+                "'nats://h:6222'",
+                "nats://h:6222",
+            ),
+            (
+                "VS430",
+                "gateway { name: c, port: 7222, gateways: [{name: d, url: ‹'wss://h:7222'›}] }\n",
+                "'nats://h:7222'",
+                "nats://h:7222",
+            ),
+            ("VS430", "leafnodes { remotes: [{ url: ‹'https://h:443'› }] }\n", "'wss://h:443'", "wss://h:443"),
+            ("VS430", "‹remote_syslog›: 'udp://h:514'\nlog_file: /l\n", "pid_file", "remove `log_file`"),
+            ("VS430", "‹syslog›: true\nlog_file: /l\n", "debug", "remove `log_file`"),
+            ("VS430", "‹allow_non_tls›: true\n", "debug", "add `tls"),
+            ("VS430", "‹ocsp› { mode: always }\n", "tls { cert_file: /c, key_file: /k }\nocsp", "add `tls"),
+        )
+    ),
     # Types that only the server's own parser has, and forms of texts
     *(
         option("VS424", text, cure, hint)
@@ -696,6 +913,44 @@ CASES = [
             ),
         )
     ),
+    *(
+        option(code, text, cure, hint)
+        for text, cure, hint, code in (
+            (
+                "mappings { 'o.*': ‹'p.{{partition(0,1)}}'› }\n",
+                "'p.{{partition(3,1)}}'",
+                "number of partitions",
+                "VS307",
+            ),
+            ("accounts { A { exports: [{stream: q, ‹service›: q}] } }\n", "accounts: [A] #", "two items", "VS425"),
+            (
+                "accounts { A { exports: [{service: q}] }, B { imports: [{‹service›: {account: A}}] } }\n",
+                "service: {account: A, subject: q}}] } } #",
+                "add `subject`",
+                "VS425",
+            ),
+            (
+                "websocket { port: 80, no_tls: true, authorization { ‹token›: t } }\nauthorization { users: [{user: a, password: $P}] }\n",
+                "timeout: 2 #",
+                "remove it",
+                "VS426",
+            ),
+            (
+                "cluster { name: c, port: 6222, compression { mode: s2_auto, ‹rtt_thresholds›: [1ms, 2ms, 3ms, 4ms, 5ms] } }\n",
+                "rtt_thresholds: [1ms, 2ms, 3ms, 4ms] } } #",
+                "4 or less",
+                "VS426",
+            ),
+            ("leafnodes { port: 7422, min_version: ‹2.7.0› }\n", "2.8.0", "2.10.0", "VS424"),
+            ("http: ‹'127.0.0.1:82222222'›\n", "'127.0.0.1:8222'", "at most 65535", "VS426"),
+            (
+                f"trusted_keys: [{OPERATOR}]\nresolver: MEMORY\nresolver_preload {{ {ACCOUNT}: ‹eyJhbGciOi› }}\n",
+                "$JWT",
+                "all of the JWT",
+                "VS424",
+            ),
+        )
+    ),
 ]
 
 
@@ -732,7 +987,16 @@ def test_what_may_be_meant_is_a_note_and_fails_nobody(text: str) -> None:
 
 STORE = "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G }\n"
 HUB_TLS = "tls { cert_file: /c, key_file: /k, handshake_first: true }"
+LEAF_OPEN = "server_name: l\nlisten: 127.0.0.1:4300\nleafnodes { remotes: [{ url: URL }] }\n"
+LEAF_CLUSTER = (
+    LEAF_OPEN.replace("URL", "'nats://127.0.0.1:7422'") + "cluster { name: CLUSTER, listen: 127.0.0.1:6300 }\n"
+)
+HUB_CLUSTER = "leafnodes { listen: 127.0.0.1:7422 }\ncluster { name: hub, listen: 127.0.0.1:6222 }\n"
+LOGIN = "'nats://u:p@127.0.0.1:7422'"
 LEAF = "server_name: l\nlisten: 127.0.0.1:4300\nleafnodes { remotes: [{ url: 'tls://127.0.0.1:7422', tls "
+
+
+SAME_USER = "u, password: $P, permissions {publish: 'o.>'}}] } }\n# "
 
 
 def routed(name: str, port: int, peer: int) -> str:
@@ -740,6 +1004,18 @@ def routed(name: str, port: int, peer: int) -> str:
         f"server_name: {name}\nlisten: 127.0.0.1:{port}\n"
         f"cluster {{ name: A, listen: 127.0.0.1:{port + 2000}, routes: ['nats://127.0.0.1:{peer + 2000}'] }}\n"
     )
+
+
+def gateway(name: str, port: int, peer: int) -> str:
+    return (
+        f"server_name: {name}\nlisten: 127.0.0.1:{port}\naccounts {{ SYS1 {{}}, SYS2 {{}} }}\n"
+        f"gateway {{ name: {name}, listen: 127.0.0.1:{port + 3000}, "
+        f"gateways: [{{name: {name}2, url: 'nats://127.0.0.1:{peer + 3000}'}}] }}\n"
+    )
+
+
+def users(name: str, rights: str) -> str:
+    return f"accounts {{ A {{ users: [{{user: {name}, password: $P, permissions {{{rights}}}}}] }} }}\n"
 
 
 @pytest.mark.parametrize(
@@ -768,8 +1044,89 @@ def routed(name: str, port: int, peer: int) -> str:
             SERVER + "leafnodes { listen: 127.0.0.1:7422 }\n",
         ),
         (
+            Case(
+                "VS432",
+                "server_name: l\nlisten: 127.0.0.1:4300\njetstream { store_dir: /l, domain: ‹hub› }\n"
+                "leafnodes { remotes: [{ url: 'nats://127.0.0.1:7422' }] }\n",
+                "leaf",
+                "its own domain",
+                "l.conf",
+            ),
+            SERVER + "jetstream { store_dir: /d, domain: hub }\nleafnodes { listen: 127.0.0.1:7422 }\n",
+        ),
+        (
+            Case("VS432", LEAF_CLUSTER.replace("CLUSTER", "‹hub›"), "edge", "another name", "l.conf"),
+            SERVER + HUB_CLUSTER,
+        ),
+        (
+            Case("VS432", LEAF_OPEN.replace("URL", "‹'nats://127.0.0.1:7422'›"), LOGIN, "USER:PASSWORD", "l.conf"),
+            SERVER + "leafnodes { listen: 127.0.0.1:7422, authorization { user: u, password: $P } }\n",
+        ),
+        (
+            Case("VS432", LEAF_OPEN.replace("URL", "‹'nats://127.0.0.1:7422'›"), LOGIN, "USER:PASSWORD", "l.conf"),
+            SERVER + "leafnodes { listen: 127.0.0.1:7422 }\nauthorization { user: u, password: $P }\n",
+        ),
+        (
+            Case(
+                "VS432",
+                "server_name: l\nlisten: 127.0.0.1:4300\n"
+                "leafnodes { listen: 127.0.0.1:7423, remotes: [‹{ url: 'nats://127.0.0.1:7422' }›] }\n",
+                "",
+                "remove one",
+                "l.conf",
+            ),
+            SERVER + "leafnodes { listen: 127.0.0.1:7422, remotes: [{ url: 'nats://127.0.0.1:7423' }] }\n",
+        ),
+        (
+            Case(
+                "VS246",
+                consumer('"filter_subject": ‹"orders.x"›').replace('{"dur', '{"stream_name": "all", "config": {"dur')
+                + "}",
+                '"p.x"',
+                "`p.>`",
+                "l.json",
+            ),
+            '{"name": "all", "sources": [{"name": "b", "subject_transforms": [{"src": "orders.>", "dest": "p.>"}]}]}',
+        ),
+        (
+            Case("VS432", gateway("b", 4223, 4222) + "system_account: ‹SYS2›\n", "SYS1", "the same", "b.conf"),
+            gateway("a", 4222, 4223) + "system_account: SYS1\n",
+        ),
+        (
+            Case(
+                "VS211",
+                '{"name": "all", "sources": [{"name": "orders", "filter_subject": ‹"p.>"›}]}',
+                '"o.x"',
+                "`o.>`",
+                "l.json",
+            ),
+            '{"name": "orders", "subjects": ["o.>"]}',
+        ),
+        (
             Case("VS432", routed("b", 4223, 4222) + "max_payload: ‹2MB›\n", "8MB", "`max_payload: 8388608`", "b.conf"),
             routed("a", 4222, 4223) + "max_payload: 8MB\n",
+        ),
+        *(
+            (
+                Case("VS432", routed("b", 4223, 4222) + users("‹u›", rights), SAME_USER, "the same", "b.conf"),
+                routed("a", 4222, 4223) + users("u", "publish: 'o.>'"),
+            )
+            for rights in (
+                "publish: '>'",
+                "publish: ['o.>', 'p']",
+                "subscribe: 'o.>'",
+                "publish: 'o.>', subscribe: {deny: x}",
+            )
+        ),
+        (
+            Case(
+                "VS432",
+                routed("b", 4223, 4222) + "accounts { ‹A› { exports: [{service: a}, {stream: 'p.>'}] } }\n",
+                "A { exports: [{service: a}] } }\n# ",
+                "the same",
+                "b.conf",
+            ),
+            routed("a", 4222, 4223) + "accounts { A { exports: [{service: a}] } }\n",
         ),
     ],
 )
@@ -785,6 +1142,87 @@ def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(ca
     assert case.code not in {key[0] for key in find(case.corrected)}
 
 
+def write_stream(region: str) -> str:
+    return (
+        f'{{"name": "o-write-{region}", "subjects": ["_vs.o.{region}.>"], "num_replicas": 3, "max_age": 86400000000000, '
+        f'"placement": {{"cluster": "{region}"}}}}'
+    )
+
+
+def read_stream(region: str, of_east: str = '"src": "_vs.o.east.>", "dest": "o.>"', more: str = "") -> str:
+    return (
+        f'{{"name": "o-read-{region}", "num_replicas": 3, "duplicate_window": 0, "allow_direct": true, {more}'
+        f'"placement": {{"cluster": "{region}"}}, "sources": ['
+        '{"name": "o-write-west", "subject_transforms": [{"src": "_vs.o.west.>", "dest": "o.>"}]}, '
+        f'MARK{{"name": "o-write-east", "subject_transforms": [{{{of_east}}}]}}]}}'
+    )
+
+
+WRITES = f"{write_stream('west')}, {write_stream('east')}"
+READ_EAST = read_stream("east").replace("MARK", "")
+MAPPED = SERVER + 'mappings { "o.>": [{destination: "_vs.o.west.>", weight: 100%, cluster: west}, '
+
+
+@pytest.mark.parametrize(
+    ("code", "streams", "cure", "hint"),
+    [
+        ("VS211", read_stream("west", '"src": ‹"_vs.o.west.>"›, "dest": "o.>"'), '"_vs.o.east.>"', "`_vs.o.east.>`"),
+        (
+            "VS213",
+            read_stream("west", '"src": "_vs.o.east.>", "dest": "oo.>"').replace("MARK", "‹›"),
+            '{"name": "o-write-east", "subject_transforms": [{"src": "_vs.o.east.>", "dest": "o.>"}]}]}]',
+            "the same filter and transforms",
+        ),
+        (
+            "VS207",
+            read_stream("west", more='‹"subjects"›: ["o.>"], '),
+            '"metadata": {}, "republish": null, "x',
+            "remove",
+        ),
+    ],
+)
+def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams: str, cure: str, hint: str) -> None:
+    text = f"[{WRITES}, {streams.replace('MARK', '')}, {READ_EAST}]"
+    before, rest = text.partition("‹")[0], text.partition("›")[2]
+    mistake = text.replace("‹", "").replace("›", "")
+    report = lint([Source(name="s.json", content=mistake.encode())], surroundings({}))
+    found = {(one.code, one.span.column): one.hint or "" for one in report.diagnostics if one.span}
+    assert hint in found[code, len(before) + 1]
+    corrected = (
+        before + cure + rest
+        if code == "VS211"
+        else f"[{WRITES}, {READ_EAST.replace('o-read-east', 'o-read-west')}, {READ_EAST}]"
+    )
+    report = lint([Source(name="s.json", content=corrected.encode())], surroundings({}))
+    assert code not in {one.code for one in report.diagnostics}
+
+
+@pytest.mark.parametrize("destination", ["_vs.o.eats.>", "_vs.o.west.x.>"])
+def test_a_region_that_is_mapped_past_its_write_stream_is_found(destination: str) -> None:
+    rules = MAPPED + f'{{destination: "{destination}", weight: 100%, cluster: east}}] }}\n'
+
+    def find(text: str) -> list[tuple[int, int, str]]:
+        files = {"a.conf": text.encode(), "s.json": f"[{WRITES}]".encode()}
+        report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+        return [
+            (one.span.line, one.span.column, one.hint or "")
+            for one in report.diagnostics
+            if one.code == "VS317" and one.span
+        ]
+
+    column = rules.splitlines()[2].index(f'"{destination}"') + 1
+    assert find(rules) == [(3, column, "write the subject that it stores: `_vs.o.east.>`")]
+    assert find(rules.replace(destination, "_vs.o.east.>")) == []
+
+
+def test_servers_before_2_11_refuse_an_empty_source_of_a_transform() -> None:
+    text = b'{"name": "a", "sources": [{"name": "b", "subject_transforms": [{"src": "", "dest": "c.>"}]}]}'
+    for version, count in (((2, 10), 1), ((2, 11), 0)):
+        report = lint([Source(name="a.json", content=text)], surroundings({}), server_version=version)
+        found = [one for one in report.diagnostics if "an empty `src`" in one.message]
+        assert len(found) == count
+
+
 def linked(cluster: str, port: int, own: str) -> bytes:
     remotes = ", ".join(f'{{name: {name}, url: "nats://127.0.0.1:1"}}' for name in ("west", "east", "cent"))
     destinations = ", ".join(
@@ -795,6 +1233,27 @@ def linked(cluster: str, port: int, own: str) -> bytes:
         f"gateway {{name: {cluster}, listen: 127.0.0.1:{port + 3000}, gateways: [{remotes}]}}\n"
         f'mappings {{ "o.>": [{destinations}] }}\n'
     ).encode()
+
+
+@pytest.mark.parametrize(
+    ("all_have", "one_has", "word"),
+    [
+        ("accounts { A {}, B {} }\n", "accounts { A {} }\n", "account `B`"),
+        (users("v", "") + "authorization { user: u, password: $P }\n", users("v", ""), "user `u`"),
+    ],
+)
+def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: str, one_has: str, word: str) -> None:
+    names = {"a": 4222, "b": 4223, "c": 4224}
+    routes = ", ".join(f"'nats://127.0.0.1:{port + 2000}'" for port in names.values())
+    files = {}
+    for name, port in names.items():
+        accounts = all_have if name != "c" else one_has
+        cluster = f"cluster {{ name: C, listen: 127.0.0.1:{port + 2000}, routes: [{routes}] }}\n"
+        files[f"{name}.conf"] = f"server_name: {name}\nlisten: 127.0.0.1:{port}\n{cluster}{accounts}".encode()
+    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    found = [one for one in report.diagnostics if one.code == "VS432" and one.span]
+    assert [(one.span.file, one.span.line, one.span.column) for one in found if one.span] == [("c.conf", 1, 14)]
+    assert word in found[0].message
 
 
 def test_a_server_that_leaves_out_its_own_cluster_is_found_beside_the_others() -> None:

@@ -12,6 +12,7 @@ from vstream.diagnostics import Finding, Severity
 from vstream.lint import detect
 from vstream.lint.detect import FileKind
 from vstream.lint.engine import lint
+from vstream.lint.load_topology import load
 from vstream.lint.read import Gathered, Source, gather
 from vstream.lint.workspace import MappingForm, StreamRole
 
@@ -48,6 +49,7 @@ def found(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
         ("-", STREAM, FileKind.JSON),
         ("topology.yaml", TOPOLOGY, FileKind.TOPOLOGY),
         ("-", TOPOLOGY, FileKind.TOPOLOGY),
+        ("topology.yaml", '{"version":1,"name":"a","regions":{"w":{"servers":1}},"streams":{}}', FileKind.TOPOLOGY),
         ("split.yaml", SCENARIO, FileKind.SCENARIO),
         ("-", SCENARIO, FileKind.SCENARIO),
         ("compose.yaml", "services: {}\n", FileKind.OTHER),
@@ -191,7 +193,9 @@ def test_what_is_no_account_token_is_not_one(text: str) -> None:
         (STREAM, StreamRole.READ, "foo", "west"),
         ('{"name": "foo-write-west", "subjects": ["a"]}', StreamRole.WRITE, "foo", "west"),
         ('{"name": "ORDERS", "subjects": ["a"]}', StreamRole.PLAIN, None, None),
-        ('{"name": "X", "sources": [{"name": "Y"}]}', StreamRole.READ, None, None),
+        ('{"name": "X", "sources": [{"name": "Y"}]}', StreamRole.AGGREGATE, None, None),
+        ('{"name": "X", "sources": [{"name": "Y-write-west"}]}', StreamRole.READ, None, None),
+        ('{"name": "X-read-west", "sources": [{"name": "Y"}]}', StreamRole.READ, "X", "west"),
         (
             '{"name":"X","max_age":0,"metadata":{"vstream.role":"write","vstream.stream":"s","vstream.region":"r"}}',
             StreamRole.WRITE,
@@ -205,6 +209,17 @@ def test_the_role_of_a_stream_is_known_or_guessed(
 ) -> None:
     (stream,) = gathered(s_json=text).streams
     assert (stream.role, stream.virtual, stream.region) == (role, virtual, region)
+
+
+def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
+    text = TOPOLOGY.replace("streams:\n", "streams:\n  users: {consistency: homed, home: west, subjects: [users.>]}\n")
+    topology = load(text.encode(), "t.yaml").require()
+    files = gathered(
+        s_json='{"name": "users", "subjects": ["users.>"]}', t_json='{"name": "u", "sources": [{"name": "users"}]}'
+    )
+    roles = [stream.role for stream in files.workspace(topology).streams]
+    assert roles == [StreamRole.ORIGIN, StreamRole.AGGREGATE]
+    assert [stream.role for stream in files.workspace().streams] == [StreamRole.PLAIN, StreamRole.AGGREGATE]
 
 
 def test_several_streams_can_stand_in_one_file() -> None:

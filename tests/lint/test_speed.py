@@ -6,10 +6,11 @@ from math import log2
 
 from tests.support.call_counts import count_calls
 from tests.support.lint_inputs import surroundings
+from tests.support.night import repetitions
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
 
-FEW, MANY = 60, 480
+FEW, MANY = 60, repetitions(240, night=480)
 SLACK = 1.25
 
 

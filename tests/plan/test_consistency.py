@@ -163,7 +163,7 @@ async def test_an_origin_moves_with_its_home() -> None:
 async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before: str, after: str) -> None:
     made = plan(streams(after), (await world(streams(before))).observed())
     assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
-    assert all("another consistency model" in one.reason for one in made.blocked)
+    assert all("the consistency model" in one.reason for one in made.blocked)
     way_out = "add `takes_over: foo`" if after == "virtual" else "another name"
     assert all(way_out in one.hint for one in made.blocked)
 

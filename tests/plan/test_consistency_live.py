@@ -358,7 +358,7 @@ def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(mo
     models.write_text(HEAD + SENSORS.replace("canary:", f"consistency: {model}, canary:"))
     blocked = vstream("apply", models, "--yes", "--allow-destructive", "--allow-many")
     assert blocked.code == 1
-    assert "another consistency model" in blocked.out
+    assert "changes the consistency model" in blocked.out
     assert "another name" in blocked.out
     models.write_text(HEAD + SENSORS)
     assert vstream("plan", models, "--detailed-exitcode").code == 0

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 
-from vstream.plan.consumer_failover import BackwardScan, SourcedMessage
+import pytest
+
+from vstream.errors import PlanError
+from vstream.plan.consumer_failover import BackwardScan, SourcedMessage, read
 
 ORIGINS = ("w", "c", "e")
 
@@ -85,3 +88,23 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
         assert set(there) - acknowledged <= set(delivered)
         assert found.again == len(acknowledged & set(delivered))
         assert found.ahead == len(delivered)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        '"origins": {"w": 1e999}',
+        '"origins": {"w": []}',
+        '"config": {"metadata": 5}',
+        '"config": {"filter_subjects": [1]}',
+        '"config": [["a", 1]]',
+        pytest.param('"config": ' + "[" * 100_000, id="deep"),
+    ],
+)
+def test_a_position_that_somebody_else_has_written_is_one_error(change: str) -> None:
+    """Applications may make consumers, and so what `consumer sync` keeps."""
+    good = '{"format": 1, "topology": "t", "stream": "s", "consumer": "c", "region": "r", "at": "", "origins": {}, "unknown": [], '
+    good += '"beyond": 0, "unacknowledged": 0, "config": {}'
+    assert read(good + "}", "x").stream == "s"
+    with pytest.raises(PlanError, match="does not hold a consumer position"):
+        read(f"{good}, {change}}}", "x")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -172,6 +173,21 @@ async def test_a_move_that_takes_longer_ends_nothing() -> None:
     assert (result.is_complete, result.unrefreshed) == (True, ("on its way",))
 
 
+async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = await servers_of(scaled(1))
+    servers.gate_timeouts["settled foo-write-west"] = ["it has no leader"] * 99
+
+    async def say_leader(stream: str) -> str | None:
+        return None if stream == "foo-write-west" else "leader"
+
+    monkeypatch.setattr(servers, "leader", say_leader)
+    result = await run(servers, scaled(3), patience=0.0)
+    assert [(shut.gate.stream, shut.missing) for shut in result.gate_timeouts] == [
+        ("foo-write-west", "it has no leader")
+    ]
+    assert not result.is_complete
+
+
 async def test_who_mirrors_an_ordering_stream_is_refreshed_too() -> None:
     ordered = {"consistency": "ordered"}
     servers = await servers_of(scaled(1, **ordered))
@@ -182,6 +198,56 @@ async def test_nothing_is_refreshed_where_nothing_moves() -> None:
     servers = await servers_of(scaled(1))
     assert planned(servers, scaled(1, description="new")).readers_to_refresh == ()
     assert planned(servers, scaled(1, read={"replicas": 3})).readers_to_refresh == ()
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def servers_killed_after_a_move(
+    origin: Mapping[str, Any], reader: Mapping[str, Any], **stream: Any
+) -> FakeServers:
+    """All is as it is to be, and west's write stream and the first stream that takes from it say this of themselves."""
+    servers = await servers_of(scaled(3, read={"replicas": 3}, **stream))
+    takers = [name for name, one in servers.streams_by_name.items() if "foo-write-west" in one.config.source_names]
+    said = {"at": NOW, "replicas": 3, "leader_since": NOW - timedelta(hours=1)}
+    heard = {"silence": {"foo-write-west": timedelta(seconds=1)}}
+    for name, more in (("foo-write-west", origin), (takers[0], {**heard, **reader})):
+        servers.streams_by_name[name] = replace(servers.streams_by_name[name], **{**said, **more})
+    return servers
+
+
+@pytest.mark.parametrize(
+    ("origin", "reader", "number"),
+    [
+        ({}, {}, 0),
+        ({"leader_since": NOW}, {}, 1),
+        ({"leader_since": NOW}, {"silence": {}}, 0),  # it has heard of nobody yet
+        ({"leader_since": NOW}, {"replicas": 1}, 0),  # nobody else can lead it
+        ({"leader_since": None}, {}, 0),
+        ({"leader_since": None}, {"silence": {"foo-write-west": timedelta(seconds=4)}}, 1),
+        ({"replicas": 6}, {}, 3),
+        ({"replicas": 1}, {}, 3),
+        ({"replicas": 2}, {}, 0),  # a server is dead for good
+    ],
+)
+async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_the_next(
+    origin: Mapping[str, Any], reader: Mapping[str, Any], number: int
+) -> None:
+    servers = await servers_killed_after_a_move(origin, reader)
+    wanted = scaled(3, read={"replicas": 3})
+    plan = planned(servers, wanted)
+    assert (plan.is_empty, plan.has_work, len(plan.readers_to_refresh)) == (True, number > 0, number)
+    assert ("to refresh" in view.summary(plan)) is (number > 0)
+    assert len([*stages(plan)]) == (number > 0)
+    result = await run(servers, wanted)
+    assert (result.is_complete, result.refreshed) == (True, plan.readers_to_refresh)
+    assert plan == replace(plan, resumed=())  # a reviewed plan holds although readers have heard of it meanwhile
+
+
+async def test_who_mirrors_what_a_killed_run_has_not_refreshed_is_refreshed_too() -> None:
+    servers = await servers_killed_after_a_move({"leader_since": NOW}, {}, consistency="ordered")
+    plan = planned(servers, scaled(3, read={"replicas": 3}, consistency="ordered"))
+    assert plan.readers_to_refresh == ("foo-order-stretch", "foo-read-central", "foo-read-east", "foo-read-west")
 
 
 class KilledError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from tests.render.test_transport import SuperCluster, running, topology_text
+from tests.support.chart_pods import read_releases
 from tests.support.command import vstream
 from tests.support.paths import ROOT
 from vstream import resources
@@ -24,6 +26,8 @@ from vstream.topology.bundle import placeholder_for
 HERE = Path(__file__).parent / "targets"
 KUBERNETES = (HERE / "kubernetes.yaml").read_text()
 MAPPED = (HERE / "kubernetes-mapped.yaml").read_text()
+STRETCH = (HERE / "kubernetes-stretch.yaml").read_text()
+CERTIFICATES = (HERE / "kubernetes-certificates.yaml").read_text()
 TAGGED = re.sub(
     r"(servers: 3,)|(tags: \[ssd, ssd, ssd\])",
     lambda match: "servers: 3, tags: [az:a, az:b, az:c]," if match[1] else "tags: [az:a, az:b, az:c]",
@@ -35,6 +39,7 @@ CHART_VALUES = frozenset(
         "fullnameOverride",
         "config.serverNamePrefix",
         "config.cluster.enabled",
+        "config.cluster.port",
         "config.cluster.replicas",
         "config.cluster.routeURLs.useFQDN",
         "config.cluster.tls.enabled",
@@ -55,12 +60,18 @@ CHART_VALUES = frozenset(
         "config.jetstream.merge",
         "config.nats.tls.enabled",
         "config.nats.tls.secretName",
+        "config.nats.tls.merge",
         "config.monitor.tls.enabled",
+        "config.resolver.enabled",
+        "config.resolver.dir",
+        "config.resolver.pvc.enabled",
+        "config.resolver.merge",
         "config.merge",
         "tlsCA.enabled",
         "tlsCA.secretName",
         "container.patch",
         "service.ports.gateway.enabled",
+        "service.ports.cluster.enabled",
         "service.merge",
         "podTemplate.topologySpreadConstraints",
         "podTemplate.patch",
@@ -78,7 +89,9 @@ def render(target: str, text: str) -> dict[str, str]:
 
 
 def values(text: str) -> dict[str, Any]:
-    return {path.partition("/")[0]: yaml.safe_load(content) for path, content in render("helm", text).items()}
+    """The values of each release, by `REGION` or `REGION/CLUSTER`."""
+    topology = load(text.encode(), "t.yaml").require()
+    return read_releases(render_target("helm", topology, render_bundle(topology), [resources.templates()]))
 
 
 def leaves(node: Any, path: str = "") -> set[str]:
@@ -127,14 +140,29 @@ class TestHosts:
         with pytest.raises(VstreamError, match="not on which hosts"):
             render(target, MAPPED)
 
+    @pytest.mark.parametrize("target", ["systemd", "compose"])
+    @pytest.mark.parametrize(
+        "place", ["/data\nExecStartPre=/bin/sh", "/data /etc", "/:/host", "/$SECRET", "/%h", '/"x']
+    )
+    def test_no_path_adds_a_line_or_is_acted_on(self, target: str, place: str) -> None:
+        text = HOSTS.replace("store_dir: /var/lib/nats", f"store_dir: {json.dumps(place)}")
+        with pytest.raises(VstreamError, match="would act on"):
+            render(target, text)
+
 
 class TestHelm:
-    @pytest.mark.parametrize("text", [KUBERNETES, MAPPED])
+    @pytest.mark.parametrize("entry", [{"$include": "/etc/passwd"}, {"k": "<< 1, authorization: {} >>"}])
+    def test_no_text_is_spliced_into_the_configuration(self, entry: dict[str, str]) -> None:
+        text = KUBERNETES.replace("streams:", f"server_options: {{metadata: {json.dumps(entry)}}}\nstreams:", 1)
+        with pytest.raises(VstreamError, match="the chart would obey"):
+            render("helm", text)
+
+    @pytest.mark.parametrize("text", [KUBERNETES, MAPPED, STRETCH, CERTIFICATES])
     def test_the_chart_knows_every_value(self, text: str) -> None:
         for region, content in values(text).items():
             assert leaves(content) <= CHART_VALUES, region
 
-    @pytest.mark.parametrize("text", [KUBERNETES, MAPPED])
+    @pytest.mark.parametrize("text", [KUBERNETES, MAPPED, STRETCH, CERTIFICATES])
     def test_no_port_of_a_pod_is_without_tls(self, text: str) -> None:
         for region in values(text).values():
             config = region["config"]
@@ -149,6 +177,39 @@ class TestHelm:
             (config_map,) = content["extraResources"]
             assert config_map["data"] == {file: bundle.text(file)}
             assert content["config"]["merge"]["$include"] == f"../nats-vstream/{file}"
+
+    def test_a_member_of_the_stretch_cluster_is_a_release_that_finds_the_others(self) -> None:
+        releases = values(STRETCH)
+        config = releases["west/stretch"]["config"]
+        assert config["merge"]["server_name"] == "stretch-west"
+        assert config["merge"]["server_tags"] == ["az:west"]
+        assert config["cluster"]["merge"] == {
+            "name": "stretch",
+            "routes": [f"tls://stretch.{region}.example.net:6222" for region in ("west", "central", "east")],
+        }
+        assert releases["west/stretch"]["service"]["ports"] == {
+            "gateway": {"enabled": True},
+            "cluster": {"enabled": True},
+        }
+        dialed = releases["west"]["config"]["gateway"]["merge"]["gateways"]
+        assert dialed[-1] == {"name": "stretch", "urls": ["tls://stretch.west.example.net:7222"]}
+        # Two releases share a namespace, and no ConfigMap.
+        names = {release["extraResources"][0]["metadata"]["name"] for release in releases.values()}
+        assert names == {"nats-vstream", "stretch-vstream"}
+
+    def test_gateways_that_refuse_others_have_all_of_them(self) -> None:
+        merge = values(STRETCH)["west"]["config"]["gateway"]["merge"]
+        assert merge["reject_unknown_cluster"] is True
+        assert [gateway["name"] for gateway in merge["gateways"]] == ["west", "central", "east", "stretch"]
+
+    def test_a_client_is_who_its_certificate_says_by_an_authority_of_its_own(self) -> None:
+        for release in values(CERTIFICATES).values():
+            tls = release["config"]["nats"]["tls"]
+            assert tls["merge"] == {"verify_and_map": True, "ca_file": "/etc/nats-vstream/client-ca.crt"}
+            sources = release["podTemplate"]["patch"][0]["value"]["projected"]["sources"]
+            assert {
+                "secret": {"name": "nats-client-ca", "items": [{"key": "ca.crt", "path": "client-ca.crt"}]}
+            } in sources
 
     def test_options_of_servers_are_merged_into_what_the_chart_writes(self) -> None:
         options = "server_options: {connect_backoff: true, metadata: {team: payments}}\nstreams:"
@@ -186,7 +247,9 @@ class TestHelm:
             ("names: [west-nats-0, west-nats-1, west-nats-2], ", "", "after its pods, counted from 0"),
             ("[ssd, ssd, ssd]", "[ssd, ssd, hdd]", "different tags"),
             (KUBERNETES, TAGGED, "`unique_tag` needs servers with different tags"),
-            ("streams:", "stretch: {members: all}\nstreams:", "is no release of the chart"),
+            ("streams:", "stretch: {members: all}\nstreams:", "member in region `west` does not say where"),
+            ("routing: accounts", "routing: domains", "the chart cannot make hubs"),
+            (KUBERNETES, re.sub(r"\n  transport: .*", "", CERTIFICATES), "need TLS, and the topology does not"),
         ],
     )
     def test_what_one_release_cannot_be_is_refused(self, old: str, new: str, message: str) -> None:
@@ -238,6 +301,14 @@ class TestCommand:
             "mappings.cfg",
             ".vstream-bundle",
         }
+
+    def test_what_would_write_nothing_or_something_else_is_refused(self, tmp_path: Path) -> None:
+        file = HERE / "kubernetes.yaml"
+        alone = vstream("render", file, "--target", "helm", "--only", "mappings", "-o", tmp_path / "out")
+        assert (alone.code, "has no file of them" in alone.err) == (2, True), alone.err
+        ejected = vstream("render", file, "--target", "helm", "--eject", tmp_path / "mine")
+        assert (ejected.code, "which copies all" in ejected.err) == (2, True), ejected.err
+        assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize("target", TARGETS)
     def test_every_target_is_offered(self, target: str) -> None:

@@ -41,7 +41,7 @@ def exploring(directory: Path) -> subprocess.Popen[str]:
         "small.yaml",
         "--format",
         "json",
-        "--out",
+        "--output",
         "explored",
     ]
     return subprocess.Popen(

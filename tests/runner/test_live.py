@@ -136,7 +136,7 @@ def long_run(tmp_path: Path) -> Iterator[StartRun]:
         indented = "".join(f"  {line}\n" for line in TOPOLOGY.splitlines())
         (tmp_path / "long.yaml").write_text(FILE.format(topology=indented, steps=steps))
         process = subprocess.Popen(
-            [sys.executable, "-m", "vstream", "scenario", "run", "long.yaml", "--out", "capture"],
+            [sys.executable, "-m", "vstream", "scenario", "run", "long.yaml", "--output", "capture"],
             cwd=tmp_path,
             env=environment(),
             stdout=subprocess.PIPE,

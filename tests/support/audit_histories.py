@@ -360,6 +360,11 @@ class Maker:
             others = self.history.of(row["stream"])
             if others:
                 self.random.choice(others)["msg_id"] = row["msg_id"] or "id"
+            if self.random.random() < 0.6:
+                # It never was there: no sequence was given to it.
+                self.history.stream(row["stream"])["last_seq"] -= 1
+                for other in others:
+                    other["seq"] -= other["seq"] > row["seq"]
 
     def _plant_recreated(self) -> None:
         row = self._any("write")

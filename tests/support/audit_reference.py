@@ -406,7 +406,7 @@ class Audit:
         if msg_id is None:
             return set()
         twins = [one for one in rows if one.msg_id == msg_id]
-        window = (reader["limits"] or {}).get("duplicate_window")
+        window = 0 if self._has_stored_all(reader) else (reader["limits"] or {}).get("duplicate_window")
         if window is not None and message[0] in {one["origin"] for one in reader["sources"]}:
             until = max([one.time for one in twins], default=0)
             if not window or written > until + window + SKEW:
@@ -420,12 +420,13 @@ class Audit:
         found = [one["last_seq"] for one in reader["sources"] if one["origin"] == origin]
         if not found or None not in found:
             return min(found, default=None)
-        ends = [
-            self.streams[name]["last_seq"] if name in self.streams else None
-            for name in {one["origin"] for one in reader["sources"]}
-        ]
-        is_all = None not in ends and reader["last_seq"] == sum(end for end in ends if end is not None)
-        return self.streams[origin]["last_seq"] if is_all else None
+        return self.streams[origin]["last_seq"] if self._has_stored_all(reader) else None
+
+    def _has_stored_all(self, reader: dict[str, Any]) -> bool:
+        """Whether the last sequence of a reader is the number of messages that its origins ever had."""
+        found = [self.streams.get(name) for name in {one["origin"] for one in reader["sources"]}]
+        origins = [one for one in found if one is not None and one["error"] is None]
+        return len(origins) == len(found) and reader["last_seq"] == sum(one["last_seq"] for one in origins)
 
     def _holes(
         self,

@@ -22,6 +22,7 @@ from tests.support.ports import free_port
 from vstream.errors import VstreamError
 from vstream.health.doctor.sourcing import STUCK_AFTER
 from vstream.jetstream.connection import Connection, connect
+from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 from vstream.lint.load_topology import load, render_bundle
@@ -232,6 +233,8 @@ class Case:
     break_lab: Break
     false: frozenset[Truth] = frozenset()
     hides: bool = False
+    unseen_by: frozenset[str] = frozenset()
+    """Commands whose page says that they do not see it."""
     is_large: bool = False
     """Whether it needs several servers in a region."""
     is_in_suite: bool = False
@@ -268,6 +271,15 @@ async def unreachable_region(broken: BrokenLab) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def misled_monitor(broken: BrokenLab) -> AsyncIterator[None]:
+    """The rules of central are not those of west, which has lost its own."""
+    west, central = broken.endpoints["west"], broken.endpoints["central"]
+    async with lost_mappings(broken):
+        broken.write(west={**west, "monitor": central["monitor"]})
+        yield
+
+
+@asynccontextmanager
 async def unreachable_region_unseen(broken: BrokenLab) -> AsyncIterator[None]:
     changed = {region: {"urls": endpoint["urls"]} for region, endpoint in broken.endpoints.items()}
     broken.write(**{**changed, "west": {"urls": [f"nats://127.0.0.1:{free_port()}"]}})
@@ -279,6 +291,29 @@ async def wrong_credentials(broken: BrokenLab) -> AsyncIterator[None]:
     servers = [address.server.name for address in lab.addresses(LAB)]
     users = '\nauthorization {users: [{user: "other", password: "other"}]}\n'
     await broken.reload(lambda text: text + users, *servers)
+    yield
+
+
+@asynccontextmanager
+async def unfinished_restore(broken: BrokenLab) -> AsyncIterator[None]:
+    """A server has all of a snapshot but its end: the stream answers, and listens to nobody."""
+    name, chunks = "foo-write-west", list[bytes]()
+    async with broken.connection() as connection:
+        head = await take_snapshot(connection, name, chunks.append)
+        await broken.api(f"STREAM.DELETE.{name}")
+        request = {"config": head.config.fields, "state": dict(head.state)}
+        target = (await broken.api(f"STREAM.RESTORE.{name}", request))["deliver_subject"]
+        for chunk in chunks:
+            await connection.request(target, chunk, timeout=10)
+
+    async def absent() -> str | None:
+        try:
+            await broken.api(f"STREAM.INFO.{name}")
+        except AssertionError as error:
+            return str(error)
+        return None
+
+    await until(absent)
     yield
 
 
@@ -512,6 +547,12 @@ CASES = (
         is_in_suite=True,
     ),
     Case(
+        title="a server lost its mapping rules, and its `monitor` leads to another",
+        break_lab=misled_monitor,
+        false=_truths(SERVES, FLOWS, MATCHES),
+        hides=True,
+    ),
+    Case(
         title="a region cannot be reached",
         break_lab=unreachable_region,
         false=_truths(SERVES, FLOWS, SPARE),
@@ -573,6 +614,12 @@ CASES = (
         hides=True,
     ),
     Case(
+        title="a restore was cut off: a write stream listens to nobody",
+        break_lab=unfinished_restore,
+        false=_truths(SERVES, FLOWS, COMPLETE),
+        hides=True,
+    ),
+    Case(
         title="a write stream was sealed",
         break_lab=with_update("foo-write-west", sealed=True),
         false=_truths(SERVES, FLOWS, MATCHES),
@@ -599,6 +646,14 @@ CASES = (
         false=_truths(SERVES, FLOWS, MATCHES),
     ),
     Case(
+        title="a write stream refuses what is new of a subject (`discard_new_per_subject`)",
+        break_lab=with_update(
+            "foo-write-west", discard="new", discard_new_per_subject=True, max_msgs_per_subject=MESSAGES
+        ),
+        false=_truths(SERVES, MATCHES),
+        unseen_by=frozenset({"probe"}),
+    ),
+    Case(
         title="a write stream changes subjects",
         break_lab=with_update("foo-write-west", subject_transform={"src": "_vs.foo.west.>", "dest": "elsewhere.>"}),
         false=_truths(SERVES, FLOWS, MATCHES),
@@ -620,7 +675,7 @@ CASES = (
         false=_truths(COMPLETE, MATCHES),
     ),
     Case(title="the storage limit of a server is reached", break_lab=reached_limit, false=_truths(SERVES, FLOWS)),
-    Case(title="the disk of a server is full", break_lab=full_disk, false=_truths(SERVES, FLOWS), hides=True),
+    Case(title="the disk of a server is full", break_lab=full_disk, false=_truths(SERVES, FLOWS, COMPLETE), hides=True),
     Case(
         title="a consumer of the topology was deleted",
         break_lab=with_request("CONSUMER.DELETE.foo-read-east.billing"),

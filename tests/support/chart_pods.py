@@ -7,6 +7,7 @@ What the official NATS chart makes of values, and its pods as processes on loopb
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,15 +15,17 @@ import ssl
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.topology.bundle import loaded_path, placeholder_for
-from vstream.topology.model import Topology
+from vstream.topology.bundle import Artifact, loaded_path, placeholder_for
+from vstream.topology.model import Seat, Security, Topology
 
 CERTIFICATES = next(parent for parent in Path(__file__).parents if parent.name == "tests") / "fixtures" / "certificates"
 PASSWORD = "not-a-secret-in-a-test"
@@ -50,6 +53,8 @@ def make_configuration(values: Mapping[str, Any], namespace: str = "nats") -> di
         made["cluster"] = _cluster(config["cluster"], f"{pods}-headless.{namespace}.svc.cluster.local", pods, has_ca)
     if config.get("gateway", {}).get("enabled"):
         made["gateway"] = {"port": config["gateway"]["port"], **_with_tls("gateway", config["gateway"], has_ca)}
+    if config.get("resolver", {}).get("enabled"):
+        made["resolver"] = {"dir": config["resolver"]["dir"], **config["resolver"]["merge"]}
     jetstream = config["jetstream"]
     made["jetstream"] = {
         "store_dir": "/data",
@@ -63,7 +68,7 @@ def make_configuration(values: Mapping[str, Any], namespace: str = "nats") -> di
 def _cluster(cluster: Mapping[str, Any], domain: str, pods: str, has_ca: bool) -> dict[str, Any]:
     scheme = "tls" if cluster.get("tls", {}).get("enabled") else "nats"
     return {
-        "port": 6222,
+        "port": cluster.get("port", 6222),
         "no_advertise": True,
         "routes": [f"{scheme}://{pods}-{number}.{domain}:6222" for number in range(cluster["replicas"])],
         **_with_tls("cluster", cluster, has_ca),
@@ -89,32 +94,53 @@ def read_configuration(text: str) -> dict[str, Any]:
     return {**json.loads(re.sub(r": (\$\w+)", r': "\1"', plain)), INCLUDE: include[1].strip('"')}
 
 
+def read_releases(artifacts: Iterable[Artifact]) -> dict[str, dict[str, Any]]:
+    """The values of each release: of a region by its name, of a member of the stretch cluster as `REGION/CLUSTER`."""
+    values = [artifact for artifact in artifacts if artifact.path.endswith("values.yaml")]
+    return {
+        artifact.path.removesuffix("values.yaml").rstrip("/-"): yaml.safe_load(artifact.text) for artifact in values
+    }
+
+
 class Pods:
-    """The pods of all regions, each a process on loopback: addresses and files of Kubernetes are replaced by those of here."""
+    """The pods of all releases, each a process on loopback: addresses and files of Kubernetes are replaced by those of here."""
 
     def __init__(self, directory: Path, topology: Topology, configurations: Mapping[str, Mapping[str, Any]]) -> None:
         self.directory = directory
-        self.topology = topology
-        ports: set[int] = set()
-        while len(ports) < len(_PORTS) * len(topology.seats):
-            ports.add(free_port())  # one that is drawn twice is free both times
-        self.ports = {seat.server.name: {port: ports.pop() for port in _PORTS} for seat in topology.seats}
+        self.ports: dict[str, dict[str, int]] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for region in topology.regions:
-            for server in region.servers:
-                self._write(server.name, region.name, configurations[region.name])
+        self.install(topology, configurations)
+
+    def install(self, topology: Topology, configurations: Mapping[str, Mapping[str, Any]]) -> None:
+        """The pods of releases that are new in *topology*: nothing of another changes."""
+        self.topology = topology
+        new = [seat for seat in topology.seats if seat.server.name not in self.ports]
+        ports: set[int] = set()
+        while len(ports) < len(_PORTS) * len(new):
+            ports.add(free_port())  # one that is drawn twice is free both times
+        self.ports |= {seat.server.name: {port: ports.pop() for port in _PORTS} for seat in new}
+        for seat in new:
+            release = f"{seat.region}/{seat.cluster}" if seat.is_stretch else seat.region
+            self._write(seat.server.name, seat, configurations[release])
 
     def connect(self) -> dict[str, Any]:
         """`connect` of a topology, for its user `vstream`."""
+        mode, tls = self.topology.security, {"ca": str(CERTIFICATES / "ca.pem")}
+        login = {"user": "vstream", "password_env": "VSTREAM_PASSWORD_VSTREAM"}
+        if mode is Security.OPERATOR:
+            login = {"creds": f"{os.environ['VSTREAM_KEYS']}/{self.topology.name}/user-vstream.creds"}
+        elif mode is Security.CERTIFICATES:
+            login = {}
+            tls |= {"cert": str(CERTIFICATES / "user-vstream.pem"), "key": str(CERTIFICATES / "user-vstream.key")}
         connect = {}
         for region in self.topology.regions:
             names = [server.name for server in region.servers]
+            seats = [seat.server.name for seat in self.topology.seats if seat.region == region.name]
             connect[region.name] = {
                 "urls": [f"tls://127.0.0.1:{self.ports[name]['client']}" for name in names],
-                "user": "vstream",
-                "password_env": "VSTREAM_PASSWORD_VSTREAM",
-                "tls": {"ca": str(CERTIFICATES / "ca.pem")},
-                "monitor": [f"https://127.0.0.1:{self.ports[name]['monitor']}" for name in names],
+                **login,
+                "tls": tls,
+                "monitor": [f"https://127.0.0.1:{self.ports[name]['monitor']}" for name in seats],
             }
         return connect
 
@@ -125,7 +151,7 @@ class Pods:
 
     def start(self, version: str | None = None) -> None:
         binary = binaries.locate(version)
-        for server in self.ports:
+        for server in self.ports.keys() - self.processes.keys():
             own = self.directory / server
             with (own / "log").open("wb") as log:
                 self.processes[server] = subprocess.Popen(
@@ -165,7 +191,7 @@ class Pods:
         for process in self.processes.values():
             process.wait(timeout=20)
 
-    def _write(self, server: str, region: str, configuration: Mapping[str, Any]) -> None:
+    def _write(self, server: str, seat: Seat, configuration: Mapping[str, Any]) -> None:
         own, ports = self.directory / server, self.ports[server]
         local = {
             **configuration,
@@ -178,7 +204,9 @@ class Pods:
         local["jetstream"].update(max_file_store=1 << 30, max_memory_store=1 << 28)
         monitor = next(key for key in ("https_port", "http_port") if key in local)
         local[monitor] = ports["monitor"]
-        servers = [peer.name for peer in self.topology.region(region).servers]
+        if "resolver" in local:
+            local["resolver"] = {**configuration["resolver"], "dir": str(own / "data" / "accounts")}
+        servers = [peer.server.name for peer in self.topology.seats if peer.cluster == seat.cluster]
         if "cluster" in local:
             routes = [url.partition("://")[0] for url in configuration["cluster"]["routes"]]
             urls = [
@@ -195,7 +223,9 @@ class Pods:
             local["gateway"] = self._gateway(configuration["gateway"], ports["gateway"])
         for section in (local, local.get("cluster", {}), local.get("gateway", {})):
             if "tls" in section:
-                files = {key: str(CERTIFICATES / _TLS[key]) for key in section["tls"] if key in _TLS}
+                files = {
+                    key: str(CERTIFICATES / _TLS[key]) for key in section["tls"] if key in _TLS
+                }  # one authority for all
                 section["tls"] = {**section["tls"], **files}
         include = local.pop(INCLUDE)
         config = own / "nats-config" / "nats.conf"
@@ -210,12 +240,13 @@ class Pods:
 
     def _gateway(self, gateway: Mapping[str, Any], port: int) -> dict[str, Any]:
         """A load balancer is all pods behind it; a pod says where it is itself."""
-        regions = {region.cluster: region for region in self.topology.regions}
         gateways = []
         for remote in gateway["gateways"]:
             scheme = remote["urls"][0].partition("://")[0]
-            names = [server.name for server in regions[remote["name"]].servers]
-            urls = [f"{scheme}://127.0.0.1:{self.ports[name]['gateway']}" for name in names]
+            hosts = {url.partition("://")[2].partition(":")[0] for url in remote["urls"]}
+            servers = [seat.server for seat in self.topology.seats if seat.cluster == remote["name"]]
+            behind = [server.name for server in servers if server.host is None or server.host in hosts]
+            urls = [f"{scheme}://127.0.0.1:{self.ports[name]['gateway']}" for name in behind]
             gateways.append({**remote, "urls": urls})
         return {
             **gateway,

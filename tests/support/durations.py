@@ -15,6 +15,8 @@ import pytest
 FILE = Path(__file__).parents[1] / "durations.txt"
 _USUAL = {"lab": 15.0, "spark": 8.0, "server": 2.0}
 """Seconds of a test with a mark."""
+UNITS = "units-"
+"""How the groups of tests without servers begin, which are others whenever a test is added."""
 _LEAST = 5.0
 """Seconds from which on a group of tests, or a test by itself, is in the file."""
 
@@ -46,6 +48,7 @@ class DurationRecorder:
 
     def pytest_sessionfinish(self) -> None:
         """Write those that take long, the longest first."""
-        slow = sorted((seconds, key) for key, seconds in self.seconds.items() if seconds >= _LEAST)
+        lasting = {key: seconds for key, seconds in self.seconds.items() if seconds >= _LEAST}
+        slow = sorted((seconds, key) for key, seconds in lasting.items() if not key.startswith(UNITS))
         lines = [f"{seconds:.0f} {key}" for seconds, key in reversed(slow)]
         FILE.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

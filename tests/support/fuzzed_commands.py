@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import nats
 import pytest
 from jsonschema import ValidationError
 
@@ -19,9 +25,18 @@ from tests.support.command import Ran, check_output, read_json_documents, run_un
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.labs import end_all_in
 from vstream.lab import lab
+from vstream.lab.status import system_endpoint
+from vstream.topology.model import Endpoint
 
 LAB = "fuzzed"
 _REGIONS = ("west", "central", "east")
+_PASSWORD = "VSTREAM_FUZZED_SYSTEM"
+"""The variable with the system account's password."""
+_TOPOLOGY, _NEW, _BACKUP, _SERVERS = "TOPOLOGY", "NEW", "BACKUP", "SERVERS"
+"""
+Words of a command that stand for something else: a topology file, of which there are two in turn where the command changes
+something; a path where nothing is; a finished backup; options with all addresses.
+"""
 SMALL = f"""\
 version: 1
 name: {LAB}
@@ -42,26 +57,47 @@ stretch: {{members: all}}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzedCommand:
     arguments: tuple[str, ...]
-    """TOPOLOGY stands for a topology file; two of them are used in turn where the command changes something."""
     limit: float
     """Seconds after which it hangs: its deadline, and what starting and ending take on a busy machine."""
     has_json: bool = True
+    is_changing: bool = False
     memory: int = 500_000
     """Kilobytes that it, or a process that it starts, may have."""
 
 
-COMMANDS: Mapping[str, FuzzedCommand] = {
-    "plan": FuzzedCommand(arguments=("plan",), limit=60),
-    "apply": FuzzedCommand(arguments=("apply", "--yes", "--gate-timeout", "5"), limit=90, has_json=False),
-    "status": FuzzedCommand(arguments=("status", "--deadline", "2"), limit=15),
-    "doctor": FuzzedCommand(arguments=("doctor", "--deadline", "3"), limit=20),
-    "plan --drift": FuzzedCommand(arguments=("plan", "--drift", "--deadline", "2"), limit=60),
-    "probe": FuzzedCommand(arguments=("probe", "--deadline", "2"), limit=30),
-    "probe --forms": FuzzedCommand(arguments=("probe", "--forms", "--deadline", "4"), limit=60),
-    "export": FuzzedCommand(arguments=("export", "--once", "--deadline", "2"), limit=15, has_json=False),
+FIRST: Mapping[str, FuzzedCommand] = {
+    "plan": FuzzedCommand(arguments=("plan", _TOPOLOGY), limit=60),
+    "apply": FuzzedCommand(
+        arguments=("apply", _TOPOLOGY, "--yes", "--gate-timeout", "5"), limit=90, has_json=False, is_changing=True
+    ),
+    "status": FuzzedCommand(arguments=("status", _TOPOLOGY, "--timeout", "2"), limit=15),
+    "doctor": FuzzedCommand(arguments=("doctor", _TOPOLOGY, "--timeout", "3"), limit=20),
+    "plan --drift": FuzzedCommand(arguments=("plan", "--drift", _TOPOLOGY, "--timeout", "2"), limit=60),
+    "probe": FuzzedCommand(arguments=("probe", _TOPOLOGY, "--timeout", "2"), limit=30),
+    "probe --forms": FuzzedCommand(arguments=("probe", "--forms", _TOPOLOGY, "--timeout", "4"), limit=60),
+    "export": FuzzedCommand(arguments=("export", _TOPOLOGY, "--once", "--timeout", "2"), limit=15, has_json=False),
 }
-_CHANGING = ("plan", "apply")
-AUDIT = FuzzedCommand(arguments=("audit",), limit=400, memory=1_500_000)
+WORST_DAY: Mapping[str, FuzzedCommand] = {
+    "drain a region": FuzzedCommand(arguments=("drain", "west", _TOPOLOGY), limit=60),
+    "drain a server": FuzzedCommand(arguments=("drain", "west-1", _TOPOLOGY), limit=60),
+    "failover": FuzzedCommand(arguments=("failover", "west", _TOPOLOGY), limit=60),
+    "rescue": FuzzedCommand(arguments=("rescue", _TOPOLOGY), limit=60),
+    "backup": FuzzedCommand(arguments=("backup", _NEW, _TOPOLOGY), limit=180),
+    "restore": FuzzedCommand(arguments=("restore", _BACKUP, _TOPOLOGY), limit=60),
+    "consumer sync": FuzzedCommand(arguments=("consumer", "sync", "--topology", _TOPOLOGY), limit=90),
+    "consumer failover": FuzzedCommand(
+        arguments=("consumer", "failover", "foo", "billing", "--to", "east", "--from", "west", "--topology", _TOPOLOGY),
+        limit=90,
+    ),
+    "trace": FuzzedCommand(arguments=("trace", "foo.a", _TOPOLOGY, "--timeout", "2"), limit=30),
+    "bundle": FuzzedCommand(
+        arguments=("bundle", _TOPOLOGY, "--output", _NEW, "--timeout", "2"), limit=90, has_json=False
+    ),
+    "resync": FuzzedCommand(arguments=("resync", _TOPOLOGY, "--timeout", "3"), limit=60),
+    "import": FuzzedCommand(arguments=("import", _NEW, _SERVERS), limit=60),
+}
+COMMANDS: Mapping[str, FuzzedCommand] = {**FIRST, **WORST_DAY}
+AUDIT = FuzzedCommand(arguments=("audit", _TOPOLOGY), limit=400, memory=1_500_000)
 """Apart, because each run of it starts Spark, whose Java has 600 MB where nothing is wrong."""
 
 
@@ -95,11 +131,36 @@ class Outcome:
 class Bench:
     """Commands that reach the servers of a lab through a proxy of their own."""
 
-    def __init__(self, proxy: FuzzingProxy, files: Sequence[Path]) -> None:
+    def __init__(self, proxy: FuzzingProxy, directory: Path, topology: str) -> None:
         self._proxy = proxy
-        self._files = files
+        self._directory = directory
         self._answers: dict[str, dict[str, int]] = {}
         self._runs = 0
+        self._connect = {region: self._lead_to(region, endpoint) for region, endpoint in lab.endpoints(LAB).items()}
+        self._files = []
+        for age in ("1h", "2h"):
+            file = directory / f"topology-{age}.yaml"
+            connect = f"connect: {json.dumps(self._connect)}\n"
+            file.write_text(topology.replace("max_age: 1h", f"max_age: {age}") + connect)
+            self._files.append(file)
+
+    def _lead_to(self, region: str, endpoint: Endpoint) -> dict[str, Any]:
+        system = system_endpoint(LAB, region)
+        os.environ[_PASSWORD] = str(system.password)
+        return {
+            "urls": [f"nats://127.0.0.1:{self._proxy.lead_to(_port(endpoint.urls[0]))}"],
+            "monitor": [
+                f"http://127.0.0.1:{self._proxy.lead_to(_port(url), is_http=True)}" for url in endpoint.monitor
+            ],
+            "system": {"user": system.user, "password_env": _PASSWORD},
+        }
+
+    @cached_property
+    def _backup(self) -> Path:
+        directory = self._directory / "backup"
+        ran = vstream("backup", directory, self._files[0])
+        assert ran.code == 0, ran.err
+        return directory
 
     def run(self, name: str, seed: int) -> Outcome:
         """Run the command *name* with one answer changed as *seed* says."""
@@ -119,7 +180,7 @@ class Bench:
         """How many answers of each kind the command gets where nothing is changed."""
         if name not in self._answers:
             session = self._proxy.start_session(None)
-            repetitions = len(self._files) if name in _CHANGING else 1
+            repetitions = len(self._files) if _command(name).is_changing else 1
             for _ in range(repetitions):
                 ran = self._run(name, is_json=False)
                 assert not (problem := _find_problem(ran, is_json=False)), (problem, ran)
@@ -151,9 +212,27 @@ class Bench:
     def _run(self, name: str, *, is_json: bool) -> Ran:
         command = _command(name)
         self._runs += 1
-        file = self._files[self._runs % len(self._files) if name in _CHANGING else 0]
-        output = ("--format", "json") if is_json else ()
-        return run_unchecked(*command.arguments, file, *output, timeout=command.limit)
+        new = self._directory / f"new-{self._runs}"
+        arguments = list[str | Path]()
+        for word in command.arguments:
+            arguments += self._spell(word, command, new)
+        try:
+            output = ("--format", "json") if is_json else ()
+            return run_unchecked(*arguments, *output, timeout=command.limit)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+            new.unlink(missing_ok=True)
+
+    def _spell(self, word: str, command: FuzzedCommand, new: Path) -> list[str | Path]:
+        """What *word* of *command* stands for; *new* is a path where nothing is."""
+        file = self._files[self._runs % len(self._files) if command.is_changing else 0]
+        servers = list[str | Path]()
+        for place in self._connect.values():
+            servers += [f"--server={place['urls'][0]}", *(f"--monitor={url}" for url in place["monitor"])]
+        if word == _BACKUP:
+            return [self._backup]
+        spelled: dict[str, list[str | Path]] = {_TOPOLOGY: [file], _NEW: [new], _SERVERS: servers}
+        return spelled.get(word, [word])
 
 
 def _command(name: str) -> FuzzedCommand:
@@ -201,6 +280,7 @@ def running_lab(directory: Path, topology: str) -> Iterator[None]:
             for arguments in (("lab", "up"), ("apply", "--yes")):
                 ran = vstream(*arguments, file)
                 assert ran.code == 0, ran.err
+            asyncio.run(_publish())
             yield
         finally:
             vstream("lab", "down", LAB, "--purge")
@@ -208,23 +288,24 @@ def running_lab(directory: Path, topology: str) -> Iterator[None]:
     assert left == []
 
 
+async def _publish() -> None:
+    """Some messages from each region, and a consumer that has acknowledged some."""
+    for region, endpoint in lab.endpoints(LAB).items():
+        client = await nats.connect(endpoint.urls[0])
+        jetstream = client.jetstream(timeout=30)
+        for number in range(5):
+            await jetstream.publish(f"foo.{region}", b"x", headers={"Nats-Msg-Id": f"{region}-{number}"})
+        consumer = await jetstream.pull_subscribe_bind("billing", stream=f"foo-read-{region}")
+        for message in await consumer.fetch(4, timeout=30):
+            await message.ack_sync()
+        await client.close()
+
+
 @contextmanager
 def open_bench(directory: Path, topology: str) -> Iterator[Bench]:
     """A proxy to the lab, and the *topology* with its addresses, in *directory*."""
     with FuzzingProxy().running() as proxy:
-        connect = {
-            region: {
-                "urls": [f"nats://127.0.0.1:{proxy.lead_to(_port(endpoint.urls[0]))}"],
-                "monitor": [f"http://127.0.0.1:{proxy.lead_to(_port(url), is_http=True)}" for url in endpoint.monitor],
-            }
-            for region, endpoint in lab.endpoints(LAB).items()
-        }
-        files = []
-        for age in ("1h", "2h"):
-            file = directory / f"topology-{age}.yaml"
-            file.write_text(topology.replace("max_age: 1h", f"max_age: {age}") + f"connect: {json.dumps(connect)}\n")
-            files.append(file)
-        yield Bench(proxy, files)
+        yield Bench(proxy, directory, topology)
 
 
 def _port(url: str) -> int:

@@ -7,10 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import nats
 import psutil
 from nats.aio.client import Client
+from nats.js.kv import KeyValue
 
 from vstream.jetstream.endpoints import connection_options
 from vstream.lab import lab
@@ -55,6 +57,22 @@ async def eventually(holds: Callable[[], bool], within: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
+
+
+async def watch_entries(bucket: KeyValue, keys: str, number: int) -> list[KeyValue.Entry]:
+    """
+    The first *number* entries of *bucket* below *keys*.
+
+    `keys()` and `history()` of nats-py end at a mark that says "no more": it comes first where the server has sent all before
+    the client has read any.
+    """
+    watcher: Any = await bucket.watch(keys, include_history=True)
+    entries: list[KeyValue.Entry] = []
+    while len(entries) < number:
+        if (entry := await watcher.updates(timeout=60)) is not None:
+            entries.append(entry)
+    await watcher.stop()
+    return entries
 
 
 @asynccontextmanager

@@ -17,8 +17,10 @@ from nats.aio.client import Client
 from nats.errors import Error
 
 from tests.support.command import environment, vstream
+from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
 from vstream.lab import lab
+from vstream.plan.live.witnesses import wait_for_members
 
 REGIONS = ("west", "central", "east")
 LIVING = ("central", "east")
@@ -100,6 +102,19 @@ async def run_killed(arguments: Sequence[str | Path], delays: Sequence[float]) -
     return killed
 
 
+async def killed_once_it_has_started(name: str, region: str, arguments: Sequence[str | Path]) -> None:
+    """The command, killed as soon as all servers of *region* run, which it starts."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "vstream", *arguments, env=environment(), stdout=DEVNULL, stderr=DEVNULL
+    )
+    async with asyncio.timeout(120):
+        while not all(pids(name).get(f"{region}-{number}") for number in (1, 2, 3)):
+            assert process.returncode is None, "it ended before"
+            await asyncio.sleep(0.1)
+    process.kill()
+    await process.wait()
+
+
 def said_losses(text: str) -> dict[str, int]:
     """By stream: the sequence after which what it acknowledged is lost, as the command said."""
     joined = re.sub(r"\s+", " ", text)
@@ -143,6 +158,48 @@ async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[flo
         acknowledged=sum(len(load.everything) for load in (foo, prices)),
         lost=lost,
         said_lost=announced,
+        doubled=doubled,
+        availability=foo.availability(LIVING),
+        closed=max(prices.gap.values()),
+        killed=killed,
+    )
+
+
+async def comes_back(file: Path, name: str, rate: float, delays: Sequence[float]) -> Aftermath:
+    """The west, which `dies_for_good` gave up, is taken in again under load by a command that is killed again and again."""
+    foo, prices, west = Load(rate, tag="b"), Load(rate / 2, prefix="prices", tag="q"), Load(rate, tag="w")
+    endpoints = {region: lab.client_endpoints(name)[region] for region in LIVING}
+    async with under_load(foo, endpoints), under_load(prices, endpoints):
+        await foo.acknowledged(round(rate))
+        arguments: list[str | Path] = ["failback", "west", file, "--yes"]
+        await killed_once_it_has_started(name, "west", arguments)
+        # For five minutes servers let nobody in whose name was removed: that stage is not where it is killed most.
+        monitors = [url for endpoint in lab.endpoints(name).values() for url in endpoint.monitor]
+        await wait_for_members([f"west-{number}" for number in (1, 2, 3)], monitors)
+        killed = 1 + await run_killed(arguments, delays)
+        async with under_load(west, {"west": lab.client_endpoints(name)["west"]}):
+            await west.acknowledged(round(rate))
+        await foo.acknowledged(20)
+        await prices.acknowledged(20)
+    await command("plan", file, "--detailed-exitcode")
+    await command("status", file)
+    assert "lost:" not in await asyncio.to_thread(file.read_text)
+    lost = doubled = 0
+    # What others had before is in the new west, too.
+    old_foo, old_prices = await identities(name, "east", "foo-read-east"), await identities(name, "west", "prices")
+    for old, loads, streams in (
+        (old_foo, (foo, west), {region: f"foo-read-{region}" for region in REGIONS}),
+        (old_prices, (prices,), {"west": "prices", **{region: f"prices-read-{region}" for region in LIVING}}),
+    ):
+        expected = set(old).union(*(load.everything for load in loads))
+        for region, stream in streams.items():
+            held = await wait_for(name, region, stream, expected)
+            lost += len(expected - held.keys())
+            doubled += sum(number > 1 for number in held.values())
+    return Aftermath(
+        acknowledged=sum(len(load.everything) for load in (foo, prices, west)),
+        lost=lost,
+        said_lost=0,
         doubled=doubled,
         availability=foo.availability(LIVING),
         closed=max(prices.gap.values()),

@@ -27,7 +27,7 @@ LAB = "probe"
 REGIONS = ("west", "central", "east")
 CANARY = "foo._canary.west"
 
-_TOPOLOGY = b"""\
+TOPOLOGY = b"""\
 version: 1
 name: probed
 server_version: "2.10"
@@ -44,7 +44,7 @@ streams:
 
 
 def topology() -> Topology:
-    return load_topology.load(_TOPOLOGY, "probed.yaml").require()
+    return load_topology.load(TOPOLOGY, "probed.yaml").require()
 
 
 def render(addresses: Sequence[ServerAddress]) -> Bundle:

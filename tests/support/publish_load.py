@@ -115,10 +115,11 @@ async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIter
         await asyncio.gather(*(client.close() for client in clients.values()), return_exceptions=True)
 
 
-async def identities(name: str, region: str, stream: str) -> Counter[str]:
-    """How often *stream*, asked in *region* of lab *name*, holds each identity."""
+async def identities(site: str | Mapping[str, Endpoint], region: str, stream: str) -> Counter[str]:
+    """How often *stream*, asked in *region* of *site*, a lab's name or endpoints by region, holds each identity."""
+    endpoints = lab.endpoints(site) if isinstance(site, str) else site
     connection = await open_reconnecting(
-        lab.endpoints(name)[region], region, name="test", knows=lambda _name, _id: True, within=60
+        endpoints[region], region, name="test", knows=lambda _name, _id: True, within=60
     )
     try:
         return Counter([message.data.decode() async for message in read_messages(connection, stream, patience=60)])
@@ -127,16 +128,16 @@ async def identities(name: str, region: str, stream: str) -> Counter[str]:
 
 
 async def compared(
-    name: str, region: str, stream: str, load: Load, within: float = 120.0
+    site: str | Mapping[str, Endpoint], region: str, stream: str, load: Load, within: float = 120.0
 ) -> tuple[list[str], list[str], list[str]]:
     """
-    What *stream*, asked in *region* of lab *name*, lacks of *load*, what it holds more than once, and what is not of it.
+    What *stream*, asked in *region* of *site*, as in `identities`, lacks of *load*, what it holds more than once, and what is not of it.
 
     Waits until nothing is lacking.
     """
     deadline = time.monotonic() + within
     while True:
-        held = await identities(name, region, stream)
+        held = await identities(site, region, stream)
         missing = load.everything - held.keys()
         if not missing or time.monotonic() > deadline:
             break
@@ -145,9 +146,11 @@ async def compared(
     return sorted(missing), doubled, sorted(held.keys() - load.everything - load.unknown)
 
 
-async def check_contents(name: str, streams: Mapping[str, str], load: Load, within: float = 120.0) -> None:
+async def check_contents(
+    site: str | Mapping[str, Endpoint], streams: Mapping[str, str], load: Load, within: float = 120.0
+) -> None:
     """Every stream of *streams*, by region, holds everything that *load* was told is stored, once, and nothing else."""
     for region, stream in streams.items():
-        missing, doubled, strange = await compared(name, region, stream, load, within)
+        missing, doubled, strange = await compared(site, region, stream, load, within)
         assert (len(missing), len(doubled)) == (0, 0), f"{stream}: lost {missing[:5]}, doubled {doubled[:5]}"
         assert not strange, f"{stream}: {strange[:5]}"

@@ -213,5 +213,5 @@ async def test_a_write_stream_never_becomes_a_catalog_which_would_delete_its_mes
     found = plan(after, (await world(before)).observed())
     reasons = {one.name: one.reason for one in found.blocked}
     assert {"W_west/KV_one", "W_central/KV_one", "W_east/KV_one"} <= reasons.keys()
-    assert reasons["W_west/KV_one"].startswith("its role is `write`, and is to be `catalog`: ")
+    assert reasons["W_west/KV_one"].startswith("its role is `write`, and would become `catalog`: ")
     assert "W_west/KV_one" not in {change.config.name for change in found.changes}

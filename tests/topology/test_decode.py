@@ -53,7 +53,7 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("streams: {foo: {subjects: x, model: ordered}}", ("5:30: error VS006: unknown key `model`\n"
             "    hint: did you mean `consistency`?\n")),
         ("defaults: {zzz: 1}", ("5:12: error VS006: unknown key `zzz`\n"
-         "    hint: a setting of the JetStream API that vstream has no word for goes under `config`\n")),
+         "    hint: a setting of the JetStream API without its own key here goes under `config`\n")),
         ("streams: {foo: {subjects: x, retention: workqueue}}", ("5:30: error VS006: unknown key `retention`\n"
          "    hint: a virtual stream can only have limits: acknowledgements in one region say nothing about another; remove it; for a work queue, "
          "let all regions share a consumer of a `stretch` or `homed` stream, or use a plain stream outside of the topology\n")),
@@ -171,7 +171,7 @@ def test_an_error_in_a_region_says_what_where_and_the_way_out(region: str, expec
         ('version: "1"\nname: a\nserver_version: "2.12"\n', "1:10: error VS005: `version` must be the number 1\n    hint: remove the quotes\n"),
         ('version: 2\nname: a\nserver_version: "2.12"\n', "1:10: error VS005: `version` must be `1`, not `2`\n"),
         ("version: 1\nname: a\nserver_version: 2.10\n",
-         '3:17: error VS005: `server_version`: a server version is written `"2.12"`: in quotes, since YAML reads 2.10 as 2.1\n'),
+         '3:17: error VS005: `server_version`: a server version is written `"2.10"`: in quotes, since YAML reads 2.10 as 2.1\n'),
         ('version: 1\nname: a\nserver_version: "3.0"\n',
          '3:17: error VS005: `server_version`: a server version is written `"2.12"`: 2.10 is the oldest that can run virtual streams\n'),
         ('version: 1\nname: a\nserver_version: "2.9"\n',

@@ -419,7 +419,7 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
-    """FAULTS of copies that cannot be: of nothing that there is, or (in the buckets *ahead*) of what its origin no longer knows."""
+    """FAULTS of impossible copies: of a message that does not exist, or (in the buckets *ahead*) of what its origin no longer knows."""
     rows = nearby_buckets(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (

@@ -485,7 +485,7 @@ ALL: Final = (
         A read stream has another message with the same `Nats-Msg-Id` and payload instead of this one.
 
         ## What it means
-        A client published again in another region. Servers up to 2.12 deduplicate sourced messages: the content is stored once. Later versions keep both unless the read stream has a `duplicate_window`. Without one, or if this message was written after the window of the other, it is reported as lost; captures do not contain the window. The current window of the read stream counts: if it was reduced, or turned off after an upgrade from 2.12, messages dropped before that are also reported as lost.
+        A client published again in another region. Servers up to 2.12 deduplicate sourced messages: the content is stored once. Later versions keep both unless the read stream has a `duplicate_window`. Without one, or if this message was written after the window of the other, it is reported as lost; captures do not contain the window. A read stream that has stored as many messages as came to it dropped none: what it lacks was removed there, and is lost. The current window of the read stream counts: if it was reduced, or turned off after an upgrade from 2.12, messages dropped before that are also reported as lost.
         """,
         _WARNING,
     ),

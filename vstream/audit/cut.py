@@ -111,7 +111,8 @@ class CutTables:
     *keeps* is how many messages of a subject it keeps at least, null where there is no
     such limit; *max_age* is null unless age alone removes the oldest. *may_roll_up*: whether a
     message may remove all others of its subject. *window* is for how long the reader takes no
-    message of the origin with the id of another, in nanoseconds, null where that is not known.
+    message of the origin with the id of another, in nanoseconds, null where that is not known; 0 for one that has
+    stored everything that came, so that it left none out.
     """
     identities: Mapping[tuple[str, str], str]
     """By *virtual* and origin, what servers since 2.15 call it, where that is known."""
@@ -167,10 +168,7 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
             origin_names = [row.stream] if is_origin(row) else names
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
     spark = streams.sparkSession
-    mirrors = []
-    for virtual, rows_of_virtual in by_virtual.items():
-        for row in _mirrors(rows_of_virtual):
-            mirrors.append((virtual, row.stream))
+    mirrors = {(virtual, row.stream) for virtual, own_rows in by_virtual.items() for row in _mirrors(own_rows)}
     return CutTables(
         rows=[row for row in rows if row.role != _CATALOG],
         roles=make_table(spark, roles, _ROLES),
@@ -249,7 +247,11 @@ def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
 
 
 def _has_taken_all(row: Any, seen: Mapping[str, Any]) -> bool:
-    """Whether a reader has taken as many messages as its origins ever had: its last sequence counts what it took."""
+    """
+    Whether a reader has stored as many messages as its origins ever had, whatever it holds now: its last sequence counts them.
+
+    Its positions in them do not tell: servers 2.15 do not count there what was dropped for its id.
+    """
     origins = {source.origin for source in row.sources}
     return origins <= seen.keys() and row.last_seq == sum(seen[origin].last_seq for origin in origins)
 
@@ -271,9 +273,17 @@ def _reader(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
         _TTL in keys,
         1 if limits is None else limits.get(_BY_SUBJECT),
         _ROLL_UPS in keys,
-        # Who takes messages from another reader lacks what that one has left out.
-        limits.get(_WINDOW) if limits is not None and origin in {source.origin for source in row.sources} else None,
+        _window(row, origin, seen),
     )
+
+
+def _window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
+    # Who takes messages from another reader lacks what that one has left out.
+    if origin not in {source.origin for source in row.sources}:
+        return None
+    if _has_taken_all(row, seen):
+        return 0
+    return None if row.limits is None else row.limits.get(_WINDOW)
 
 
 def _age(limits: Mapping[str, int] | None) -> int | None:

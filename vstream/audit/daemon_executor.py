@@ -30,7 +30,7 @@ class DaemonExecutor(Executor):
         self._waiting.put((future, partial(fn, *args, **kwargs)))
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT002 - as it is
         """Accept no more work; waiting work is completed first, or cancelled."""
         while cancel_futures:
             try:

@@ -88,7 +88,7 @@ _SHARES: Final = (0.5, 0.9, 0.99)
 
 
 def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataFrame:
-    """HOPS for one in so many messages, chosen by sequence."""
+    """HOPS for a sample of the messages, chosen by sequence."""
     rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
     for virtual, stream in sorted(cut.mirrors):
         rows = rows.where((F.col("virtual") != virtual) | (F.col("stream") != stream))
@@ -108,7 +108,7 @@ def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataF
 
 
 def summarize_delays(hops: DataFrame) -> DataFrame:
-    """DELAYS of `hops`, in so many minutes at a time that there are `INTERVALS` at most."""
+    """DELAYS of `hops`, in intervals that are long enough for `INTERVALS` at most."""
     first, last = hops.select(F.min("written_ns"), F.max("written_ns")).collect()[0]
     span = 0 if first is None else last // _MINUTE_NS - first // _MINUTE_NS + 1
     minutes = max(1, -(-span // INTERVALS))
@@ -179,7 +179,7 @@ def measure_recovery(
 
 
 def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
-    """PAIRS, in stretches of so many sequences of the first region."""
+    """PAIRS, in stretches of sequences of the first region."""
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
     item = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
     if one_in > 1:

@@ -6,9 +6,11 @@ Executors read the rest (`frames`). This process can read its part while Spark s
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import takewhile
+from statistics import median_low
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.cut import OLDEST_FIRST, is_origin
+from vstream.audit.cut import OLDEST_FIRST, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
@@ -48,7 +50,7 @@ _THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractPlan:
-    """What is to be read."""
+    """What to read."""
 
     cuts: tuple[StreamCut, ...]
     """All streams, including those that do not answer."""
@@ -83,8 +85,8 @@ def plan_extraction(
     """
     What there is to read of *streams* at this moment, write streams looked at first.
 
-    A stream that cannot be asked is among the cuts with its error. With *since_ns*
-    (nanoseconds since 1970) streams are read from the first message stored then. With
+    A stream that cannot be asked is among the cuts with its error. With *since_ns* (nanoseconds
+    since 1970 by this machine's clock) streams are read from the first message stored then. With
     *subjects*, so many subjects of each virtual stream are read, chosen at random.
     *scratch* holds secrets for as long as streams are read. Raises NotReachableError if
     no stream at all can be read, VstreamError for a credential that is missing.
@@ -93,7 +95,8 @@ def plan_extraction(
     access = reaching.resolve_access(requested, endpoints, scratch)
     cuts = take_planned_cuts(streams, access, path=path)
     if since_ns is not None:
-        cuts = [_since(item, access[item.stream_ref.region], since_ns) for item in cuts]
+        told_ns = tell_by_servers(since_ns, cuts)
+        cuts = [_since(item, access[item.stream_ref.region], told_ns) for item in cuts]
     read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
     return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access)
 
@@ -133,6 +136,13 @@ def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTabl
     return ExtractedTables(
         messages=pa.Table.from_batches(result, schema), streams=[stream_row(item) for item in wanted.cuts]
     )
+
+
+def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
+    """A moment of this machine's clock as servers tell it, which were asked just now: the clock here may be wrong."""
+    told = [item.cut_at_ns for item in cuts if item.error is None]
+    ahead = median_low(told) - time.time_ns() if told else 0
+    return moment_ns + ahead if abs(ahead) > SKEW_NS else moment_ns
 
 
 def _since(one: StreamCut, access: Access, since_ns: int) -> StreamCut:
@@ -204,7 +214,7 @@ def stream_row(one: StreamCut) -> tuple[Any, ...]:
         one.error,
         [(cursor.origin, cursor.last_seq) for cursor in one.sources],
         None if one.limits is None else dict(one.limits),
-        identity_of(one.created) if one.created else None,
+        _identity(one),
         one.mirror,
         one.transform,
     )
@@ -212,6 +222,13 @@ def stream_row(one: StreamCut) -> tuple[Any, ...]:
 
 _ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase
 _LENGTH: Final = 8
+
+
+def _identity(one: StreamCut) -> str | None:
+    """To readers, a stream from a backup is another one than that which they took from before; its messages are the same."""
+    if one.is_restored:
+        return ""
+    return identity_of(one.created) if one.created else None
 
 
 def identity_of(created: str) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import is_origin
-from vstream.audit.extract import stream_row, take_planned_cuts, without_limits
+from vstream.audit.extract import stream_row, take_planned_cuts, tell_by_servers, without_limits
 from vstream.audit.frames import read_messages
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, STREAMS
@@ -69,7 +69,7 @@ class Follower:
     window_ns: int = WINDOW_NS
     _number: int = 0
     _ended: dict[int, int] = field(default_factory=dict)
-    """By round, when it was read, in nanoseconds since 1970."""
+    """By round, when servers were asked, in nanoseconds since 1970 by their clocks."""
     _places: dict[StreamRef, _ReadPosition] = field(default_factory=dict)
 
     def round(self) -> Report:
@@ -79,13 +79,13 @@ class Follower:
         Raises NotReachableError if no stream can be asked, and VstreamError if one
         broke off while it was read: the next round begins where this one did.
         """
-        since_ns = time.time_ns() - self.window_ns
         if not self._number:
             register(self.spark)
         access = reaching.resolve_access(
             [StreamRef.of(stream) for stream in self.streams], self.endpoints, self.scratch
         )
         cuts = take_planned_cuts(self.streams, access)
+        since_ns = tell_by_servers(time.time_ns(), cuts) - self.window_ns
         with explain_spark_errors():
             self._read(cuts, access, since_ns)
             rows = self._rows(cuts, since_ns)
@@ -116,7 +116,7 @@ class Follower:
             places[item.stream_ref] = replace(place, next_seq=item.last_seq + 1)
         read_messages(self.spark, fresh, access).write.parquet(f"file://{self.scratch}/rounds/round={number}")
         self._places = places
-        self._ended[number] = time.time_ns()
+        self._ended[number] = since_ns + self.window_ns
         for old in [old for old, ended in self._ended.items() if ended < since_ns - _SLACK_NS]:
             shutil.rmtree(self.scratch / "rounds" / f"round={old}", ignore_errors=True)
             del self._ended[old]

@@ -40,8 +40,8 @@ RANGES: Final = 100
 """Ranges of a finding at most, for charts."""
 _RUN: Final = 10
 """Average number of adjacent copies from which on they are no longer single accidents."""
-_ANEW: Final = "whole ranges repeat: its source has begun anew, as after a restart in the published layout"
-_LATELY: Final = "only what was stored lately was looked at: with a longer `--since` there may be something"
+_ANEW: Final = "whole ranges repeat: its source has started over, as after a restart in the published layout"
+_LATELY: Final = "only recent messages were checked: a longer `--since` may find some"
 _LIMITS: Final = frozenset(
     {"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention"}
 )

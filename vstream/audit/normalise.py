@@ -219,7 +219,8 @@ def _describe_origins(
         if any(proofs) or not proofs:
             routes_found[origin].add((not proofs, route))
     identities = {origin: cut.identities.get(origin) or identity for origin, (_, identity) in current.items()}
-    for origin in _restored_origins(origins, rows, identities):
+    restored = {origin for origin in identities if cut.identities.get(origin) == ""}
+    for origin in restored | _restored_origins(origins, rows, identities):
         del identities[origin]
     told = []
     for origin in sorted({*current, *routes_found}):

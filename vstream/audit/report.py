@@ -1,4 +1,4 @@
-"""What an audit has found, as values. Rendering is somebody else's: here is neither a terminal nor Spark."""
+"""What an audit has found, as values. It needs neither a terminal nor Spark."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderDifference:
-    """Of messages side by side in one region, how many stand the other way round in another."""
+    """Of messages side by side in one region, how many are in the opposite order in another."""
 
     virtual: str
     region: str

@@ -38,6 +38,8 @@ class AuditRequest:
     publish: str | None
     """A schema of Spark's catalog for the results."""
     publish_as: str
+    state: Path | None = None
+    """Where what was read is kept for the next audit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class AuditProgress(Protocol):
         """How far Spark is with it."""
 
     def note(self, text: str) -> None:
-        """What somebody who waits may want to know."""
+        """Tell something to whoever is waiting."""
 
 
 class SparkEndedError(VstreamError):
@@ -70,7 +72,7 @@ class SparkEndedError(VstreamError):
 
 
 class UnknownStreamError(VstreamError):
-    """A virtual stream that was asked for is not among those that there are."""
+    """The requested virtual stream does not exist."""
 
 
 def uri_of(place: str) -> str:

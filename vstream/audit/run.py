@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vstream.audit.client_journal import journal_table
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.extract import FEW, extract, plan_extraction
+from vstream.audit.extract import FEW, extract, plan_extraction, stream_row
 from vstream.audit.follow import WINDOW_NS, Follower
 from vstream.audit.frames import (
+    AuditTables,
     count_extracted,
     materialize,
     read_live,
+    read_messages,
     read_tables,
     select_virtuals,
     to_spark,
@@ -26,10 +29,14 @@ from vstream.audit.frames import (
     write_tables,
 )
 from vstream.audit.from_capture import extract_capture
+from vstream.audit.local_frames import make_table
 from vstream.audit.progress import watch_progress
 from vstream.audit.request import HERE, SMALL, check_streams, uri_of
+from vstream.audit.schema import STREAMS
+from vstream.audit.source import register
 from vstream.audit.spark_errors import explain_spark_errors, is_reading
 from vstream.audit.stages import AuditPipeline, AuditStage
+from vstream.audit.state import AuditState
 from vstream.audit.table_store import TableStore, check_catalog, publish
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
@@ -40,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vstream.audit.extract import ExtractedTables, ExtractPlan
-    from vstream.audit.frames import AuditTables
     from vstream.audit.report import Report
     from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest
 
@@ -95,7 +101,7 @@ class AuditSource(ABC):
             check_catalog(spark, self._wanted.publish, self._wanted.publish_as)
         return self._read_and_judge(spark, scratch, progress)
 
-    def follower(self, spark: Any, scratch: Path) -> Follower:  # noqa: ARG002 - of servers alone
+    def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:  # noqa: ARG002 - of servers alone
         """What audits again and again."""
         raise VstreamError("only a topology can be followed")
 
@@ -159,8 +165,8 @@ class TopologySource(AuditSource):
         super().__init__(wanted)
         self._topology = servers.topology
         self._description = servers.description
-        self._endpoints = servers.endpoints
-        self._streams = servers.streams
+        self.endpoints = servers.endpoints
+        self.streams = servers.streams
         self._found: ExtractPlan | None = None
 
     def size(self, scratch: Path) -> int:
@@ -170,7 +176,7 @@ class TopologySource(AuditSource):
 
     def begin(self) -> None:
         """Read here, while Spark starts, what is not much."""
-        if self._found is not None and self._found.messages <= FEW:
+        if self._found is not None and self._found.messages <= FEW and self._wanted.state is None:
             self._beside = BackgroundExtraction(extract, self._found)
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
@@ -179,25 +185,27 @@ class TopologySource(AuditSource):
         with watch_progress(spark, progress.tasks):
             try:
                 with explain_spark_errors():
-                    result = self._extract_tables(spark, scratch)
+                    result = self._extract_tables(spark, scratch, progress)
             except VstreamError as error:
                 if isinstance(error, NotReachableError) or not is_reading(error):
                     raise
 
                 # A region that went down meanwhile is one that cannot be read: the next cut says so.
-                progress.note(f"reading broke off, and begins again: {error.message}")
+                progress.note(f"reading was interrupted, and starts again: {error.message}")
                 self._beside = None
                 with explain_spark_errors():
-                    result = self._extract_tables(spark, scratch)
+                    result = self._extract_tables(spark, scratch, progress)
             return self._run(spark, result, self._context(self._wanted.since_ns), progress, scratch)
 
-    def follower(self, spark: Any, scratch: Path) -> Follower:
+    def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:
         """What audits again and again."""
+        if self._wanted.state is not None:
+            return StateFollower(partial(self._judge_state, spark, scratch, self._wanted.state))
         window_ns = self._wanted.since_ns or WINDOW_NS
         return Follower(
             spark=spark,
-            streams=self._streams,
-            endpoints=self._endpoints,
+            streams=self.streams,
+            endpoints=self.endpoints,
             scratch=scratch,
             context=self._context(window_ns),
             window_ns=window_ns,
@@ -205,7 +213,7 @@ class TopologySource(AuditSource):
 
     def _context(self, since_ns: int | None) -> AuditContext:
         """What is known of the streams, looked at for so long (nanoseconds) or as a whole."""
-        sample, names = self._wanted.sample, {stream.virtual for stream in self._streams}
+        sample, names = self._wanted.sample, {stream.virtual for stream in self.streams}
         # A part that passes is not the whole: whoever reads the verdict sees what it is about.
         part = f", the last {format_duration(since_ns)}" if since_ns is not None else ""
         part += f", {sample} of the subjects" if sample is not None else ""
@@ -220,12 +228,37 @@ class TopologySource(AuditSource):
     def _extent(self, scratch: Path) -> ExtractPlan:
 
         since_ns = time.time_ns() - self._wanted.since_ns if self._wanted.since_ns else None
-        return plan_extraction(self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
+        return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
 
-    def _extract_tables(self, spark: Any, scratch: Path) -> AuditTables:
+    def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> AuditTables:
+        """Everything that the streams hold, of which only what is new since the last audit with the state at *place* is read."""
+        plan = self._extent(scratch)
+        register(spark)
+        state = AuditState(spark, place, self._topology.name)
+        result = state.advance(plan.cuts, lambda cuts: read_messages(spark, cuts, plan.access))
+        again = f"; read again from the first message: {', '.join(result.reread)}" if result.reread else ""
+        note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}")
+        streams = make_table(spark, [stream_row(cut) for cut in plan.cuts], STREAMS)
+        return AuditTables(messages=result.messages, streams=streams)
+
+    def _judge_state(self, spark: Any, scratch: Path, place: Path) -> Report:
+        """The report on everything, as `advance` has it."""
+        with explain_spark_errors():
+            tables = self.advance(spark, scratch, place, lambda _: None)
+            shelf = TableStore(spark, _scratch_tables(spark, tables, scratch))
+            try:
+                return AuditPipeline(store=shelf, context=self._context(None))(tables.messages, tables.streams)
+            finally:
+                spark.catalog.clearCache()
+
+    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> AuditTables:
 
         place = self._wanted.tables
-        if self._beside is not None:
+        if self._wanted.state is not None:
+            result = self.advance(spark, scratch, self._wanted.state, progress.note)
+            if place is None:
+                return result
+        elif self._beside is not None:
             result = to_spark(spark, self._beside.result())
             self._beside = None
             if place is None:
@@ -239,6 +272,13 @@ class TopologySource(AuditSource):
             return type(result)(messages=result.messages.persist(), streams=result.streams)
         write_tables(result, place)
         return read_tables(spark, place)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFollower:
+    """Audits everything again and again, and reads only what is new. *round* raises as `Follower.round`."""
+
+    round: Callable[[], Report]
 
 
 class CaptureSource(AuditSource):
@@ -272,7 +312,7 @@ class CaptureSource(AuditSource):
             subject=f"{manifest.scenario} in {self._capture.path}",
             models=manifest.models,
             windows=tuple(windows),
-            unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
+            unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or has not ended",
             has_journal=True,
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )

@@ -8,16 +8,7 @@ row for each physical stream: the cut, up to which it was read. Sequences are be
 
 from __future__ import annotations
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
 HEADERS = StructField("headers", BinaryType(), nullable=True)
 """The message's header block as it is stored, `NATS/1.0` line included; null where it has none."""
@@ -92,7 +83,7 @@ STREAMS = StructType(
 )
 """
 Every stream that should be there has a row. *first_seq* to *last_seq* are what it
-held at *cut_at_ns* (this machine's clock, since 1970): `messages` has all of that
+held at *cut_at_ns* (its server's clock, since 1970): `messages` has all of that
 range which was still stored when it was read, and nothing above it. *error* says why
 a stream could not be read; then the columns before it are null, and `messages` has
 no row of it. *path* says how it was read: `consumer`, `direct` or `capture`.
@@ -103,6 +94,6 @@ Settings that may explain a difference; null if unknown. *limits* contains `max_
 `max_msgs_per_subject` if they are set (an empty map: messages are never removed automatically); `duplicate_window`, 0
 if off, absent if unknown; and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` if it is not `limits`, and
 `allow_msg_counter`, whose messages have a different payload in each stream. *identity* is the value that servers since
-2.15 write into the header of messages sourced from the stream (`identity_of`). *mirror* is the stream that it mirrors,
-*transform* its own `subject_transform`.
+2.15 write into the header of messages sourced from the stream (`identity_of`), empty if it is from a backup: then all
+are its own. *mirror* is the stream that it mirrors, *transform* its own `subject_transform`.
 """

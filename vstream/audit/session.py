@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from vstream.audit.spark_errors import explain_spark_errors
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -49,6 +50,12 @@ that take each header apart once more, and compressing what is in memory costs m
 """
 FAST = "-XX:+UseParallelGC"
 """Java's own choice of a garbage collector costs a tenth more CPU, for pauses that nobody here would notice."""
+_LAUNCH_SECONDS = 180.0
+"""In which Spark's Java process has to say where it listens. On a machine that is busy with other things it takes 30."""
+_CANNOT_SAY = 'Exception in thread "main"'
+"""In its log: then it will never say it, and does not end either. It writes that into a file, and disks get full."""
+_INTERVAL = 0.5
+"""Seconds."""
 _TAIL = 5
 """Lines of Spark's log that are shown when it does not start."""
 _LOG_BYTES = 65536
@@ -207,16 +214,46 @@ def _kill_children_on_error() -> Iterator[None]:
 
     A Java that is left alone before it has told PySpark where it listens stays for ever.
     """
-    this_process = psutil.Process()
-    before = this_process.children()
+    before = psutil.Process().children()
     try:
         yield
     except BaseException:
-        with suppress(psutil.Error):
-            for item in this_process.children():
-                if item not in before:
-                    _kill(item)
+        for process in _kill_children(before):
+            process.wait()
         raise
+
+
+def _kill_children(before: Sequence[psutil.Process]) -> Sequence[psutil.Process]:
+    """End the processes that this one has started, but for those of *before*. They are still to be waited for."""
+    started = [item for item in psutil.Process().children() if item not in before]
+    for item in started:
+        _kill(item)
+    return started
+
+
+@contextmanager
+def _kill_silent_java(log: Path) -> Iterator[None]:
+    """
+    A Java that is started in the block ends if it cannot say where it listens, or does not for a long time.
+
+    PySpark waits for that as long as Java runs, and Java goes on running without it.
+    """
+    ended, before = threading.Event(), psutil.Process().children()
+    give_up = time.monotonic() + _LAUNCH_SECONDS
+
+    def watch() -> None:
+        while not ended.wait(_INTERVAL):
+            if time.monotonic() > give_up or _CANNOT_SAY in (_log_tail(log) or ""):
+                _kill_children(before)
+                return
+
+    thread = threading.Thread(target=watch, name="spark-launch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _kill(process: psutil.Process) -> None:
@@ -226,7 +263,6 @@ def _kill(process: psutil.Process) -> None:
         for item in [*process.children(recursive=True), process]:
             with suppress(psutil.NoSuchProcess):
                 item.kill()
-        process.wait()
 
 
 def _launch(conf: Any, log: Path) -> None:
@@ -236,7 +272,7 @@ def _launch(conf: Any, log: Path) -> None:
         # Spark's own default is whatever `python3` is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        with log.open("wb") as output, _utf8_locale():
+        with log.open("wb") as output, _utf8_locale(), _kill_silent_java(log):
             gateway = start(conf=conf, popen_kwargs={"stderr": output, "stdout": output})
     except Exception as error:
         raise NotReachableError(f"Spark did not start: {_log_tail(log) or _one_line(error)}", hint=HINT) from error

@@ -1,4 +1,4 @@
-"""What Spark says when it fails, in one line: what of ours has failed in it, else its own first words."""
+"""Spark's errors in one line: what of vstream's own code has failed in it, else Spark's first words."""
 
 from __future__ import annotations
 

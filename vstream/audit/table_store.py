@@ -85,7 +85,7 @@ class TableStore:
             self._known = inventory.known_files(self.spark, self._reads) if self._reads is not None else {}
         if name not in self._known:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` is not among its `files`: the audit was ended, or that is damaged",
+                f"the table `{self._reads}/{name}` is not among its `files`: the audit was stopped early, or the list is damaged",
                 hint=rebuild_hint(name),
             )
         if _files(rows) != self._known[name]:

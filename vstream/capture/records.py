@@ -235,10 +235,7 @@ class CapturedStream:
     streams.
     """
     mirror: str | None = None
-    """
-    The stream that it mirrors.
-    A capture without mirrors may be older than this field.
-    """
+    """The stream that it mirrors. A capture without mirrors may be older than this field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from io import BufferedReader
     from pathlib import Path
-    from typing import BinaryIO
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
@@ -139,7 +139,7 @@ class Capture:
 
     def read_document(self, name: str) -> bytes:
         """The content of the file *name*. Raises OSError if it is not there, and VstreamError if it is none of a capture's."""
-        with self._open(self.path / name) as file:
+        with self.open(self.path / name) as file:
             content = file.read(MOST_DOCUMENT + 1)
         if len(content) > MOST_DOCUMENT:
             raise VstreamError(f"`{self.path / name}` has more than {MOST_DOCUMENT:,} bytes")
@@ -162,20 +162,23 @@ class Capture:
         except (ValueError, RecursionError) as error:
             raise VstreamError(f"`{file}` cannot be understood: {_first(error)}") from error
 
-    def _open(self, file: Path) -> BinaryIO:
+    def open(self, file: Path) -> BufferedReader:
         """
         Open a *file* of the capture, which others may have made.
 
         A link would have any file of this machine read, and quoted where it is wrong; a pipe would never end.
         """
+        if not file.is_relative_to(self.path):
+            raise VstreamError(f"`{file}` is not in `{self.path}`")
         if file.resolve() != self.path.resolve() / file.relative_to(self.path):
             raise VstreamError(
-                f"`{file}` is a link, and a capture has none", hint="copy what it leads to, if it is yours"
+                f"`{file}` is a symbolic link, which no capture contains",
+                hint="copy the file that it points to, if it is yours",
             )
         descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise VstreamError(f"`{file}` cannot be read: it is no file")
+            raise VstreamError(f"`{file}` cannot be read: it is not a file")
         return os.fdopen(descriptor, "rb")
 
     def _read(self, file: Path, kind: type[_Record]) -> Iterator[_Record]:
@@ -187,7 +190,7 @@ class Capture:
         """
         many: TypeAdapter[list[_Record]] = _adapter(list[kind])  # type: ignore[valid-type]  # known to pydantic alone
         try:
-            content = self._open(file)
+            content = self.open(file)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -221,7 +224,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return _ADAPTERS[kind]
 
 
-def _complete_lines(content: BinaryIO, file: Path) -> Iterator[list[bytes]]:
+def _complete_lines(content: BufferedReader, file: Path) -> Iterator[list[bytes]]:
     """Some lines at a time, without what the last one lacks an end of. Raises VstreamError at a line without end."""
     rest = b""
     while chunk := content.read(_CHUNK):

@@ -70,7 +70,7 @@ async def _wait_until_connected(
         if missing := await probe.find_silent(pairs, within=deadline - time.monotonic()):
             raise LabError(
                 f"no message gets over {format_pairs(missing)}",
-                hint="where packets were dropped for long, TCP tries again late: `vstream chaos heal` keeps waiting",
+                hint="after a long cut, TCP retries late: `vstream chaos heal` keeps waiting",
             )
         on_progress(ReadinessProgress(ReadinessStage.HEARD, len(pairs), len(pairs)))
 

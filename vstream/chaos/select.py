@@ -174,7 +174,7 @@ def require_elector(role: StreamLeadership) -> None:
         raise RefusedError(
             f"stream `{role.stream}` has {len(role.followers)} of {role.replicas - 1} current followers: "
             "it could lose its leader",
-            hint="heal what is open first, or say `--yes-really`",
+            hint="heal what is open first, or pass `--yes-really`",
         )
 
 

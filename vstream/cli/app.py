@@ -65,6 +65,7 @@ PANELS = {
         "console": CommandEntry(module="vstream.cli.console", help="Show the status as a live page in the browser."),
         "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
         "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
+        "trace": CommandEntry(module="vstream.cli.trace", help="Show where one publish goes on live servers."),
         "doctor": CommandEntry(
             module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
         ),
@@ -73,11 +74,24 @@ PANELS = {
         ),
     },
     "Recover": {
-        "failover": CommandEntry(
-            module="vstream.cli.failover", help="Give up a region that is dead for good, and go on without it."
+        "drain": CommandEntry(
+            module="vstream.cli.drain", help="Empty a region or relieve a server, until it is safe to stop."
         ),
-        "failback": CommandEntry(
-            module="vstream.cli.failback", help="Take a region in again that was given up and is rebuilt."
+        "failover": CommandEntry(
+            module="vstream.cli.failover", help="Give up a region that is dead for good, and continue without it."
+        ),
+        "failback": CommandEntry(module="vstream.cli.failback", help="Take a region that was rebuilt back in."),
+        "rescue": CommandEntry(
+            module="vstream.cli.rescue", help="Recover from losing the majority of the meta group for good."
+        ),
+        "backup": CommandEntry(
+            module="vstream.cli.backup", help="Write streams of all regions into a directory, at one cut."
+        ),
+        "restore": CommandEntry(
+            module="vstream.cli.restore", help="Restore a backup onto servers without its streams."
+        ),
+        "bundle": CommandEntry(
+            module="vstream.cli.bundle", help="Collect what others need to help you, without secrets."
         ),
         "resync": CommandEntry(
             module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
@@ -152,7 +166,7 @@ def _main(
         typer.Option(
             "--allow-plaintext",
             callback=_allow_plaintext,
-            help="Send credentials in clear to other machines where the topology has `nats://` addresses.",
+            help="Send credentials unencrypted to other machines where the topology has `nats://` addresses.",
         ),
     ] = False,
 ) -> None:

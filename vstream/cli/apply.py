@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +46,7 @@ def command(
     what: Annotated[
         Path,
         typer.Argument(
-            help="A topology file, or a plan that `vstream plan --out` saved.",
+            help="A topology file, or a plan that `vstream plan --output` saved.",
             metavar="TOPOLOGY|PLAN",
             envvar="VSTREAM_TOPOLOGY",
         ),
@@ -66,7 +67,7 @@ def command(
             "--ship-with",
             metavar="COMMAND",
             help="Run this for each server before it reloads. {server}, {host}, {region} and {directory}, which holds "
-            "the rendered files, are filled in.",
+            "the file that servers load again, are filled in.",
         ),
     ] = None,
     loaded_timeout: Annotated[
@@ -74,7 +75,7 @@ def command(
         typer.Option(
             "--wait-loaded",
             metavar="SECONDS",
-            help="Wait so long until every server has loaded the rules, where a sidecar or somebody else reloads them.",
+            help="Wait up to this long until every server has loaded the rules, if a sidecar or another tool reloads them.",
             min=0,
         ),
     ] = None,
@@ -91,11 +92,11 @@ def command(
     that goes. A gate that does not hold in time ends the run. A saved plan is carried out as it was reviewed. It is
     refused if the servers have changed since. Run `apply` again after it was stopped: it goes on.
 
-    Exits with 1 if something is blocked, refused or still missing. Exits with 3 if all is done, but nobody knows whether
-    each server has loaded its rules.
+    Exits with 1 if something is blocked, refused or still missing. Exits with 3 if all is done, but it is not known
+    whether each server has loaded its rules.
 
     Mapping rules are files on the servers. With a user of the system account (`system` under `connect`), servers are
-    told to reload them one by one, a canary first. Else vstream stops there until you have shipped and reloaded them.
+    told to reload them one by one, a canary first. Otherwise vstream stops there until you have shipped and reloaded them.
 
     Examples: `vstream apply`, `vstream apply plan.json`, `vstream apply --wait-loaded 300`,
     `vstream apply --ship-with 'rsync -a {directory}/ {host}:/etc/nats/'`
@@ -108,7 +109,7 @@ def command(
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO)
-    if plan.is_empty:
+    if not plan.has_work:
         _exit_if_unknown(plan, file)
         return
     _check_allowed(plan, allow_destructive=allow_destructive, allow_many=allow_many)
@@ -148,7 +149,7 @@ async def _plan(
     if what.suffix != ".json":
         return await plan_servers(options.load_topology(what).require(), lab, templates, adopt=adopt, lost=lost)
     if lab or adopt or lost or options.read_overlays():
-        raise typer.BadParameter("a saved plan says itself what it is for: drop --lab, --adopt, --lost and --overlay")
+        raise typer.BadParameter("a saved plan already contains its options: drop --lab, --adopt, --lost and --overlay")
     file = saved.load(options.read_bytes(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await plan_servers(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
@@ -171,8 +172,10 @@ def _ask() -> None:
         )
         raise typer.Exit(NO)
     # Python loses an interrupt that comes while it cleans up an object, as it does after the plan.
+    asked = time.monotonic()
     with exit_on_signals():
         is_wanted = typer.confirm("Apply this plan?", err=True)
+    console.QUESTIONS.append(time.monotonic() - asked)
     if not is_wanted:
         console.print_note("Nothing was changed.")
         raise typer.Exit(NO)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from vstream.cli.exit_codes import INTERRUPTED
+from vstream.cli.views.console import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -41,7 +42,7 @@ def run(work: Coroutine[Any, Any, T], *, interrupted: str | None = "interrupted"
         return asyncio.run(main())
     except (asyncio.CancelledError, KeyboardInterrupt):
         if interrupted is not None:
-            typer.echo(interrupted, err=True)
+            print_note(interrupted)
         raise typer.Exit(INTERRUPTED) from None
 
 

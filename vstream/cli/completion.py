@@ -36,7 +36,7 @@ def complete(parameter: str, context: Any, incomplete: str) -> list[str]:
 def _read_topology(context: Any) -> Topology:
     path = Path(context.params.get("topology") or options.default_file())
     if str(path) == "-":
-        raise VstreamError("standard input is the terminal now")
+        raise VstreamError("standard input is the terminal during completion")
     return options.load_topology(path).require()
 
 
@@ -59,8 +59,8 @@ def _list_consumers(context: Any) -> Iterable[str]:
 
 
 def _list_targets(context: Any) -> Iterable[str]:
-    """What a fault is for, which its declaration says."""
-    aim = FAULTS[context.info_name].aim
+    """What a fault is for, which its declaration says; regions and servers for other commands."""
+    aim = FAULTS[context.info_name].aim if context.info_name in FAULTS else Aim.MACHINES
     if aim is Aim.STREAM:
         return _list_streams(context)
     servers = _list_servers(context) if aim in {Aim.SERVERS, Aim.MACHINES} else ()
@@ -96,6 +96,8 @@ _VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "targets": _list_targets,
     "fault": _list_faults,
     "lab": lambda _context: lab.names(),
+    "same": lambda _context: lab.names(),
+    "target": lambda context: _list_targets(context) if context.info_name in {"drain", "resume"} else (),
     "scenario": lambda _context: list_shipped(),
     "scenarios": lambda _context: list_shipped(),
     "code": _list_codes,

@@ -11,18 +11,21 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exporter import Exporter, parse_address
 from vstream.cli.servers import find_servers
-from vstream.cli.status import Deadline, expected_bundle
+from vstream.cli.status import expected_bundle
+from vstream.cli.views.console import set_log
 
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    listen: Annotated[str, typer.Option(help="HOST:PORT to serve on; port 0 takes one that is free.")] = "127.0.0.1:0",
+    listen: Annotated[str, typer.Option(help="HOST:PORT to serve on; port 0 chooses a free one.")] = "127.0.0.1:0",
     every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 2,
-    deadline: Deadline = 4,
+    deadline: options.Timeout = 4,
     has_browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser, or only print its address.")
     ] = True,
     lab: options.LabName = None,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = False,
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """
@@ -34,6 +37,7 @@ def command(
 
     Examples: `vstream console`, `vstream console --lab acme`, `vstream console acme.yaml --no-browser --listen 127.0.0.1:9478`
     """
+    set_log(log_format, is_quiet=is_quiet)
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
     exporter = Exporter(loaded, servers, expected_bundle(loaded, servers, templates), deadline)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +13,15 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import NO
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
+from vstream.cli.views import consumer as view
 from vstream.cli.views.json_output import format_json, print_json
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.files import save_output
-from vstream.health.live import consumer_position
-from vstream.jetstream import error_codes
+from vstream.health.live import consumer_position, consumer_sync
+from vstream.health.live.consumer_sync import SyncedConsumer
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection
 from vstream.lint.load_topology import render_bundle
@@ -34,12 +37,9 @@ app = typer.Typer(
     help="Durable consumers of virtual streams: show them, and continue them in another region.", no_args_is_help=True
 )
 
-_RECORDED_ONLY = "how far its consumers were is known only from a file of `vstream consumer position`"
+_RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
 Durable = Annotated[str, typer.Argument(help="The consumer.")]
-TopologyFile = Annotated[
-    Path, typer.Option("--topology", "-t", help="The topology that the servers run.", envvar="VSTREAM_TOPOLOGY")
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,27 +61,29 @@ class _Move:
     """The consumer that is there already."""
     config: ConsumerConfig
     """What it will be."""
+    is_recorded: bool
+    """Whether the position is not read from the consumer itself, but as it was recorded."""
 
 
 @app.command("position")
 def read_position(
     stream: Stream,
     consumer: Durable,
-    region: Annotated[str, typer.Option("--region", help="The region of the consumer.")],
-    topology: TopologyFile = options.DEFAULT_FILE,
+    region: Annotated[str, typer.Option("--region", "-r", help="The region of the consumer.")],
+    topology: options.ServedTopology = options.DEFAULT_FILE,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the position to this file, for `failover --position`.")
+        Path | None, typer.Option("--output", "-o", help="Write the position to this file, for `failover --position`.")
     ] = None,
     lab: options.LabName = None,
 ) -> None:
     """
     Print how far a consumer is in one region, as a sequence of each origin, which holds in every region.
 
-    Run it from cron with `--out`, and keep the file outside of the region: once the region is dead, nothing
+    Run it from cron with `--output`, and keep the file outside of the region: once the region is dead, nothing
     else knows how far its consumers were. Changes nothing.
 
     Examples: `vstream consumer position foo reader --region west`,
-    `vstream consumer position foo reader --region west --out /var/lib/vstream/foo-reader-west.json`
+    `vstream consumer position foo reader --region west --output /var/lib/vstream/foo-reader-west.json`
     """
     consumer_meant = _find_consumer(options.load_topology(topology).require(), stream, consumer, [region])
     position = run(_read_position(consumer_meant, region, lab))
@@ -92,31 +94,77 @@ def read_position(
         save_output(out, text + "\n", is_private=True)
 
 
+@app.command("sync")
+def sync(
+    topology: options.ServedTopology = options.DEFAULT_FILE,
+    streams: options.StreamNames = None,
+    is_watching: Annotated[
+        bool, typer.Option("--watch", "-w", help="Keep copying positions as they move, until Ctrl-C.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 5,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+) -> None:
+    """
+    Record how far each consumer of the topology is in every other region of its stream, so that `failover` needs no file.
+
+    The record is in the metadata of a consumer `NAME-of-REGION` there, which takes no messages. Run it as a service with `--watch`, outside of
+    the regions or in each: what is acknowledged after the last check comes again after a failover. Exits with 1 if a
+    position could not be read, or not recorded everywhere.
+
+    Examples: `vstream consumer sync`, `vstream consumer sync -t acme.yaml --watch --every 1`
+    """
+    loaded = options.load_topology(topology).require()
+    keeper = consumer_sync.ConsumerSync(loaded, options.choose_streams(loaded, streams))
+    show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show
+    if not run(_sync(loaded, keeper, lab, show, every if is_watching else None)):
+        raise typer.Exit(NO)
+
+
+async def _sync(
+    topology: Topology,
+    keeper: consumer_sync.ConsumerSync,
+    lab: str | None,
+    show: Callable[[tuple[SyncedConsumer, ...]], None],
+    every: float | None,
+) -> bool:
+    """Whether all positions are kept everywhere, after one look; with *every*, look for ever."""
+    endpoints = find_servers(topology, lab).endpoints
+    while True:
+        # Regions come and go: each look connects for itself.
+        async with connect_all(topology, endpoints) as connections:
+            synced = await keeper.keep(connections)
+        show(synced)
+        if every is None:
+            return not any(item.problems for item in synced)
+        await asyncio.sleep(every)
+
+
 @app.command("failover")
 def failover(
     stream: Stream,
     consumer: Durable,
     to: Annotated[str, typer.Option("--to", help="The region in which to continue.")],
-    come_from: Annotated[
-        str | None, typer.Option("--from", help="The region where its clients were. Its servers must answer.")
-    ] = None,
+    come_from: Annotated[str | None, typer.Option("--from", help="The region where its clients were.")] = None,
     recorded: Annotated[
-        Path | None, typer.Option("--position", help="A file of `vstream consumer position`, where they do not answer.")
+        Path | None,
+        typer.Option(
+            "--position", help="A file that `vstream consumer position` wrote, if the region does not answer."
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--as", help="The name of the consumer there, if it differs.")] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")
-    ] = False,
-    topology: TopologyFile = options.DEFAULT_FILE,
+    yes: options.Yes = False,
+    topology: options.ServedTopology = options.DEFAULT_FILE,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
     Continue a consumer in another region where it was in this one. Nothing is skipped; messages that come again are counted.
 
-    Stop its clients first. The position is read from the region itself. Where that is dead, it is read from a file that
-    `vstream consumer position` wrote before: then everything that was acknowledged since comes again, too. A consumer of
-    that name in the other region is replaced. Changes nothing without `--yes`. Stopped at any point, it can be run again.
+    Stop its clients first. The position is read from the region itself. Where that is dead, it is the last one that
+    `vstream consumer sync` kept in the other region, or that of a file of `vstream consumer position`: everything that was
+    acknowledged since comes again, too. A consumer of that name in the other region is replaced. Changes nothing without
+    `--yes`. Stopped at any point, it can be run again.
 
     Examples: `vstream consumer failover foo reader --from west --to east`,
     `vstream consumer failover foo reader --position foo-reader-west.json --to east --yes`
@@ -125,15 +173,16 @@ def failover(
         raise typer.BadParameter("name the region that it leaves: either `--from REGION` or `--position FILE`")
     if come_from == to:
         raise typer.BadParameter("`--from` and `--to` are the same region")
-    regions = [to] if come_from is None else [come_from, to]
-    moved = _find_consumer(options.load_topology(topology).require(), stream, consumer, regions)
+    loaded = options.load_topology(topology).require()
+    given_up = {None, *(lost.name for lost in loaded.lost)}
+    moved = _find_consumer(loaded, stream, consumer, [to] if come_from in given_up else [str(come_from), to])
     position = None if recorded is None else _load_position(recorded, moved)
     move, pending = run(_failover(moved, position, come_from or "", to, lab, name=name or consumer, is_real=yes))
     if output == "json":
         print_json("consumer-failover", _as_dict(move, to, pending, is_done=yes))
         return
     for line in describe_failover(
-        move.position, move.landing, move.existing, move.config, is_recorded=position is not None
+        move.position, move.landing, move.existing, move.config, is_recorded=move.is_recorded
     ):
         console.stdout().print(line)
     if yes:
@@ -151,7 +200,9 @@ def _as_dict(move: _Move, to: str, pending: int | None, *, is_done: bool) -> dic
         "replaces": move.existing is not None,
         "start": landing.start,
         "seen_twice": landing.again,
-        "seen_twice_at_most": landing.again + position.beyond + position.unacknowledged,
+        "seen_twice_at_most": landing.ahead
+        if move.is_recorded
+        else landing.again + position.beyond + position.unacknowledged,
         "ahead": landing.ahead,
         "done": is_done,
         "pending": pending,
@@ -194,10 +245,30 @@ async def _read_position(consumer: _Consumer, region: str, lab: str | None) -> P
 
 
 def _connection(connections: Mapping[str, Connection | VstreamError], region: str, hint: str) -> Connection:
-    connection = connections[region]
+    connection = connections.get(region) or VstreamError(f"region `{region}` was given up")
     if isinstance(connection, VstreamError):
         raise VstreamError(connection.message, hint=hint)
     return connection
+
+
+async def _position_to_leave(
+    connections: Mapping[str, Connection | VstreamError], consumer: _Consumer, come_from: str, to: str
+) -> tuple[Position, bool]:
+    """The position in the region *come_from*, and whether it does not answer, so that it is what *to* has kept of it."""
+    try:
+        connection = _connection(connections, come_from, _RECORDED_ONLY)
+        position = await consumer_position.read_position(
+            connection, consumer.topology, consumer.stream, come_from, consumer.durable
+        )
+    except (ServerError, UnknownNameError):
+        raise
+    except VstreamError:
+        target = _connection(connections, to, "name a region that answers with `--to`")
+        synced = await consumer_sync.read_kept(target, consumer.stream, come_from, to, consumer.durable)
+        if synced is None:
+            raise
+        return synced, True
+    return position, False
 
 
 async def _failover(
@@ -219,16 +290,16 @@ async def _failover(
     async with connect_all(topology, find_servers(topology, lab).endpoints) as connections:
         target = _connection(connections, to, "name a region that answers with `--to`")
         admin = JetStreamAdmin(target)
+        is_recorded = position is not None
         if position is None:
-            position = await consumer_position.read_position(
-                _connection(connections, come_from, _RECORDED_ONLY), topology, stream, come_from, consumer.durable
-            )
-        existing = await _find_existing(admin, physical.read_stream_in(stream, to), name)
+            position, is_recorded = await _position_to_leave(connections, consumer, come_from, to)
+        target_stream = physical.read_stream_in(stream, to)
+        existing = await ask_until_available(lambda: consumer_sync.find_record(admin, target_stream, name))
         base = _base_config(consumer, existing, physical.read_stream_in(stream, to), name, position)
         filters = consumer_failover.filters_of(base.fields)
         landing = await consumer_position.resume_sequence(target, stream, to, position, filters)
         config = consumer_failover.move_position(base, position, landing.start)
-        move = _Move(position=position, landing=landing, existing=existing, config=config)
+        move = _Move(position=position, landing=landing, existing=existing, config=config, is_recorded=is_recorded)
         if not is_real:
             return move, None
         if existing is not None and existing.waiting:
@@ -242,15 +313,6 @@ async def _failover(
         await ask_until_available(lambda: admin.create_consumer(move.config))
         created = await ask_until_available(lambda: admin.consumer(base.stream, base.durable))
         return move, created.pending
-
-
-async def _find_existing(admin: JetStreamAdmin, stream: str, durable: str) -> ObservedConsumer | None:
-    try:
-        return await ask_until_available(lambda: admin.consumer(stream, durable))
-    except ServerError as error:
-        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
-            raise
-        return None
 
 
 def _base_config(
@@ -299,5 +361,6 @@ def describe_failover(
     if position.unacknowledged:
         yield Text(f"      and up to {position.unacknowledged:,} that were delivered and not acknowledged")
     if is_recorded:
-        yield Text("      and everything that was acknowledged since then: the number is not known")
+        since = landing.ahead - landing.again
+        yield Text(f"      and what was acknowledged since then: at most {since:,}, all that is there by now")
     yield Text("  skipped: nothing")

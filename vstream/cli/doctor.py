@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -26,9 +25,7 @@ _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: FAILED}
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    deadline: Annotated[
-        float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=300)
-    ] = 10,
+    deadline: options.Timeout = 10,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,

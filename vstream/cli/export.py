@@ -15,8 +15,9 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exporter import Exporter, parse_address
 from vstream.cli.servers import find_servers
-from vstream.cli.status import Deadline, expected_bundle
+from vstream.cli.status import expected_bundle
 from vstream.cli.views.chaos import RefreshPrinter
+from vstream.cli.views.console import set_log
 from vstream.health.live.refresh import LOOK_DEADLINE, watch
 from vstream.health.pipeline import read_status
 from vstream.health.prometheus import render_metrics
@@ -29,7 +30,7 @@ def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     listen: Annotated[str, typer.Option(help="HOST:PORT to serve on.")] = "127.0.0.1:9477",
     every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 10,
-    deadline: Deadline = 4,
+    deadline: options.Timeout = 4,
     once: Annotated[bool, typer.Option("--once", help="Print the metrics once and exit.")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana and exit.")] = False,
@@ -37,6 +38,8 @@ def command(
         bool, typer.Option("--refresh", help="Also do what `vstream resync --watch` does, every second.")
     ] = False,
     lab: options.LabName = None,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = False,
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """
@@ -52,6 +55,7 @@ def command(
         name = "alerts.yaml" if alerts else "dashboard.json"
         typer.echo((resources.templates() / "export" / name).read_text(encoding="utf-8"), nl=False)
         return
+    set_log(log_format, is_quiet=is_quiet)
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
     bundle = expected_bundle(loaded, servers, templates)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.failover import GateTimeout, RegionName, ShipWith, TopologyEdit, Yes, end, find_region
+from vstream.cli.failover import (
+    GateTimeout,
+    RegionName,
+    ShipWith,
+    TopologyEdit,
+    end,
+    find_region,
+    read_text,
+    remove_key,
+)
 from vstream.cli.plan_request import plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import console
@@ -14,19 +23,19 @@ from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
-from vstream.errors import RefusedError, VstreamError
+from vstream.errors import RefusedError
 from vstream.lab import keys
 from vstream.lab import lab as labs
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
-from vstream.topology.lost_key import remove_lost_key
 from vstream.topology.model import Topology
+from vstream.topology.region_keys import LOST
 
 
 def command(
     region: RegionName,
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    yes: Yes = False,
+    yes: options.Yes = False,
     gate_timeout: GateTimeout = 300,
     ship_with: ShipWith = None,
     output: options.TextOrJson = "text",
@@ -34,10 +43,10 @@ def command(
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """
-    Take a region in again that was given up and is rebuilt: its streams are made again, and homes move back.
+    Take a region that was rebuilt back in: its streams are created again, and homes move back.
 
     Start its servers first, with empty disks and the files that `vstream render` writes for the topology without `lost`; a lab
-    starts them itself. Servers let one of the same name into the meta group again five minutes after it was removed: this waits for it.
+    starts them itself. Servers accept a removed name in the meta group only five minutes later: the command waits for it.
     With `--yes`, it takes `lost` out of the topology file and carries the plan out: the region's streams get the whole
     history from another region, and clients are sent to them once they have it. Stopped anywhere, run it again.
 
@@ -51,16 +60,15 @@ def command(
     is_json = output == "json"
     if where.lab is None:
         _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
-    elif not _runs_in_lab(where.lab, edit.topology, region):
-        if not yes:
-            if is_json:
-                print_json("failback", view.as_dict(None, region, {}, None, is_done=False))
-            console.print_note(
-                f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it."
-            )
-            return
+    elif yes:
         edit.save()
+        # Those that an earlier run has started may not be let in yet.
         _start_in_lab(where.lab, edit.topology)
+    elif not _runs_in_lab(where.lab, edit.topology, region):
+        if is_json:
+            print_json("failback", view.as_dict(None, region, {}, None, is_done=False))
+        console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
+        return
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
         for line in plan_view.text(planned.plan):
@@ -76,15 +84,10 @@ def command(
 def _take_out(file: Path, topology: Topology, region: str) -> TopologyEdit:
     """The topology in which *region* is not lost; as it is where an earlier run has written that."""
     find_region(topology, region)
-    text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
+    text = read_text(file)
     if region not in {lost.name for lost in topology.lost}:
         return TopologyEdit(file=file, text=text, topology=topology)
-    edited = remove_lost_key(text, region)
-    if edited is None:
-        hint = f"take `lost` out of region `{region}` yourself, and run this again"
-        raise VstreamError(f"{file} cannot be changed by vstream", hint=hint)
-    changed = load(edited.encode(), str(file), options.read_overlays()).require()
-    return TopologyEdit(file=file, text=edited, topology=changed)
+    return remove_key(file, text, region, LOST)
 
 
 def _runs_in_lab(name: str, topology: Topology, region: str) -> bool:

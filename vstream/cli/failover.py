@@ -30,11 +30,10 @@ from vstream.lab.status import system_endpoint
 from vstream.lint.load_topology import load
 from vstream.plan.live.lost_region import choose_homes
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
-from vstream.topology.lost_key import KEY, add_lost_key
 from vstream.topology.model import Endpoint, Region, Topology
+from vstream.topology.region_keys import LOST, add_region_key, remove_region_key
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")]
 GateTimeout = Annotated[
     float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long to wait for each gate.", min=0)
 ]
@@ -59,12 +58,13 @@ class TopologyEdit:
         save_output(self.file, self.text)
 
     def carry_out(self, planned: Planned, gate_timeout: float, ship_with: str | None, *, is_quiet: bool) -> None:
-        """Write it, carry out the plan of it, and make every read stream source again at once. Exits unless all is done."""
+        """Write it, carry out the plan of it, and make read streams that stand still source again at once. Exits unless all is done."""
         self.save()
         applied, left = run(carry_out(planned, gate_timeout, Shipping(command=ship_with, loaded_timeout=None)))
         if not is_quiet or not applied.is_complete or (left is not None and not left.is_empty):
             report(planned, applied, left, is_verbose=False)
-        result = run(resync(self.topology, find_target_servers(self.topology, planned.where.lab), timeout=_CAUGHT_UP))
+        site = find_target_servers(self.topology, planned.where.lab)
+        result = run(resync(self.topology, site, timeout=_CAUGHT_UP, spares=True))
         behind = [stream.stream for stream in result.streams if stream.active is None]
         if behind:
             console.print_note(f"{', '.join(behind)} will source again later: `vstream resync` says when.")
@@ -73,9 +73,9 @@ class TopologyEdit:
 def command(
     region: RegionName,
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    yes: Yes = False,
+    yes: options.Yes = False,
     is_declared: Annotated[
-        bool, typer.Option("--declare-dead", help="You know that it is dead, where not everybody could be asked.")
+        bool, typer.Option("--declare-dead", help="Confirm that it is dead, if not every server could be asked.")
     ] = False,
     gate_timeout: GateTimeout = 300,
     ship_with: ShipWith = None,
@@ -84,7 +84,7 @@ def command(
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """
-    Give up a region that is dead for good, and go on without it: homes of `homed` streams move to the furthest copy.
+    Give up a region that is dead for good, and continue without it: homes of `homed` streams move to the furthest copy.
 
     Asks everybody who would know whether the region is dead: its own addresses, the gateways of every other server, the
     system account. Shows what is lost with it, by origin, and the plan. With `--yes`, it writes `lost` into the region in
@@ -165,19 +165,37 @@ def system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoin
 
 def _mark_lost(file: Path, topology: Topology, region: str, where: Servers) -> tuple[TopologyEdit, Mapping[str, str]]:
     """The topology in which *region* is lost, and its homed streams' new homes; as it is where an earlier run wrote it."""
-    text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
+    text = read_text(file)
     if lost := next((lost for lost in topology.lost if lost.name == region), None):
         return TopologyEdit(file=file, text=text, topology=topology), lost.homes
     homes = run(choose_homes(topology, region, where.endpoints))
-    edited = add_lost_key(text, region, homes)
+    return write_region_key(file, text, region, LOST, homes), homes
+
+
+def write_region_key(file: Path, text: str, region: str, key: str, value: str | Mapping[str, str]) -> TopologyEdit:
+    """The topology in *file*, whose text is *text*, with *key* in *region*. Raises VstreamError if it must be written by hand."""
+    spelled: object = value
+    if not isinstance(value, str):
+        spelled = f"{{{', '.join(f'{name}: {home}' for name, home in sorted(value.items()))}}}"
+    edited = add_region_key(text, region, key, value)
+    return _edit(file, edited, f"write `{key}: {spelled}` into region `{region}` yourself")
+
+
+def remove_key(file: Path, text: str, region: str, key: str) -> TopologyEdit:
+    """The topology in *file*, whose text is *text*, without *key* in *region*. Raises VstreamError if that must be done by hand."""
+    return _edit(file, remove_region_key(text, region, key), f"take `{key}` out of region `{region}` yourself")
+
+
+def _edit(file: Path, edited: str | None, hint: str) -> TopologyEdit:
     if edited is None:
-        flow = ", ".join(f"{stream}: {home}" for stream, home in sorted(homes.items()))
-        raise VstreamError(
-            f"{file} cannot be changed by vstream",
-            hint=f"write `{KEY}: {{{flow}}}` into region `{region}` yourself, and run this again",
-        )
+        raise VstreamError(f"{file} cannot be changed by vstream", hint=f"{hint}, and run this again")
     changed = load(edited.encode(), str(file), options.read_overlays()).require()
-    return TopologyEdit(file=file, text=edited, topology=changed), homes
+    return TopologyEdit(file=file, text=edited, topology=changed)
+
+
+def read_text(file: Path) -> str:
+    """What *file* says; nothing for standard input, which cannot be written."""
+    return options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
 
 
 def _remove_from_meta_group(topology: Topology, region: str, where: Servers) -> None:

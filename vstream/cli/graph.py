@@ -14,9 +14,7 @@ _MOST_STREAMS = 50
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    stream: Annotated[
-        list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream. Repeatable.")
-    ] = None,
+    stream: options.StreamNames = None,
     output: Annotated[
         Literal["mermaid", "svg"], typer.Option("--format", help="How the picture is written.")
     ] = "mermaid",

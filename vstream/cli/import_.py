@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,9 @@ def command(
     password_env: Annotated[
         str | None, typer.Option("--password-env", help="The environment variable that holds its password.")
     ] = None,
-    lab: Annotated[str | None, typer.Option("--lab", help="Import what runs in this lab.")] = None,
+    lab: Annotated[
+        str | None, typer.Option("--lab", help="Import what runs in this lab.", envvar="VSTREAM_LAB")
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="The topology's name; by default that of the streams' owner.")
     ] = None,
@@ -69,9 +72,9 @@ def command(
     """
     Write a topology from what runs. Changes nothing on the servers.
 
-    Reads the streams, durables and loaded mappings of one account, and says them as a topology: virtual streams that
-    vstream made, and those that somebody laid out by hand, the published recipe included. What a topology cannot say is
-    listed, and stands in the file as comments. Exits with 1 if the file has to be completed before it is valid.
+    Reads the streams, durables and loaded mappings of one account, and writes them as a topology: virtual streams
+    that vstream made, and those made by hand, the published recipe included. What a topology cannot express is
+    listed, and is in the file as comments. Exits with 1 if the file has to be completed before it is valid.
 
     Examples: `vstream import --lab acme found.yaml`,
     `vstream import --context sc-west --context sc-east --monitor http://w1:8222 --monitor http://e1:8222`,
@@ -87,7 +90,9 @@ def command(
     login = {"creds": creds, "nkey": nkey, "user": user, "password_env": password_env}
     stated = {option: text for option, text in login.items() if text}
     if server or context:
-        lab_name, endpoints = None, _stated_endpoints(server or [], context or [], stated, monitor or [], lab, name)
+        lab_name, endpoints = None, _stated_endpoints(server or [], context or [], stated, monitor or [], name)
+        if lab not in {None, os.environ.get("VSTREAM_LAB")}:
+            raise typer.BadParameter("a lab's servers are known: name no others", param_hint="--lab")
     else:
         _check_connects(name or "x", {}, [])
         lab_name, endpoints = _lab_endpoints(lab, stated)
@@ -130,15 +135,12 @@ def _stated_endpoints(
     contexts: Sequence[str],
     login: Mapping[str, str],
     monitors: Sequence[str],
-    lab_name: str | None,
     topology_name: str | None,
 ) -> list[tuple[str, Endpoint]]:
     """The servers that options name, each with its label. Raises BadParameter if they contradict each other."""
     if login and not servers:
         option = f"--{min(login).replace('_', '-')}"
         raise typer.BadParameter("it requires `--server`", param_hint=option)
-    if lab_name is not None:
-        raise typer.BadParameter("a lab's servers are known: name no others", param_hint="--lab")
     connects: dict[str, Connect] = {url: {"urls": [url], **login} for url in servers}
     connects |= {context: {"context": context} for context in contexts}
     _check_connects(topology_name or "x", connects, monitors)

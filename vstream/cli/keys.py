@@ -49,12 +49,12 @@ def permissions(
     commands: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="COMMAND", help="A command that the user runs; may be repeated. All, if left out."
+            "--for", metavar="COMMAND", help="A command that the user runs. Can be repeated. All, if left out."
         ),
     ] = None,
 ) -> None:
     """
-    Print what a user needs who runs some commands, and no more: the permissions for a configuration of servers.
+    Print the permissions that a user needs to run some commands, and no more, for a configuration of servers.
 
     Examples: `vstream keys permissions --for status --for doctor`, `vstream keys permissions acme.yaml --for plan`
     """

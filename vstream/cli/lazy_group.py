@@ -6,6 +6,7 @@ Help and `--version` need only the table of names and help texts, so a command m
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,11 +35,13 @@ _COMPLETED = frozenset(
         "one",
         "other",
         "region",
+        "same",
         "scenario",
         "scenarios",
         "select",
         "server",
         "stream",
+        "target",
         "targets",
         "to",
     ]
@@ -71,6 +74,13 @@ class HelpfulCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Its arguments and options."""
         return convert_late(_name_values(add_overlay_option(super().get_params(ctx))))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it. At a terminal, it says how long it takes if it took long last time."""
+        if not sys.stderr.isatty():
+            return super().invoke(ctx)
+        with import_module("vstream.cli.views.console").tell_duration():
+            return super().invoke(ctx)
 
 
 class HelpfulGroup(TyperGroup):

@@ -23,7 +23,8 @@ from vstream.cli.lint_run import (
     surroundings,
     wait_for_change,
 )
-from vstream.cli.lint_settings import CONFIG_FILES, anchor_at, find_settings, read_environment
+from vstream.cli.lint_settings import CONFIG_FILES, anchor_at, common_directory, find_settings, read_environment
+from vstream.cli.overlay_option import chosen_overlays
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
 from vstream.cli.views.cleaning import clean
@@ -34,7 +35,7 @@ from vstream.files import save_output
 from vstream.lint.selection import FilePatterns, check_selectors, known_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.text import Text
 
@@ -88,7 +89,12 @@ def command(
         typer.Argument(help="Files, directories or patterns; `-` reads standard input. Without any: this directory."),
     ] = None,
     topology: Annotated[
-        Path | None, typer.Option("--topology", help="Check the files against this topology: its regions and streams.")
+        Path | None,
+        typer.Option(
+            "--topology",
+            help="Check the files against this topology: its regions and streams.",
+            envvar="VSTREAM_TOPOLOGY",
+        ),
     ] = None,
     server_version: Annotated[
         str | None,
@@ -202,6 +208,8 @@ def _check_combination(options: LintOptions, *, is_watching: bool) -> None:
         )
     if options.statistics and options.output not in {None, LintFormat.FULL, LintFormat.CONCISE, LintFormat.JSON}:
         raise typer.BadParameter("`--statistics` needs the format full, concise or json", param_hint="--format")
+    if chosen_overlays() and (options.fix or options.diff):
+        raise typer.BadParameter("it cannot be combined with `--overlay`", param_hint="--fix")
     if is_watching and "-" in options.files:
         raise typer.BadParameter("standard input cannot be watched: name files", param_hint="--watch")
 
@@ -235,7 +243,7 @@ class _Run:
     def run(self) -> int:
         """Print what was found; returns the exit code. Raises VstreamError."""
         options = self._options
-        settings = find_settings(Path.cwd())
+        settings = find_settings(common_directory(self.names))
         config = merge(settings, options)
         baseline = config.baseline and settings.path(config.baseline) if options.baseline is None else options.baseline
         if options.write_baseline and not baseline:
@@ -286,7 +294,7 @@ class _Run:
         variables = read_environment([*config.env, *options.env], env_files)
         linter = Linter(
             config=config,
-            around=surroundings(roots, variables),
+            around=surroundings(roots, variables, overlays=_read_overlays()),
             topology=_load_topology(topology),
             server_version=parse_version(config.server_version),
             baseline=load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
@@ -340,11 +348,17 @@ class _Run:
 def merge(settings: Settings, options: LintOptions) -> LintConfig:
     """The settings with what the options say. Raises VstreamError."""
     config, codes = settings.config, known_codes()
+    selected, ignored, added = (
+        check_selectors(words, codes) for words in (options.select, options.ignore, options.extend_select)
+    )
+    selection = config.selection
+    # What is asked for on the command line counts more than what the settings ignore.
+    asked_for = {*selected, *added}
     selection = replace(
-        config.selection,
-        select=check_selectors(options.select, codes) or config.selection.select,
-        ignore=(*config.selection.ignore, *check_selectors(options.ignore, codes)),
-        extend_select=(*config.selection.extend_select, *check_selectors(options.extend_select, codes)),
+        selection,
+        select=selected or selection.select,
+        ignore=(*(word for word in selection.ignore if not (selected or word in asked_for)), *ignored),
+        extend_select=(*(() if selected else selection.extend_select), *added),
     )
     exclude = config.exclude
     if options.exclude:
@@ -377,6 +391,14 @@ def _load_topology(path: Path | None) -> Topology | None:
         return None
     topology: Topology = import_module("vstream.cli.options").load_topology(path).require()
     return topology
+
+
+def _read_overlays() -> Mapping[str, bytes] | None:
+    """None without any: most runs need no topology, and what reads one takes long to import."""
+    overlays: Mapping[str, bytes] | None = (
+        import_module("vstream.cli.options").read_overlays() if chosen_overlays() else None
+    )
+    return overlays
 
 
 def default_format() -> LintFormat:

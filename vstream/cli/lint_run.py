@@ -79,7 +79,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linter:
-    """Everything that decides what is said of files."""
+    """Everything that decides which findings files get."""
 
     config: LintConfig
     around: Surroundings

@@ -49,6 +49,15 @@ def find_settings(directory: Path) -> Settings:
     return Settings(top=anchor_at(top))
 
 
+def common_directory(names: Sequence[str]) -> Path:
+    """The directory that has all of *names* in it, this one for patterns and the standard input."""
+    paths = [Path(name).absolute() for name in names if Path(name).exists()]
+    if not paths or len(paths) < len(names):
+        return Path.cwd()
+    common = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
+    return Path(os.path.normpath(common))
+
+
 def _top_of(directory: Path) -> Path:
     """The top of the repository; outside of one, the directory itself."""
     return next((parent for parent in (directory, *directory.parents) if (parent / ".git").exists()), directory)

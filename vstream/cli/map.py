@@ -24,6 +24,7 @@ from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import accounts_without_rules, empty_block, find_account_flow
 from vstream.lint.reading.leafnodes import leaf_side, read_leaf_links
+from vstream.lint.rules.server_values import has_operator
 from vstream.lint.simulate import refusals_of, simulate
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.subjects.algebra import is_literal
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vstream.lint.simulate import Refusal
+    from vstream.lint.simulate import Refusal, Simulation
     from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 
 
@@ -56,7 +57,9 @@ def command(
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option("--region", "--cluster", help="The region, cluster or server that the client is connected to."),
+        typer.Option(
+            "--region", "--cluster", "-r", help="The region, cluster or server that the client is connected to."
+        ),
     ] = None,
     account: Annotated[
         str | None, typer.Option("--account", help="The account that publishes, where the files have several.")
@@ -74,13 +77,13 @@ def command(
     output: Annotated[MapFormat, typer.Option("--format", help="How the answer is written.")] = MapFormat.TEXT,
 ) -> None:
     """
-    Say what servers do with a publish: which rule they choose, where the message goes, in every cluster and account.
+    Show what servers do with a publish: which rule they choose, where the message goes, in every cluster and account.
 
-    Exits with 1 if `nats-server -t` refuses the mappings; the answer is for what is left of them then. Exits with 3 if
+    Exits with 1 if `nats-server -t` refuses the mappings; the answer then leaves out the rules that are refused. Exits with 3 if
     a file cannot be read.
 
-    `--stream` prints what is published into and read from in each region; with `--region`, only the name of the stream
-    that clients there read from. Consumers are created on that: servers refuse to create one by the virtual name.
+    `--stream` prints what is published into and read from in each region; with `--region`, only the name by
+    which clients there read it. Consumers are created on that: with `mapped`, servers refuse the virtual name.
 
     Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`,
     `vstream map --all acme.yaml`, `nats consumer add $(vstream map --stream foo --region west) worker`
@@ -90,22 +93,33 @@ def command(
         _print_streams(stream, [name for name in (subject, *(files or ())) if name], region, output)
         return
     paths = _name_files(subject, files, is_all=is_all)
-    gc.disable()  # As in `vstream lint`: large trees without cycles.
-    workspace = _workspace(paths)
+    if subject is not None and not is_all:
+        answer = simulate_publish(subject, load_workspace(paths), region, account)
+        _print(output, "map", mapping.as_json(answer), mapping.text(answer))
+        refusals = answer.refusals
+    else:
+        workspace = load_workspace(paths)
+        block, _, cluster, flow = _choose(workspace, account, region)
+        refusals = _print_all(workspace, block, flow, cluster if region is not None else None, output)
+    if refusals:
+        raise typer.Exit(NO)
+
+
+def simulate_publish(subject: str, workspace: Workspace, region: str | None, account: str | None) -> Simulation:
+    """What servers do with a publish to the literal *subject*, by the files of *workspace*. Raises VstreamError."""
+    block, server, cluster, flow = _choose(workspace, account, region)
+    origin = leaf_side(server, block.account or GLOBAL_ACCOUNT) if server else None
+    links = read_leaf_links(workspace)
+    return simulate(block, subject, cluster, workspace.cluster_names, flow, origin=origin, leaf_links=links)
+
+
+def _choose(
+    workspace: Workspace, account: str | None, region: str | None
+) -> tuple[MappingsBlock, ServerConf | None, str | None, AccountFlow | None]:
     server = _server(workspace, account, region)
     block = _block(workspace, account, server)
     cluster = _cluster(workspace, block, server, region)
-    flow = find_account_flow(workspace, block.account, cluster)
-    if is_all:
-        refusals = _print_all(workspace, block, flow, cluster if region is not None else None, output)
-    elif subject is not None:
-        origin = leaf_side(server, block.account or GLOBAL_ACCOUNT) if server else None
-        links = read_leaf_links(workspace)
-        answer = simulate(block, subject, cluster, workspace.cluster_names, flow, origin=origin, leaf_links=links)
-        _print(output, "map", mapping.as_json(answer), mapping.text(answer))
-        refusals = answer.refusals
-    if refusals:
-        raise typer.Exit(NO)
+    return block, server, cluster, find_account_flow(workspace, block.account, cluster)
 
 
 def _name_files(subject: str | None, files: list[str] | None, *, is_all: bool) -> list[str]:
@@ -167,8 +181,9 @@ def _print(output: MapFormat, name: str, content: dict[str, Any], lines: Iterabl
         console.stdout().print(line)
 
 
-def _workspace(names: Sequence[str]) -> Workspace:
-
+def load_workspace(names: Sequence[str]) -> Workspace:
+    """The files *names*, with what a topology among them renders to. Raises VstreamError."""
+    gc.disable()  # As in `vstream lint`: large trees without cycles.
     roots = input_files.Roots(names)
     gathered = gather(input_files.read_sources(names, roots=roots), read=roots.read)
     topology = None
@@ -207,7 +222,11 @@ def _server(workspace: Workspace, account: str | None, region: str | None) -> Se
 
 def _block(workspace: Workspace, account: str | None, server: ServerConf | None) -> MappingsBlock:
     """The mappings that are meant. Raises VstreamError where that is not clear."""
+    is_signed = any(has_operator(server) for server in workspace.servers)
     blocks = [block for block in workspace.blocks if account is None or block.account == account]
+    if is_signed and account is None:
+        # No client is in the global account, whose rules these are.
+        blocks = [block for block in blocks if block.account is not None]
     if len(blocks) == 1 and (server is None or len(workspace.servers) == 1):
         return blocks[0]
     if server is not None:
@@ -226,6 +245,11 @@ def _block(workspace: Workspace, account: str | None, server: ServerConf | None)
         return next(iter(without_rules.values()))
     accounts = sorted({block.account for block in workspace.blocks if block.account} | without_rules.keys())
     if not blocks:
+        if is_signed and not accounts:
+            raise VstreamError(
+                "what servers do with it is not known: an operator has signed the accounts",
+                hint="name the JWTs of the accounts too, or their claims as JSON",
+            )
         hint = f"the accounts are {', '.join(accounts)}" if accounts else "name a file with `mappings`"
         raise VstreamError("the files have no mappings" + (f" of account `{account}`" if account else ""), hint=hint)
     listed = ", ".join(place(block.key_span) for block in blocks[:5])

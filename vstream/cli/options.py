@@ -37,7 +37,41 @@ LabName = Annotated[
         "--lab", help="Use the servers of this lab, and ignore the topology's `connect`.", envvar="VSTREAM_LAB"
     ),
 ]
+ServedTopology = Annotated[
+    Path, typer.Option("--topology", "-t", help="The topology that the servers run.", envvar="VSTREAM_TOPOLOGY")
+]
+StreamNames = Annotated[
+    list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream. Can be repeated.")
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=300
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")]
 TextOrJson = Annotated[Literal["text", "json"], typer.Option("--format", help="How the result is written.")]
+TextJsonOrJunit = Annotated[
+    Literal["text", "json", "junit"], typer.Option("--format", help="How the result is written.")
+]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", help="Also write one self-contained HTML page to this file.", metavar="FILE", dir_okay=False
+    ),
+]
+ServerVersion = Annotated[
+    str | None, typer.Option("--server-version", help="The nats-server of all servers, such as 2.12.8.")
+]
+LogFormat = Annotated[
+    Literal["text", "json"],
+    typer.Option(
+        "--log-format",
+        help="How notes on standard error are written: `json` is one object a line.",
+        envvar="VSTREAM_LOG_FORMAT",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on standard error.")]
 DEFAULT_FILE = Path("topology.yaml")
 
 
@@ -50,7 +84,7 @@ def refuse_beside(mode: str, chosen: Mapping[str, Any]) -> None:
     """Raises BadParameter if one of *chosen*, by option, is set: with *mode* it would mean nothing."""
     for option, value in chosen.items():
         if value:
-            raise typer.BadParameter(f"means nothing with {mode}", param_hint=option)
+            raise typer.BadParameter(f"has no effect with {mode}", param_hint=option)
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:

@@ -38,7 +38,9 @@ CHANGES_PRESENT = 2
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    out: Annotated[Path | None, typer.Option("--out", help="Save the plan for `vstream apply PLAN.json`.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Save the plan for `vstream apply PLAN.json`.")
+    ] = None,
     output: Annotated[
         Literal["text", "json", "markdown"], typer.Option("--format", help="How the plan is written.")
     ] = "text",
@@ -52,7 +54,9 @@ def command(
         bool, typer.Option("--drift", help="Only say whether servers still match the topology. Looks at more of them.")
     ] = False,
     files: configs.ConfigsDirectory = None,
-    deadline: Annotated[float, typer.Option(help="With --drift: seconds for each server.", min=0.5, max=300)] = 10,
+    deadline: Annotated[
+        float, typer.Option("--timeout", help="With --drift: seconds for each server.", min=0.5, max=300)
+    ] = 10,
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -66,12 +70,12 @@ def command(
     and configuration files with what servers have loaded. It exits with 0 if nothing differs, with 1 if something does,
     and with 3 if no difference was found but not everything could be compared.
 
-    Examples: `vstream plan`, `vstream plan acme.yaml --out plan.json`, `vstream plan --format markdown`,
+    Examples: `vstream plan`, `vstream plan acme.yaml --output plan.json`, `vstream plan --format markdown`,
     `vstream plan --drift --configs /srv/nats`
     """
     loaded = options.load_topology(topology)
     if is_drift:
-        chosen = {"--out": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
+        chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
         options.refuse_beside("--drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
         check_drift(loaded.require(), lab, templates, deadline=deadline, files=files, is_json=output == "json")
         return

@@ -29,10 +29,14 @@ from vstream.topology.model import Endpoint, Topology
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    stream: Annotated[list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream.")] = None,
-    region: Annotated[list[str] | None, typer.Option("--region", "-r", help="Only this region.")] = None,
-    deadline: Annotated[float, typer.Option(help="Seconds until a canary must have arrived everywhere.", min=0.1)] = 30,
-    output: Annotated[str, typer.Option("--format", help="text, json or junit.")] = "text",
+    stream: options.StreamNames = None,
+    region: Annotated[
+        list[str] | None, typer.Option("--region", "-r", help="Only this region. Can be repeated.")
+    ] = None,
+    deadline: Annotated[
+        float, typer.Option("--timeout", help="Seconds until a canary must have arrived everywhere.", min=0.1)
+    ] = 30,
+    output: options.TextJsonOrJunit = "text",
     forms: Annotated[
         bool, typer.Option("--forms", help="Also try every form of Direct Get and pull requests by the virtual name.")
     ] = False,
@@ -54,9 +58,10 @@ def command(
     """
     Prove that each virtual stream works in each region: who answers, and how long a message takes to get everywhere.
 
-    Publishes only on the `canary` subjects of the topology, and deletes what it published.
+    Publishes only on the `canary` subjects of the topology, and deletes what it published. It does not see what a
+    stream refuses of other messages or subjects: `vstream status` does.
     `--forms` creates a consumer of its own in each region, and deletes it.
-    `--each-server` finds what one server alone does not do, after a reload that it missed for example.
+    `--each-server` finds a single server that does not work, for example after a reload that it missed.
     Exits with 1 unless every check passes.
 
     A beacon is an empty message that stays in the stream until the stream's limits remove it. It goes on the `canary`
@@ -66,8 +71,6 @@ def command(
     Examples: `vstream probe`, `vstream probe --forms`, `vstream probe --each-server`, `vstream probe -s foo --format junit > probe.xml`,
     `vstream probe --beacons --every 10`
     """
-    if output not in set(view.ProbeFormat):
-        raise typer.BadParameter(f"unknown format `{output}`: expected text, json or junit", param_hint="--format")
     loaded = options.load_topology(topology).require()
     if is_beacon:
         other_modes = {"--stream": stream, "--region": region, "--forms": forms, "--each-server": each_server}

@@ -17,6 +17,7 @@ from vstream.cli.views.console import print_note
 from vstream.errors import VstreamError
 from vstream.files import READABLE, write_atomically
 from vstream.lint.load_topology import render_bundle
+from vstream.lint.rules.wording import count
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import missing_files
 from vstream.topology.bundle import is_private, loaded_path
@@ -59,8 +60,12 @@ def command(
     `vstream render --eject templates/`
     """
     if eject is not None:
+        chosen = {"--target": target != "files", "--only": only, "--templates": templates}
+        options.refuse_beside("`--eject`, which copies all templates", chosen)
         eject_templates(eject)
         return
+    if target in {"helm", "nack"}:
+        options.refuse_beside(f"`--target {target}`, which has no file of them", {"--only": only})
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
     loaded = options.load_topology(topology).require()
@@ -71,8 +76,9 @@ def command(
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
     removed = write_bundle(artifacts, output)
     print_note(
-        f"{output}: {len(artifacts)} files, {len(bundle.streams)} streams, "
-        f"{len(bundle.mappings)} mapping rules" + (f", {removed} old files removed" if removed else "")
+        f"{output}: {count(len(artifacts), 'file')}, {count(len(bundle.streams), 'stream')}, "
+        f"{count(len(bundle.mappings), 'mapping rule')}"
+        + (f", {count(removed, 'old file')} removed" if removed else "")
     )
     missing = missing_files(bundle)
     if missing and target in {"systemd", "compose"}:

@@ -20,14 +20,9 @@ from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, se
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair. Without it, only show what would be done.")] = False,
-    kind: Annotated[list[RepairKind] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
-    stream: Annotated[
-        list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream; may be repeated.")
-    ] = None,
-    deadline: Annotated[
-        float,
-        typer.Option(help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=300),
-    ] = 10,
+    kind: Annotated[list[RepairKind] | None, typer.Option("--kind", help="Only this kind. Can be repeated.")] = None,
+    stream: options.StreamNames = None,
+    deadline: options.Timeout = 10,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:

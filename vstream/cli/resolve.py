@@ -12,13 +12,13 @@ from rich.table import Table
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
-from vstream.topology import physical
+from vstream.topology import naming, physical
 from vstream.topology.model import Topology, VirtualStream
 
 
 def print_places(topology: Topology, stream: str, region: str | None, *, is_json: bool) -> None:
     """
-    Print the physical streams behind the virtual *stream*: a table, or the name alone that *region* reads from.
+    Print the physical streams behind the virtual *stream*: a table, or the name alone by which clients in *region* read it.
 
     Raises UnknownNameError if *topology* has no such stream, or the stream is not in *region*.
     """
@@ -32,7 +32,7 @@ def print_places(topology: Topology, stream: str, region: str | None, *, is_json
     if is_json:
         print_json("map-stream", {"regions": places})
     elif region is not None:
-        typer.echo(places[0]["read"])
+        typer.echo(naming.local_name(places[0]["read"]))
     else:
         stdout().print(region_table(places))
 

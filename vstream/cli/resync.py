@@ -24,11 +24,14 @@ def command(
     ] = 120,
     wait_only: Annotated[bool, typer.Option("--wait-only", help="Only measure; do not step down leaders.")] = False,
     is_watching: Annotated[
-        bool, typer.Option("--watch", "-w", help="Until Ctrl-C, refresh each stream that stands still, and no other.")
+        bool,
+        typer.Option("--watch", "-w", help="Keep watching until Ctrl-C, and refresh only streams that stand still."),
     ] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds between two looks.", min=0.2, max=3600)] = 1,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 1,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = False,
 ) -> None:
     """
     Make every read stream source again at once after an outage, and measure until all have caught up.
@@ -37,11 +40,12 @@ def command(
     10 s, then later and later. Its next leader asks at once, so each read stream's leader steps down.
     Exits with 1 unless every read stream has everything in time.
 
-    `--watch` does it without anyone, stream by stream: where nothing has come for two looks although
+    `--watch` does it by itself, stream by stream: where nothing has arrived for two checks although
     the origin, the gateways and the meta leader are there. Otherwise it says what it waits for.
 
     Examples: `vstream resync`, `vstream resync acme.yaml --wait-only`, `vstream resync --watch`
     """
+    console.set_log(log_format, is_quiet=is_quiet)
     loaded = options.load_topology(topology).require()
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show

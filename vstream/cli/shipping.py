@@ -15,6 +15,7 @@ from vstream.errors import VstreamError
 from vstream.plan.live.reload import RemoteReload, ShippedMappings
 from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import ACCOUNT
+from vstream.topology.bundle import loaded_path
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def shipped_mappings(request: PlanRequest, plan: Plan, shipping: Shipping) -> Ma
     if not system and shipping.loaded_timeout is None:
         if shipping.command is not None:
             raise VstreamError(
-                "files would be shipped, and nobody would load them",
+                "files would be shipped, but no server would load them",
                 hint="name a user of the system account (`system` under `connect`), or pass `--wait-loaded SECONDS`",
             )
         return None
@@ -61,7 +62,7 @@ def shipped_mappings(request: PlanRequest, plan: Plan, shipping: Shipping) -> Ma
         ship=_make_shipper(request, servers, shipping.command) if shipping.command is not None else None,
         reloads=_plan_reloads(request, servers, system, times) if system else (),
         missing=lambda: _read_missing(request),
-        **({} if shipping.loaded_timeout is None else {"patience": shipping.loaded_timeout}),
+        patience=shipping.loaded_timeout,
     )
 
 
@@ -101,7 +102,9 @@ def _make_shipper(request: PlanRequest, servers: Sequence[ServerAddress], comman
     def ship() -> None:
         with tempfile.TemporaryDirectory(prefix="vstream-ship-") as name:
             directory = Path(name) / "bundle"
-            write_bundle(request.bundle.artifacts, directory)
+            # Nothing else: servers refuse to reload other gateways, and a new region is in the configuration of all.
+            loaded = loaded_path(request.topology)
+            write_bundle([artifact for artifact in request.bundle.artifacts if artifact.path == loaded], directory)
             for server in servers:
                 _run(fill_in(command, server, directory), server.server.name)
 
@@ -141,5 +144,5 @@ def _run(words: Sequence[str], server: str) -> None:
         reason = f": {lines[-1]}" if lines else ""
         raise VstreamError(
             f"shipping to server `{server}` failed with {ran.returncode}{reason}",
-            hint="nothing was reloaded; mend it and apply again",
+            hint="nothing was reloaded; fix it and apply again",
         )

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.keyboard import read_keys
 from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import status as view
@@ -30,21 +32,17 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
 
-Deadline = Annotated[
-    float,
-    typer.Option(help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=60),
-]
 Look = Callable[[], Awaitable[Status]]
 _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: FAILED}
 
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    deadline: Deadline = 4,
+    deadline: options.Timeout = 4,
     is_repeated: Annotated[
-        bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C, in place on a terminal.")
+        bool, typer.Option("--watch", "-w", help="Refresh it until `q` or Ctrl-C; in place at a terminal.")
     ] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds between two looks.", min=0.2, max=3600)] = 2,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 2,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
@@ -60,9 +58,9 @@ def command(
     Exits with 0 if all is well and with 1 if something is wrong. Exits with 3 if nothing
     is known to be wrong but not everything could be checked, or if no server answers.
 
-    Where the output is not a terminal, `--watch` prints each look below the last one, as JSON in one line each.
+    Where the output is not a terminal, `--watch` prints each status below the last one, as JSON in one line each.
 
-    Examples: `vstream status`, `vstream status --watch --every 10`, `vstream status acme.yaml --deadline 2 --format json`
+    Examples: `vstream status`, `vstream status --watch --every 10`, `vstream status acme.yaml --timeout 2 --format json`
     """
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
@@ -70,6 +68,7 @@ def command(
     if is_repeated:
         look = partial(read_status, loaded, servers.endpoints, bundle, deadline=deadline)
         run(_repeat_as_json(look, every) if output == "json" else _repeat_as_text(look, every))
+        return
     seen = run(read_status(loaded, servers.endpoints, bundle, deadline=deadline))
     if output == "json":
         print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
@@ -91,27 +90,37 @@ def expected_bundle(topology: Topology, servers: Servers, templates: Path | None
         return error.message
 
 
-async def _repeat_as_text(look: Look, every: float) -> NoReturn:
+async def _repeat_as_text(look: Look, every: float) -> None:
     out = console.stdout()
-    with Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live:
+    before: Status | None = None
+    with (
+        Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
+        read_keys() as keys,
+    ):
         while True:
             began = time.monotonic()
             try:
-                screen = view.screen(await look(), width=out.width)
+                seen = await look()
+                screen = view.screen(seen, width=out.width, before=before)
+                before = seen
             except NotReachableError as error:
                 screen = Text.assemble(("✗ ", "bold red"), error.message)
             if out.is_terminal:
-                live.update(screen, refresh=True)
+                live.update(Group(screen, Text("q quits, space stops and goes on", style="dim")), refresh=True)
             else:
                 out.print(screen)
-            await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+            if not await keys.wait(max(0.0, every - (time.monotonic() - began))):
+                return
 
 
 async def _repeat_as_json(look: Look, every: float) -> NoReturn:
+    before: Status | None = None
     while True:
         began = time.monotonic()
         try:
-            print_json("status", (await look()).as_dict(), layout=JsonLayout.LINE)
+            seen = await look()
+            print_json("status", seen.as_dict(before), layout=JsonLayout.LINE)
+            before = seen
         except NotReachableError as error:
             console.print_note(f"✗ {error.message}", style="bold red")
         sys.stdout.flush()

@@ -23,16 +23,22 @@ from vstream.topology.survival import Ability, Failure, SurvivalCell, survival_t
 
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    stream: Annotated[list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream.")] = None,
-    failure: Annotated[list[Failure] | None, typer.Option("--failure", help="Only if this fails.")] = None,
-    ability: Annotated[list[Ability] | None, typer.Option("--ability", help="Only this ability.")] = None,
+    stream: options.StreamNames = None,
+    failure: Annotated[
+        list[Failure] | None, typer.Option("--failure", help="Only if this fails. Can be repeated.")
+    ] = None,
+    ability: Annotated[
+        list[Ability] | None, typer.Option("--ability", help="Only this ability. Can be repeated.")
+    ] = None,
     rehearse: Annotated[bool, typer.Option("--rehearse", help="Show or refute each cell on a lab.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="With --rehearse: where captures go.")] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="With --rehearse: where captures go.")] = None,
     server_version: Annotated[
         str | None, typer.Option("--server-version", help="With --rehearse: the nats-server, such as 2.12.8.")
     ] = None,
     rate: Annotated[int, typer.Option("--rate", help="With --rehearse: publishes per second.", min=1)] = 20,
-    output: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="The format.")] = "text",
+    output: Annotated[
+        Literal["text", "markdown", "json"], typer.Option("--format", help="How the result is written.")
+    ] = "text",
 ) -> None:
     """
     Show what each stream survives, and why: a server, a zone, a region, two regions, a partition, a loss of power.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,14 +10,12 @@ import typer
 from vstream.cli import files, options
 from vstream.cli.lint import default_format, parse_version, print_lines
 from vstream.cli.lint_run import Linter, load_baseline, surroundings
-from vstream.cli.lint_settings import find_settings, read_environment
+from vstream.cli.lint_settings import common_directory, find_settings, read_environment
 from vstream.cli.views import console
-from vstream.cli.views import scenario as view
 from vstream.cli.views.lint import LintFormat, report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.health.units import list_names
 from vstream.lint import detect
-from vstream.lint.load_scenario import load as load_scenario
 from vstream.lint.read import Source
 from vstream.lint.rules.wording import count
 from vstream.syntax.yaml import MAX_BYTES
@@ -53,7 +51,7 @@ def command(
     content = options.read_bytes(topology, limit=MAX_BYTES + 1)
     name = files.STDIN if str(topology) == "-" else str(topology)
     bundles: list[Bundle] = []
-    settings = find_settings(Path.cwd())
+    settings = find_settings(common_directory([name]))
     config = settings.config
     linter = Linter(
         config=config,
@@ -89,8 +87,10 @@ def _print_outline(content: bytes, name: str, bundles: list[Bundle]) -> None:
         for note in _list_notes(bundle):
             console.print_note(note)
     else:
-        loaded = load_scenario(content, name, files.read_included)
-        console.print_note(f"{name} is valid: {view.outline(loaded.require())}")
+        # What reads scenarios takes long to import, and a topology does not need it.
+        loaded = import_module("vstream.lint.load_scenario").load(content, name, files.read_included)
+        outline = import_module("vstream.cli.views.scenario").outline(loaded.require())
+        console.print_note(f"{name} is valid: {outline}")
 
 
 def _list_notes(bundle: Bundle) -> Iterator[str]:

@@ -41,7 +41,7 @@ class WebPage:
 
 
 class Feed:
-    """Events for whoever listens. A listener that is too slow gets the newest, and not all that came before it."""
+    """Events for listeners. A listener that is too slow gets the newest, and not all that came before it."""
 
     def __init__(self, greeting: Callable[[], str]) -> None:
         self._greeting = greeting
@@ -99,6 +99,7 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.add(asyncio.current_task())
+        writer.transport.set_write_buffer_limits(high=0)  # what is written is read, or given up
         waiting[writer] = None
         if len(waiting) > MAX_WAITING:
             oldest = next(iter(waiting))
@@ -187,6 +188,11 @@ def _head(status: str, content_type: str, more: str = "") -> str:
 
 
 async def _write(writer: asyncio.StreamWriter, text: str) -> None:
+    """Raises TimeoutError where nobody reads: what is left would keep its memory and the connection for as long."""
     writer.write(text.encode())
-    async with asyncio.timeout(_TIMEOUT):
-        await writer.drain()
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            await writer.drain()
+    except TimeoutError:
+        writer.transport.abort()
+        raise

@@ -18,7 +18,7 @@ from vstream.topology.replication import all_physical_streams
 from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from vstream.health.snapshot import ServerSnapshot, Snapshot
     from vstream.plan.plan import RuleChange
@@ -71,7 +71,7 @@ class MappingDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignToken:
-    """In operator mode, tokens that the same servers have loaded, and that are not the topology's."""
+    """In operator mode, tokens that servers have loaded and that differ from the topology's."""
 
     accounts: tuple[str, ...]
     evidence: str
@@ -116,7 +116,7 @@ class LoadedMappings:
         return not any(server in change.servers for change in self.changes)
 
     def broken_on(self, servers: Iterable[str]) -> BrokenEntries:
-        """What clients of any of *servers* cannot rely on."""
+        """The entries that fail for clients of any of *servers*."""
         names = set(servers)
         changes = [change for change in self.changes if not names.isdisjoint(change.servers) and change.kind != USERS]
         return BrokenEntries(
@@ -147,14 +147,34 @@ class LoadedMappings:
 
 
 def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapshot) -> LoadedMappings:
-    """What servers have loaded against *bundle*, or against nothing where a text says why there is none."""
+    """Compare what servers have loaded with *bundle*; a text instead of it says why there is none."""
     if isinstance(bundle, str):
         return LoadedMappings(problem=bundle)
-    loaded = {server.name: server.rules for server in snapshot.servers if server.rules is not None}
     expected = {**rule_entries(bundle.mappings), **account_entries(bundle.accounts)}
+    loaded = {}
+    for server in snapshot.servers:
+        if server.rules is not None:
+            loaded[server.name] = _without_other_clusters(topology, expected, server.rules)
     changes = tuple(diff_rules(expected, loaded, OwnRules(bundle.streams, {}, {})))
     tokens = [change for change in changes if change.kind == USERS and topology.security is Security.OPERATOR]
     return LoadedMappings(changes=changes, servers=frozenset(loaded), foreign_tokens=tuple(map(_foreign_token, tokens)))
+
+
+def _without_other_clusters(
+    topology: Topology, expected: Mapping[str, tuple[str, ...]], rules: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """
+    *rules* but for destinations in clusters that *topology* does not have.
+
+    A server goes by those of its own cluster. Where more regions are deployed than the topology names, clients of
+    its own miss nothing, and `plan` has the difference.
+    """
+    clusters = {"*", *topology.clusters}
+    result = dict(rules)
+    for source in expected.keys() & rules.keys():
+        if kind_of(source) == RULE:
+            result[source] = tuple(entry for entry in rules[source] if entry.partition(" ")[0] in clusters)
+    return result
 
 
 def mappings_bundle(topology: Topology) -> Bundle:
@@ -183,7 +203,7 @@ def _bare_stream(stream: PhysicalStream) -> RenderedStream:
 
 
 def _foreign_token(change: RuleChange) -> ForeignToken:
-    """What *change* says of tokens: it lists each as its account, what is in it, and who signed it."""
+    """The foreign tokens in *change*, which lists each with its account, its content, and its signer."""
     expected = dict(entry.split(".", 1) for entry in change.after or ())
     loaded = dict(entry.split(".", 1) for entry in change.before or ())
     names = sorted(name for name, token in expected.items() if loaded.get(name) != token)
@@ -197,7 +217,7 @@ def _foreign_token(change: RuleChange) -> ForeignToken:
 
 
 def serving(topology: Topology, region: str, servers: Iterable[ServerSnapshot]) -> tuple[ServerSnapshot, ...]:
-    """Those of *servers* that clients of *region* connect to: neither members of the stretch cluster nor hubs."""
+    """The *servers* to which clients of *region* connect: neither members of the stretch cluster nor hubs."""
     names = {
         seat.server.name for seat in topology.seats if seat.region == region and not (seat.is_stretch or seat.is_hub)
     }

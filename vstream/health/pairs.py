@@ -37,14 +37,14 @@ def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapsho
 
 
 def is_unmeasured(pair: PairStatus, snapshot: Snapshot) -> bool:
-    """Whether both streams of *pair* answer and are connected, and yet it is not known how far the reader is."""
+    """Whether the reader's position is unknown, although both streams of *pair* answer and are connected."""
     source = _source_of(snapshot.streams.get(pair.reader), pair.origin)
     return pair.state is PairState.UNKNOWN and source is not None and pair.origin in snapshot.streams
 
 
 def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot]) -> bool:
     """
-    Whether *reader*, whose server does not say how far it is, has taken as many messages as its origins ever had.
+    Whether *reader*, whose server does not report its position, has taken as many messages as its origins ever had.
 
     Its last sequence counts what it has taken, whatever limits have removed since.
     """
@@ -179,7 +179,7 @@ def _is_other_stream(pair: ReplicationPair, snapshot: Snapshot, source: SourceSn
 def _passing_state(
     pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot, lag: Lag | None, age: float | None
 ) -> tuple[PairState, str]:
-    """What may get well by itself."""
+    """States that may end by themselves."""
     origin, reader = pair.origin.name, pair.reader.name
     is_silent = source.heard is None or source.heard > SILENT_AFTER
     if is_silent and not _counts_messages_only(snapshot, snapshot.streams[reader].cluster):
@@ -187,6 +187,12 @@ def _passing_state(
     if source.seq is None and snapshot.streams[origin].last_seq and (lag is None or lag.cursor is None):
         how = "was not" if lag is None else "cannot be"
         return PairState.UNKNOWN, f"how far `{reader}` is in `{origin}` {how} found out"
+    last = snapshot.streams[origin].last_seq
+    if lag is None and source.seq is not None and source.seq != last:
+        return (
+            PairState.UNKNOWN,
+            f"`{reader}` is at {source.seq:,} of `{origin}`, which ends at {last:,}: since when is not known",
+        )
     if age is not None and age > BEHIND_AFTER:
         return PairState.BEHIND, f"`{reader}` lacks a message of `{origin}` that is {format_duration(age)} old"
     return PairState.OK, "it has everything" if age is None else f"what it lacks is {format_duration(age)} old"

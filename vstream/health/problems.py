@@ -43,7 +43,7 @@ def find_problems(
     for token in loaded.foreign_tokens:
         yield Problem(about=", ".join(token.accounts), text=token.evidence, code="VD507")
     for fault in faults:
-        yield Problem(about=fault.stream, text=fault.evidence, code="VD509")
+        yield Problem(about=fault.stream, text=fault.evidence, code=fault.code)
     for about, servers in _servers_that_cannot_write(snapshot).items():
         yield Problem(about=about, text=f"{list_names(servers)} cannot write to it", code="VD508")
     yield from _stream_problems([stream for stream in physical if stream.place not in down], snapshot)
@@ -150,7 +150,7 @@ def _stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> 
 
 
 def _spare_problems(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
-    """Streams that work, and do not survive what they would as the topology has them."""
+    """Streams that work, but survive fewer failures than in the topology."""
     few: dict[str, list[str]] = {}
     for stream in physical:
         observed, planned = snapshot.streams.get(stream.name), stream.limits.get("num_replicas")
@@ -196,7 +196,7 @@ _PAIR_CODES = {
 
 
 def _consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
-    """Problems of consumers whose streams are well."""
+    """Problems of consumers whose streams work."""
     absent, silent, paused = [], [], []
     for durable in durables(topology):
         stream = snapshot.streams.get(durable.stream)

@@ -17,10 +17,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(slots=True)
 class _Family:
-    """One gauge and its samples."""
+    """One gauge, or counter, and its samples."""
 
     name: str
     help: str
+    kind: str = "gauge"
     samples: list[tuple[dict[str, str], float]] = field(default_factory=list)
 
     def add(self, value: float | None, **labels: str) -> None:
@@ -29,7 +30,7 @@ class _Family:
 
     def lines(self, topology: str) -> Iterator[str]:
         yield f"# HELP {self.name} {self.help}"
-        yield f"# TYPE {self.name} gauge"
+        yield f"# TYPE {self.name} {self.kind}"
         for labels, value in self.samples:
             pairs = ",".join(
                 f'{key}="{_escape_label(value_text)}"' for key, value_text in {"topology": topology, **labels}.items()
@@ -78,7 +79,12 @@ def _servers(status: Status) -> Iterator[_Family]:
         "Whether the server has loaded the topology's mapping rules; absent if that is not known.",
     )
     info = _Family("vstream_server_info", "The version that the server runs.")
+    sent = _Family(
+        "vstream_gateway_sent_bytes_total", "Bytes of messages that the server has sent to the cluster.", "counter"
+    )
     for server in status.servers:
+        for cluster, count in (server.gateways or {}).items():
+            sent.add(count, region=server.region, server=server.name, to=cluster)
         if server.url is not None:  # of others it is not known
             up.add(server.is_reached, region=server.region, server=server.name)
         mapping_ok.add(status.mappings_ok.get(server.name), region=server.region, server=server.name)
@@ -102,7 +108,7 @@ def _servers(status: Status) -> Iterator[_Family]:
         ):
             if share.fails or not share.unknown:
                 works.add(share.works + share.unknown, region=region.name, operation=operation)
-    yield from (up, mapping_ok, info, control, streams, works)
+    yield from (up, mapping_ok, info, sent, control, streams, works)
 
 
 def _streams(status: Status) -> Iterator[_Family]:
@@ -124,6 +130,9 @@ def _streams(status: Status) -> Iterator[_Family]:
 
 def _pairs(status: Status) -> Iterator[_Family]:
     pending = _Family("vstream_pair_pending_messages", "How many messages of the origin the reader has still to take.")
+    sequence = _Family(
+        "vstream_pair_taken_sequence", "Up to where the reader has taken the origin; absent if not known."
+    )
     age = _Family("vstream_pair_oldest_pending_seconds", "Since when the oldest of them waits; 0 if there is none.")
     left = _Family(
         "vstream_pair_lossy_in_seconds",
@@ -136,13 +145,14 @@ def _pairs(status: Status) -> Iterator[_Family]:
     for pair in status.pairs:
         labels = {"stream": pair.virtual, "origin": pair.origin_place, "reader": pair.reader_place}
         pending.add(pair.pending, **labels)
+        sequence.add(pair.cursor, **labels)
         age.add(pair.age or 0.0, **labels)
         retention.add(pair.retention, **labels)
         # Of what is on its way, nobody wants an alarm.
         left.add(None if pair.state is PairState.OK else pair.left, **labels)
         if pair.state is not PairState.OK:
             states.add(1, **labels, state=pair.state.value)
-    yield from (pending, age, left, retention, states)
+    yield from (pending, sequence, age, left, retention, states)
 
 
 def _beacons(status: Status) -> Iterator[_Family]:

@@ -1,5 +1,5 @@
 """
-Which read streams to refresh, that is, to make source again at once: those that stand still although nothing is in the way.
+Which read streams to refresh, to make them source again at once: those that stand still without a reason.
 
 Pure: from one look at the servers after the other. Making a leader step down costs its consumers a moment. It helps only
 if the next leader can be answered, so there is a reason to wait for each case in which it cannot.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 AGAIN_AFTER = 20.0
-"""Seconds until a stream is refreshed again that still stands still; twice as long each time."""
+"""Seconds until a stream that still stands still is refreshed again; twice as long each time."""
 _LONGEST = 640.0
 
 
@@ -48,7 +48,7 @@ class RefreshDecision:
 
 @dataclass(slots=True)
 class _Past:
-    """What is known of a stream from earlier looks."""
+    """What earlier checks have shown of a stream."""
 
     cursors: Mapping[str, int | None] = field(default_factory=dict)
     """By origin, the reader's position at the last look."""
@@ -59,7 +59,7 @@ class _Past:
 
 
 class RefreshPolicy:
-    """Decides look by look. It remembers what it has seen, and what it has told to be refreshed."""
+    """Decides check by check. It remembers earlier checks, and what it has refreshed."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -132,7 +132,7 @@ class RefreshPolicy:
                 continue
             has_domains = profile_of(self._topology).has_domains
             if not has_domains and server.gateways is not None:
-                missing = clusters - {server.cluster} - server.gateways
+                missing = clusters - {server.cluster} - server.gateways.keys()
                 if missing:
                     yield f"`{server.name}` has no gateway to {', '.join(sorted(missing))}"
             if server.has_jetstream and server.meta_size > 1 and not server.meta_leader:

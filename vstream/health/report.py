@@ -17,11 +17,11 @@ class PairState(Enum):
     """The state of a reader with one of its origins, from good to bad."""
 
     OK = "ok"
-    """Everything has arrived, or is on its way."""
+    """Everything has arrived, or is in transit."""
     BEHIND = "behind"
     """A message has been waiting for longer than it should."""
     SILENT = "silent"
-    """It has not heard its origin for longer than a working source is silent, whether or not anything is waiting."""
+    """It has not heard its origin for longer than a working source is silent, even if nothing waits."""
     UNKNOWN = "unknown"
     """One of the two does not answer, or does not say how far it is."""
     ROLLED_BACK = "rolled-back"
@@ -63,7 +63,7 @@ class PairStatus:
 
     @property
     def badness(self) -> tuple[int, float, float, int]:
-        """For finding the worst of several."""
+        """A key to find the worst of several."""
         left = -self.left if self.left is not None else float("-inf")
         return list(PairState).index(self.state), left, self.age or 0.0, self.pending or 0
 
@@ -279,8 +279,29 @@ class Status:
                 worst[key] = max(worst.get(key, pair), pair, key=lambda each: each.badness)
         return worst
 
-    def as_dict(self) -> dict[str, Json]:
-        """As JSON would have it."""
+    def count_sent_bytes(self) -> dict[tuple[str, str], int | None]:
+        """By region and cluster: the bytes sent there over gateways that are connected; None while not every server says it."""
+        sent: dict[tuple[str, str], list[int | None]] = {}
+        clusters = sorted({cluster for server in self.servers for cluster in server.gateways or ()})
+        for server in self.servers:
+            for cluster in clusters:
+                if cluster not in {server.region, server.cluster}:
+                    count = None if server.gateways is None else server.gateways.get(cluster, 0)
+                    sent.setdefault((server.region, cluster), []).append(count)
+        return {ends: sum_known(counts) for ends, counts in sent.items()}
+
+    def sent_per_second(self, before: Status) -> dict[tuple[str, str], float | None]:
+        """As `count_sent_bytes`, for each second since *before*; None, too, where a gateway was connected anew."""
+        earlier = before.count_sent_bytes()
+        rates = {}
+        for ends, count in self.count_sent_bytes().items():
+            sent = None if count is None or (first := earlier.get(ends)) is None else count - first
+            rates[ends] = None if sent is None or sent < 0 else sent / (self.at - before.at)
+        return rates
+
+    def as_dict(self, before: Status | None = None) -> dict[str, Json]:
+        """As JSON would have it; with the rates since the look *before*."""
+        rates = {} if before is None else self.sent_per_second(before)
         return {
             "topology": self.topology,
             "at": round(self.at, 3),
@@ -296,6 +317,9 @@ class Status:
             "matrix": [self.cell_as_dict(pair) for pair in self.worst().values()],
             "streams": [stream.as_dict() for stream in self.streams],
             "pairs": [pair.as_dict() for pair in self.pairs],
+            "traffic": [
+                _traffic_as_dict(ends, sent, rates.get(ends)) for ends, sent in self.count_sent_bytes().items()
+            ],
             "consumers": [consumer.as_dict() for consumer in self.consumers],
             "beacons": [sighting.as_dict() for sighting in self.beacons],
         }
@@ -326,6 +350,10 @@ class Status:
             "oldest_pending_age_s": None if worst.age is None else round(worst.age, 3),
             "lossy_in_s": None if worst.left is None else round(worst.left, 3),
         }
+
+
+def _traffic_as_dict(ends: tuple[str, str], sent: int | None, rate: float | None) -> dict[str, Json]:
+    return {"from": ends[0], "to": ends[1], "sent_bytes": sent, "bytes_per_s": rate}
 
 
 def sum_known(numbers: Iterable[int | None]) -> int | None:

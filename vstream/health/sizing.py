@@ -1,4 +1,4 @@
-"""What a topology needs at stated rates: storage, bandwidth between regions, and how long an outage it survives."""
+"""What a topology needs at stated rates: storage, bandwidth between regions, and the longest outage without loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RECORD = 30
 """Bytes that a server stores with each message on disk (server/filestore.go: the record's header and checksum)."""
 SUBJECT = 40
-"""Bytes that a subject is taken to have."""
+"""Assumed bytes of a subject."""
 ORIGIN_HEADER = 120
 """Bytes of the header by which a sourced message names its origin."""
 PROTOCOL = 60
@@ -120,7 +120,7 @@ class Sizing:
     places: tuple[PlaceSize, ...]
     rules: int
     rule_cost: float
-    """Seconds that a server looks for the mapping rule of each message of a client, as `vstream map` has it."""
+    """Seconds that a server needs to find the mapping rule of each message of a client, as in `vstream map`."""
 
     @property
     def fits(self) -> bool:
@@ -141,7 +141,7 @@ class Sizing:
 
 
 def publish_cost_s(topology: Topology, rules: int) -> float:
-    """Seconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
+    """Seconds of server CPU for a publish and its acknowledgement with so many *rules*; measured on 2.15.1."""
     return profile_of(topology).acknowledged_us(rules) / 1e6
 
 

@@ -36,8 +36,8 @@ class ServerSnapshot:
     problem: str | None = None
     cluster: str | None = None
     version: str | None = None
-    gateways: frozenset[str] | None = None
-    """The clusters that it has a connection to."""
+    gateways: Mapping[str, int] | None = None
+    """The clusters that it has a connection to, and how many bytes of messages it has sent over it."""
     has_jetstream: bool = False
     meta_leader: str | None = None
     meta_size: int = 0
@@ -107,11 +107,13 @@ class StreamSnapshot:
     """How many of them have everything, the leader included."""
     sources: Sequence[SourceSnapshot] = ()
     config: Mapping[str, Json] | None = None
+    unsubscribed: tuple[str, ...] = ()
+    """Subjects that its leader has to be subscribed to for it, and is not, as far as that server tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Replication lag: what a reader has not taken from an origin yet."""
+    """Replication lag: what a reader has not sourced from an origin yet."""
 
     last: int
     """The origin's last sequence, asked for after the reader's position was known."""
@@ -119,7 +121,7 @@ class Lag:
     cursor: int | None
     """The reader's position, None where it cannot be found out."""
     is_exact: bool = True
-    """Whether the reader is known to be not further than that."""
+    """Whether the reader is known to be at exactly that position."""
     oldest_at: float | None = None
     """When the oldest message that is still to come was stored, in seconds since 1970; None if there is none."""
     oldest_seq: int | None = None
@@ -166,7 +168,7 @@ class BeaconSighting:
     origin: str
     reader: str
     sent: float | None = None
-    """When it was published, in seconds since 1970, by the clock of who published it."""
+    """When it was published, in seconds since 1970, by the publisher's clock."""
     age: float | None = None
     """Seconds since then."""
     problem: str | None = None
@@ -198,7 +200,7 @@ class RegionSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything. *at* is this machine's clock, in seconds since 1970."""
+    """Everything. *at* is the servers' clock where one was read, else this machine's, in seconds since 1970."""
 
     at: float
     took: float

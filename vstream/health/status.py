@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
     from vstream.topology.replication import Durable, PhysicalStream
 
-NO_BUNDLE = "what they should be was not rendered"
+NO_BUNDLE = "the expected rules were not rendered"
 
 
 def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUNDLE) -> Status:
@@ -115,7 +115,7 @@ def _assess_region(
 ) -> RegionStatus:
     servers = [server for server in snapshot.servers if server.region == region.name]
     streams = [stream for stream in topology.streams if region.name in stream.regions]
-    refusing = {fault.stream for fault in faults if not fault.stops_direct_get}
+    refusing = {fault.stream for fault in faults if fault.stops_storing}
     unreadable = {fault.stream for fault in faults if fault.stops_direct_get}
 
     def has_leader(name: str) -> bool:

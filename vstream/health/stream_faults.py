@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.health.units import format_size, list_names
 from vstream.subjects.algebra import is_subset
-from vstream.topology import physical
+from vstream.topology import naming, physical
 from vstream.topology.model import Role
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import StreamConfig
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
     from vstream.topology.replication import PhysicalStream
 
+_PAYLOAD = 2**20
+"""Bytes that a message may have where servers have no limit of their own."""
 _LIMITS = ("max_msgs", "max_bytes")
 _DIRECT = ("allow_direct", "mirror_direct")
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
@@ -31,12 +33,13 @@ class StreamFault:
 
     stream: str
     evidence: str
+    code: str = "VD509"
+    stops_storing: bool = True
     stops_direct_get: bool = False
-    """Whether it is Direct Get that fails, and not storing."""
 
 
 def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[StreamFault]:
-    """Each fault that a stream's own configuration shows; none of streams whose configuration is not known."""
+    """Each fault that a stream's own configuration shows, or its server; none of streams whose configuration is not known."""
     for stream in topology.streams:
         for part in physical_streams(stream):
             observed = snapshot.streams.get(part.name)
@@ -46,7 +49,22 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
                 for field in _DIRECT:
                     if part.limits.get(field) is True and not observed.config.get(field):
                         evidence = f"it does not answer Direct Get (`{field}` is off)"
-                        yield StreamFault(stream=part.name, evidence=evidence, stops_direct_get=True)
+                        yield StreamFault(
+                            stream=part.name, evidence=evidence, stops_storing=False, stops_direct_get=True
+                        )
+                if observed.unsubscribed:
+                    yield _deafness(observed)
+
+
+def _deafness(observed: StreamSnapshot) -> StreamFault:
+    is_direct_get = [subject.startswith(naming.api_subject("DIRECT.GET", "")) for subject in observed.unsubscribed]
+    return StreamFault(
+        stream=observed.name,
+        code="VD512",
+        evidence=f"its leader `{observed.leader}` is not subscribed to {list_names([*observed.unsubscribed])}",
+        stops_storing=not all(is_direct_get),
+        stops_direct_get=any(is_direct_get),
+    )
 
 
 def _evidence(
@@ -79,14 +97,22 @@ def _refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[st
         keeps = fields.get("max_msgs_per_subject")
         refuses_more = fields.get("discard_new_per_subject") and not part.limits.get("discard_new_per_subject")
         if refuses_more and isinstance(keeps, int) and keeps > 0:
-            yield f"it refuses what is new of subjects that have {keeps:,} (`discard_new_per_subject`)"
-    largest, expected = fields.get("max_msg_size"), part.limits.get("max_msg_size")
-    if isinstance(largest, int) and largest > 0 and (not isinstance(expected, int) or not 0 < expected <= largest):
+            yield f"it refuses new messages of subjects that have {keeps:,} (`discard_new_per_subject`)"
+    if largest := _tighter_limit(part, fields, "max_msg_size"):
         yield f"it refuses messages above {format_size(largest)} (`max_msg_size`)"
+    if 0 < (room := _tighter_limit(part, fields, "max_bytes")) < _PAYLOAD:
+        yield f"it keeps no message above {format_size(room)} (`max_bytes`)"
     refused = [field for field, value in part.limits.items() if _is_feature(field) and value is True]
     for field in refused:
         if not fields.get(field):
             yield f"it refuses messages that need `{field}`, which is off"
+
+
+def _tighter_limit(part: PhysicalStream, fields: Mapping[str, Any], name: str) -> int:
+    """The limit *name* if it is below that of the topology; else 0."""
+    limit, expected = fields.get(name), part.limits.get(name)
+    is_expected = isinstance(expected, int) and isinstance(limit, int) and 0 < expected <= limit
+    return max(0, limit) if isinstance(limit, int) and not is_expected else 0
 
 
 def _is_feature(field: str) -> bool:
@@ -96,7 +122,7 @@ def _is_feature(field: str) -> bool:
 def _changed_subjects(
     topology: Topology, stream: VirtualStream, part: PhysicalStream, config: StreamConfig
 ) -> Iterator[str]:
-    """What gives its messages other subjects than those that are read, or leaves them out."""
+    """Settings that give its messages subjects which nobody reads, or that leave messages out."""
     faulty, is_ours = [], part.role in _TAKES_PUBLISHES
     for source in config.sources:
         for origin in stream.regions:
@@ -104,7 +130,7 @@ def _changed_subjects(
                 expected = {*physical.source_transforms(topology, stream, origin)}
                 is_ours = is_ours or expected <= {*source.transforms}
                 if expected - {*source.transforms}:
-                    faulty.append(f"what it takes from `{source.stream}` gets other subjects, or is left out")
+                    faulty.append(f"messages from `{source.stream}` get other subjects, or are left out")
     if config.subject_transform is None:
         yield from faulty
     elif is_ours:  # and not another layout, which turns subjects back by itself (VD101)
@@ -116,4 +142,4 @@ def _full(observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
     for limit in _LIMITS:
         most = fields.get(limit)
         if isinstance(most, int) and 0 < most <= used[limit]:
-            yield f"it is full (`{limit}`), and refuses what is new (`discard: new`)"
+            yield f"it is full (`{limit}`), and refuses new messages (`discard: new`)"

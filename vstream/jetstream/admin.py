@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vstream.errors import MalformedAnswerError, NotPermittedError, NotReachableError, ServerError
+from vstream.errors import (
+    MalformedAnswerError,
+    NoRespondersError,
+    NotPermittedError,
+    NotReachableError,
+    ServerError,
+)
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, check_config, read_list, read_total, reading
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
-from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, source_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
 
@@ -31,6 +37,8 @@ PAGES_IN_FLIGHT = 8
 _PAGE = 256
 """Streams of one page, where an answer does not say (server/jetstream_api.go, JSApiListLimit)."""
 _PAUSE = 0.25
+_RELOAD = 2.0
+"""Seconds. It takes a fifth of one, on a busy machine."""
 _UNANSWERED = 2.0
 """Seconds to wait for a request that a server carries out without answering, or that a dead server would answer."""
 
@@ -88,7 +96,15 @@ class JetStreamAdmin:
         return streams, sorted(missing - streams.keys())
 
     async def _list(self, subject: str, offset: int) -> dict[str, Any]:
-        return await ask_until_available(lambda: self._ask(subject, {"offset": offset}))
+        until = time.monotonic() + _RELOAD
+        while True:
+            try:
+                return await ask_until_available(lambda: self._ask(subject, {"offset": offset}))
+            except NoRespondersError:
+                # A server that loads its accounts again serves no imports for a moment.
+                if not subject.startswith(naming.ACCOUNT_API_PREFIX) or time.monotonic() > until:
+                    raise
+            await asyncio.sleep(_PAUSE)
 
     async def create(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
@@ -261,7 +277,18 @@ def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> Obse
             first_at=_read_time(state.get("first_ts")),
             subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
             last_seq=int(state.get("last_seq", 0)),
+            replicas=len(cluster.get("replicas") or ()) + 1 if cluster else None,
+            at=_read_time(info.get("ts")),
+            leader_since=_read_time(cluster.get("leader_since")),
+            silence=dict(_silences(info, naming.qualified_name(account, config["name"]))),
         )
+
+
+def _silences(info: dict[str, Any], taker: str) -> Iterator[tuple[str, timedelta]]:
+    """Each stream that *taker* has heard of at least once, and how long ago."""
+    for source in info.get("sources") or filter(None, [info.get("mirror")]):
+        if (nanoseconds := int(source.get("active", -1))) >= 0:
+            yield source_name(source, taker), timedelta(microseconds=nanoseconds / 1000)
 
 
 def _read_time(text: object) -> datetime | None:

@@ -68,6 +68,7 @@ CONFIG: Mapping[str, Any] = {
 }
 """Types of the stream and consumer fields that vstream reads. Unknown fields may hold anything."""
 
+_STATE = dict.fromkeys(["messages", "first_seq", "last_seq"], int)
 INFO: Mapping[str, Any] = {
     **dict.fromkeys(
         ["server_id", "server_name", "version", "cluster", "domain", "nonce", "client_ip", "host", "xkey"], str
@@ -140,6 +141,16 @@ def check_config(config: object, origin: str) -> dict[str, Any]:
     if any("name" not in source for source in (*config.get("sources", ()), *([mirror] if mirror else []))):
         raise MalformedAnswerError(origin, "it has a source without a name")
     return config
+
+
+def check_state(state: object, origin: str) -> dict[str, Any]:
+    """Return *state*, of a stream, if its numbers are there."""
+    with reading(origin):
+        checked: dict[str, Any] = dict(state)  # type: ignore[call-overload]  # what is no object raises
+        problem = _find_problem({key: checked[key] for key in _STATE}, _STATE, "state")
+    if problem is not None or None in (checked[key] for key in _STATE):
+        raise MalformedAnswerError(origin, problem or "its state lacks a number")
+    return checked
 
 
 def check_info(info: object, origin: str) -> dict[str, Any]:

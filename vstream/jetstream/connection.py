@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from socket import gaierror
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nats
@@ -34,6 +36,7 @@ _FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError)
 _NO_RESPONDERS = 503
 _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
+_REPEAT = 1.0
 _NO_TLS = "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`"
 
 
@@ -160,9 +163,14 @@ class Connection:
         *,
         is_last: Callable[[Reply], bool],
         timeout: float = REQUEST_TIMEOUT,
+        headers: Mapping[str, str] | None = None,
+        inbox_header: str | None = None,
     ) -> tuple[Reply, ...]:
         """
         Send one request and return all answers, up to the one for which *is_last* is true.
+
+        With *inbox_header*, that header says where answers go, and nobody replies. It is sent again each second: servers of
+        other regions do not know at once that somebody listens there.
 
         Raises NoRespondersError if nobody listens, and NotReachableError, with the number of answers so far, if the
         last one has not come within *timeout* seconds.
@@ -170,10 +178,15 @@ class Connection:
         inbox, answers = self._client.new_inbox(), list[Reply]()
         refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._client.expect(subject, refusal)
+        repeating: asyncio.Future[None] | None = None
         try:
             subscription = await self._client.subscribe(inbox)
             try:
-                await self._client.publish(subject, payload, reply=inbox)
+                if inbox_header is None:
+                    await self._client.publish(subject, payload, reply=inbox)
+                else:
+                    fields = {**(headers or {}), inbox_header: inbox}
+                    repeating = asyncio.ensure_future(self._publish_repeatedly(subject, payload, fields))
                 async with asyncio.timeout(timeout):
                     while not answers or not is_last(answers[-1]):
                         message = await _until_refused(subscription.next_msg(timeout=None), refusal)
@@ -184,6 +197,8 @@ class Connection:
                             raise NoRespondersError(f"nothing in region `{self.region}` listens on `{subject}`")
                         answers.append(answer)
             finally:
+                if repeating is not None:
+                    repeating.cancel()
                 if self._client.is_connected:
                     await subscription.unsubscribe()
         except NotPermittedError as error:
@@ -195,6 +210,11 @@ class Connection:
         finally:
             _ = refusal.cancel() or refusal.exception()
         return tuple(answers)
+
+    async def _publish_repeatedly(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        while True:
+            await self._client.publish(subject, payload, headers=headers)
+            await asyncio.sleep(_REPEAT)
 
     async def request_json(
         self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
@@ -277,5 +297,9 @@ def _is_timeout(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and "Connect call failed" in (error.strerror or ""):
+        return os.strerror(error.errno or 0).lower()  # asyncio's own text repeats the address as a Python value
+    if isinstance(error, gaierror):
+        return (error.strerror or str(error)).lower()
     text = str(error).removeprefix("nats: ").strip("'\"")
     return text or type(error).__name__

@@ -17,3 +17,5 @@ WRONG_LAST_STREAM = 10060
 """JSStreamNotMatchErr: `Nats-Expected-Stream` names a stream other than the one that stores the message."""
 STREAM_MOVE_IN_PROGRESS = 10124
 """JSStreamMoveInProgressF: the previous move has not finished."""
+STREAM_EXISTS_ALREADY = 10130
+"""JSStreamNameExistRestoreFailedErr: a stream of that name is there, or is being restored."""

@@ -44,6 +44,8 @@ class Varz:
     cluster: str | None
     is_clustered: bool
     """Whether the server accepts routes. If not it stands alone, and JetStream has no meta group."""
+    now: str | None = None
+    """What its clock says."""
     config_digest: str | None = None
     """Digest of all loaded configuration values, see `vstream.syntax.natsconf.digest`; None before 2.12."""
     flags: Mapping[str, bool] = field(default_factory=dict)
@@ -87,6 +89,7 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
             cluster=cluster.get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
             is_clustered="cluster_port" in cluster,
+            now=answer.get("now"),
             config_digest=answer.get("config_digest") or None,
             flags={str(name): bool(value) for name, value in flags.items()},
         )
@@ -134,11 +137,12 @@ async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
         )
 
 
-async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
-    """The clusters that this server has an outbound gateway connection to."""
+async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
+    """The clusters that this server has an outbound gateway connection to, and the bytes of messages sent over it."""
     with reading(f"{url_base}/gatewayz"):
         gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
-        return frozenset(name for name, gateway in gateways.items() if gateway.get("connection"))
+        connections = {name: gateway.get("connection") for name, gateway in gateways.items()}
+        return {name: int(connection.get("out_bytes", 0)) for name, connection in connections.items() if connection}
 
 
 async def leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
@@ -184,6 +188,16 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
     with reading(f"{url_base}/subsz"):
         return any(subscription.get("subject") == pattern for subscription in answer.get("subscriptions_list") or ())
+
+
+async def subscribed_subjects(url_base: str, account: str, most: int, timeout: float) -> frozenset[str]:
+    """All subjects that somebody is subscribed to in *account* on this server. Raises as `get`, and for more than *most*."""
+    answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
+    with reading(f"{url_base}/subsz"):
+        if int(answer.get("total", 0)) > most:
+            raise VstreamError(f"account `{account}` has more than {most:,} subscriptions there")
+        listed = read_list(answer, "subscriptions_list", url_base)
+        return frozenset(read_text(subscription["subject"]) for subscription in listed)
 
 
 def trust_ca(addresses: Iterable[str], ca: str | None) -> None:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.errors import NotReachableError
+from vstream.errors import NoRespondersError, NotReachableError
 from vstream.jetstream.answers import api_error, read_text, reading
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
-    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.connection import Connection, Reply
     from vstream.jetstream.reconnecting import ReconnectingConnection
 
 BATCH = 2000
 _NS = 1_000_000_000
 _ACK = "$JS.ACK."
+_PAUSE = 0.1
+"""Seconds between two requests to a consumer that nobody has found."""
 _IDLE = 60
 """Seconds after which servers remove the consumer of a reader that has gone away."""
 
@@ -57,27 +61,14 @@ class AckSubject:
 
 async def read_messages(
     connection: ReconnectingConnection, stream: str, *, from_seq: int = 1, headers_only: bool = False, patience: float
-) -> AsyncIterator[StoredMessage]:
+) -> AsyncGenerator[StoredMessage]:
     """
     The messages of the physical *stream* from *from_seq* up to the last one at the time of the request.
 
     One of its replicas answers, which may be behind the leader. Raises ServerError if the stream does not exist, and
     NotReachableError if nothing arrives for *patience* seconds.
     """
-    config = {
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": from_seq,
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": _IDLE * _NS,
-        "headers_only": headers_only,
-    }
-    subject, local = naming.api_subject("CONSUMER.CREATE", stream), naming.local_name(stream)
-    created = await connection.request_json(subject, {"stream_name": local, "config": config}, timeout=patience)
-    error = api_error(created, subject)
-    if error is not None:
-        raise error
+    reader = await _create_reader(connection, stream, from_seq, headers_only=headers_only, timeout=patience)
     arrived: asyncio.Queue[StoredMessage | str] = asyncio.Queue()
 
     async def take(reply: Reply, subject: str) -> None:
@@ -97,15 +88,12 @@ async def read_messages(
 
     inbox = connection.inbox()
     await connection.subscribe(inbox, take)
-    with reading(subject):
-        left, name = int(created.get("num_pending", 0)), read_text(created["name"])
-        # Servers may have a limit of their own for one request.
-        most = min(BATCH, int(created.get("config", {}).get("max_batch") or BATCH))
+    left = reader.pending
     try:
         while left:
-            batch = min(most, left)
+            batch = min(reader.most, left)
             body = json.dumps({"batch": batch, "expires": round(patience * _NS)}).encode()
-            await connection.publish(f"{naming.api_subject('CONSUMER.MSG.NEXT', stream)}.{name}", body, reply=inbox)
+            await connection.publish(reader.pulls, body, reply=inbox)
             for _ in range(batch):
                 message = await _next(arrived, stream, patience)
                 left -= 1
@@ -113,7 +101,92 @@ async def read_messages(
                 if message.pending == 0:
                     return
     finally:
-        await connection.publish(f"{naming.api_subject('CONSUMER.DELETE', stream)}.{name}", b"")
+        await connection.publish(reader.deletes, b"")
+
+
+async def read_headers(
+    connection: Connection, stream: str, *, first: int, last: int, timeout: float
+) -> AsyncGenerator[tuple[int, Mapping[str, str]]]:
+    """
+    Sequence and headers of each message of the physical *stream* from *first* to *last*.
+
+    Raises ServerError if the stream does not exist, and NotReachableError if nothing arrives for *timeout* seconds.
+    """
+    reader = await _create_reader(connection, stream, first, headers_only=True, timeout=timeout)
+    held, pending = first - 1, reader.pending
+    try:
+        while pending and held < last:
+            for reply in await _pull(connection, reader.pulls, min(reader.most, pending), timeout):
+                if not reply.reply.startswith(_ACK):
+                    text = f"{reply.headers.get('Description') or 'no more'} ({reply.status})"
+                    raise NotReachableError(f"stream `{stream}` cannot be read to sequence {last:,}: {text}")
+                with reading(reader.pulls):
+                    ack = AckSubject.parse(reply.reply)
+                if ack.seq > last:
+                    return
+                held, pending = ack.seq, ack.pending
+                yield ack.seq, reply.headers
+    finally:
+        await connection.request(reader.deletes, timeout=timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """A temporary consumer that acknowledges nothing."""
+
+    pulls: str
+    """Where messages are asked for."""
+    deletes: str
+    """Where it is removed."""
+    pending: int
+    most: int
+    """How many messages one request may ask for."""
+
+
+async def _create_reader(
+    connection: Connection, stream: str, from_seq: int, *, headers_only: bool, timeout: float
+) -> _Reader:
+    config = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": from_seq,
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": _IDLE * _NS,
+        "headers_only": headers_only,
+    }
+    subject, local = naming.api_subject("CONSUMER.CREATE", stream), naming.local_name(stream)
+    created = await connection.request_json(subject, {"stream_name": local, "config": config}, timeout=timeout)
+    if (error := api_error(created, subject)) is not None:
+        raise error
+    with reading(subject):
+        name = read_text(created["name"])
+        return _Reader(
+            pulls=f"{naming.api_subject('CONSUMER.MSG.NEXT', stream)}.{name}",
+            deletes=f"{naming.api_subject('CONSUMER.DELETE', stream)}.{name}",
+            pending=int(created.get("num_pending", 0)),
+            # Servers may have a limit of their own for one request.
+            most=min(BATCH, int(created.get("config", {}).get("max_batch") or BATCH)),
+        )
+
+
+async def _pull(connection: Connection, subject: str, batch: int, timeout: float) -> tuple[Reply, ...]:
+    """The next messages of a consumer, *batch* of them at most, and what the server says where there are no more."""
+    number = itertools.count(1)
+
+    def is_last(reply: Reply) -> bool:
+        return next(number) == batch or not reply.reply.startswith(_ACK) or reply.reply.endswith(".0")
+
+    body = json.dumps({"batch": batch, "expires": round(timeout * _NS)}).encode()
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return await connection.collect(subject, body, is_last=is_last, timeout=timeout)
+        except NoRespondersError:
+            # Servers of other regions do not know of a consumer at once.
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_PAUSE)
 
 
 async def _next(arrived: asyncio.Queue[StoredMessage | str], stream: str, patience: float) -> StoredMessage:

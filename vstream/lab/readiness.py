@@ -138,7 +138,7 @@ async def check_links(member: Member) -> str | None:
         return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None
-    if missing := member.clusters - await monitoring.outbound_gateways(member.monitor, _REQUEST_TIMEOUT):
+    if missing := member.clusters - (await monitoring.outbound_gateways(member.monitor, _REQUEST_TIMEOUT)).keys():
         return f"no gateway to {_names(missing)}"
     return None
 

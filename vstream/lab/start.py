@@ -73,7 +73,7 @@ class Start:
 
 
 async def begin(start: Start) -> None:
-    """Start all servers of a lab of which none runs."""
+    """Start all servers of a lab that is down."""
     _refuse_abandoned_data(start)
     await ProxyProcess(start.directory).stop()
     for attempt in range(_ATTEMPTS):

@@ -31,10 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock, Timeout
-from platformdirs import user_state_path
 
 from vstream.errors import LabError
-from vstream.files import write_private
+from vstream.files import state_directory, write_private
 from vstream.lab.binaries import Program
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Server, Transport
@@ -131,9 +130,9 @@ class LabDirectory:
 
     def replace_store(self, server: str) -> None:
         """
-        Give *server* a store again, if its own was taken away for the next one, and whoever did so was killed then.
+        Give *server* a store again, if its own was removed for the next one, and that process was killed then.
 
-        A server that is started without its store begins with an empty one, and says nothing.
+        A server that starts without its store silently begins with an empty one.
         """
         following, store = self.next_store(server), self.store(server)
         if following.exists() and not store.exists():
@@ -212,11 +211,9 @@ class LabDirectory:
 
 
 def labs_directory() -> Path:
-    """The directory that holds a directory per lab, with symbolic links resolved."""
-    chosen = os.environ.get("VSTREAM_STATE_DIR")
-    state = Path(chosen).expanduser() if chosen else user_state_path("vstream")
+    """The directory that holds a directory per lab."""
     # Servers are recognised by the path of their configuration: it must not depend on how one got here.
-    return state.resolve() / "labs"
+    return state_directory() / "labs"
 
 
 def lab_directory(name: str) -> LabDirectory:

@@ -90,7 +90,7 @@ class _Reader:
         by_file = self.as_table(table.get("per-file-ignores", {}), (*path, "per-file-ignores"))
         weights = self.as_table(table.get("severity", {}), (*path, "severity"))
         selection = Selection(
-            select=self._selectors(lists["select"], (*path, "select")) or (DEFAULT,),
+            select=self._selectors(lists["select"], (*path, "select")) if "select" in table else (DEFAULT,),
             ignore=self._selectors(lists["ignore"], (*path, "ignore")),
             extend_select=self._selectors(lists["extend-select"], (*path, "extend-select")),
             per_file_ignores=self._read_ignores(by_file, (*path, "per-file-ignores")),

@@ -1,4 +1,4 @@
-"""What a file is, by what stands in it: its name only decides where the content leaves it open."""
+"""What a file is, by its content: its name decides only where the content is ambiguous."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _DECORATION: Final = re.compile(r"-----BEGIN NATS [A-Z ]*JWT-----")
 _TOPOLOGY: Final = re.compile(r"""(?m)^(?:[{ ]\s*)?["']?(regions|streams)["']?\s*:""")
 _VERSION: Final = re.compile(r"""(?m)^["']?(?:version|name|server_version)["']?\s*:\s""")
 _SCENARIO: Final = re.compile(r"""(?m)^[{ ]?\s*["']?(scenario|steps)["']?\s*:""")
+_FIRST_OF_SCENARIO: Final = re.compile(r"scenario\s*:\s*\d")
 _STREAM: Final = re.compile(r'"(?:subjects|sources|mirror|mappings|num_replicas|max_age|nats)"\s*:')
 _OPTIONS: Final = re.compile(
     r"""(?mi)^[\s{]*["']?(?:accounts|authorization|cluster|gateway|https?(?:_port)?|include|jetstream|lame_duck_duration|"""
@@ -90,10 +91,12 @@ def detect(text: str, file: str, *, is_named: bool = True) -> FileKind:
     start = text[:1]
     if _DECORATION.search(text) or (start == "e" and find_token(text.rstrip(_BLANKS)) is not None):
         return FileKind.TOKEN
-    if start not in {"{", "["} and len({match[1] for match in _SCENARIO.finditer(text)}) > 1:
+    is_begun = is_named and _FIRST_OF_SCENARIO.match(text) is not None and name.endswith((".yaml", ".yml"))
+    if start not in {"{", "["} and (is_begun or len({match[1] for match in _SCENARIO.finditer(text)}) > 1):
         return FileKind.SCENARIO
     if name.endswith((".yaml", ".yml")):
-        spoken = {match[1] for match in _TOPOLOGY.finditer(text)}
+        # JSON is YAML, and may be all in one line.
+        spoken = {match[1] for match in _TOPOLOGY.finditer(text.replace(",", "\n") if start == "{" else text)}
         return FileKind.TOPOLOGY if len(spoken) > (not is_named) else FileKind.OTHER
     if name.endswith((".conf", ".cfg")) and (start != "{" or _OPTIONS.search(text)):
         return FileKind.CONF if _OPTIONS.search(text) else FileKind.OTHER

@@ -1,4 +1,4 @@
-"""Findings that bring their correction along: texts as they are after it."""
+"""Findings that carry a correction: the texts after it is applied."""
 
 from __future__ import annotations
 

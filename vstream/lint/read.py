@@ -91,7 +91,7 @@ class Gathered:
             servers=tuple(self.servers),
             claims=tuple(self.claims),
             blocks=tuple(sorted(blocks, key=lambda block: block.key_span)),
-            streams=tuple(self.streams),
+            streams=streams.with_roles(self.streams, topology),
             consumers=tuple(self.consumers),
             topology=topology,
             server_version=server_version or declared,
@@ -152,13 +152,13 @@ class _Gatherer:
         else:
             self._nothing(source)
 
-    def _nothing(self, source: Source) -> None:
+    def _nothing(self, source: Source, message: str = "nothing in this file is checked") -> None:
         if source.is_named:
             self.gathered.diagnostics.append(
                 Finding(
                     code="VS007",
                     severity=Severity.NOTE,
-                    message="nothing in this file is checked",
+                    message=message,
                     where=Span.point(source.name, 1, 1),
                     hint="vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios",
                 )
@@ -204,7 +204,7 @@ class _Gatherer:
         if self._token_claims(claims_text, span, f"{source.name}:claims"):
             self.gathered.checked.append(source.name)
         else:
-            self._nothing(source)
+            self._nothing(source, "only tokens of accounts are checked")
 
     def _token_claims(self, text: str, span: Span, name: str) -> bool:
         """Check the claims of a token, spread over lines so that a finding can show one."""

@@ -1,5 +1,5 @@
 """
-Which findings are wanted: by group, code, file and weight.
+Which findings to report: by group, code, file and weight.
 
 A selector is a group, a code, or the beginning of one: `mapping`, `VS303`, `VS3`. `default` is every group but `policy`.
 """
@@ -18,7 +18,7 @@ from vstream import resources
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from vstream.diagnostics import Finding, Severity
 
@@ -49,6 +49,8 @@ RETIRED: Final[Mapping[str, str]] = {
 _CODE: Final = re.compile(r"VS\d{0,3}")
 _FIXED: Final = re.compile(r"VS0(?!07|09)\d\d")
 """What says that a file cannot be read: without it, silence would mean nothing."""
+_BY_ALL: Final = 1
+_BY_GROUP: Final = 2
 _WITHOUT_EXAMPLE: Final = (
     *(f"VS{number:03}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12)),
     *("VS201", "VS240", "VS301", "VS401", "VS402"),
@@ -107,7 +109,7 @@ class FilePatterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What is to be reported."""
+    """Which findings to report."""
 
     select: tuple[str, ...] = (DEFAULT,)
     ignore: tuple[str, ...] = ()
@@ -131,14 +133,14 @@ class Selection:
         return replace(finding, severity=self.severity[closest])
 
     def selects(self, code: str) -> bool:
-        """Whether findings of *code* are to be reported, in any file."""
+        """Whether to report findings of *code*, in any file: what names it most closely counts."""
         if is_fixed(code):
             return True
-        is_selected = _is_named(code, self.select) or _is_named(code, self.extend_select)
-        return is_selected and not _is_named(code, self.ignore)
+        selected = _specificity(code, filter(_asks_for(code), (*self.select, *self.extend_select)))
+        return selected > _specificity(code, self.ignore)
 
     def wants(self, finding: Finding) -> bool:
-        """Whether *finding* is to be reported. What makes a file unreadable always is."""
+        """Whether to report *finding*. What makes a file unreadable always is."""
         code = finding.code
         if is_fixed(code):
             return True
@@ -155,15 +157,29 @@ def is_fixed(code: str) -> bool:
     return _FIXED.fullmatch(code) is not None
 
 
+def _asks_for(code: str) -> Callable[[str], bool]:
+    """The beginning of codes stands for rules that are on anyway: policy has to be asked for."""
+    is_policy = group_of(code) == POLICY
+    return lambda selector: not (is_policy and selector.startswith("VS") and selector != code)
+
+
 def _is_named(code: str, selectors: Iterable[str]) -> bool:
+    return _specificity(code, selectors) > 0
+
+
+def _specificity(code: str, selectors: Iterable[str]) -> int:
+    """How closely one of *selectors* names *code*: more for a code than for its beginning, a group, or all; 0 for none."""
+    return max((_closeness(code, selector) for selector in selectors), default=0)
+
+
+def _closeness(code: str, selector: str) -> int:
     group = group_of(code)
-    for selector in selectors:
-        if selector in {"ALL", group} or (selector == DEFAULT and group != POLICY):
-            return True
-        # The beginning of codes stands for rules that are on anyway: policy has to be asked for.
-        if code == selector or (selector.startswith("VS") and code.startswith(selector) and group != POLICY):
-            return True
-    return False
+    if selector == "ALL" or (selector == DEFAULT and group != POLICY):
+        return _BY_ALL
+    if selector == group:
+        return _BY_GROUP
+    # The length of `VS3` says more than a group does.
+    return len(selector) if selector.startswith("VS") and code.startswith(selector) else 0
 
 
 def matches_file(file: str, pattern: str) -> bool:

@@ -29,7 +29,7 @@ DEFAULT_SERVER_VERSION: ServerVersion = (2, 10)
 
 
 class ConfValue(NamedTuple):
-    """A value that somebody wrote: plain data, the place of the value, and that of its key if it has one."""
+    """A value of a file: plain data, the place of the value, and that of its key if it has one."""
 
     value: Json
     span: Span
@@ -331,17 +331,19 @@ class StreamRole(Enum):
     ORDER = "order"
     READ = "read"
     CATALOG = "catalog"
+    AGGREGATE = "aggregate"
+    """It only sources, and nothing says that it is a part of a virtual stream."""
     PLAIN = "plain"
 
     @property
     def is_of_virtual(self) -> bool:
         """Whether it is a part of a virtual stream."""
-        return self is not StreamRole.PLAIN
+        return self not in {StreamRole.PLAIN, StreamRole.AGGREGATE}
 
     @property
     def may_source(self) -> bool:
         """Whether it is there to take what other streams hold."""
-        return self in {StreamRole.READ, StreamRole.ORDER}
+        return self in {StreamRole.READ, StreamRole.ORDER, StreamRole.AGGREGATE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,7 +414,7 @@ class Workspace:
 
     @property
     def stated_version(self) -> ServerVersion | None:
-        """The oldest server that somebody said has to understand the files, None if nobody did."""
+        """The oldest server that has to understand the files, None if that was not stated."""
         is_default = self.topology is None and self.server_version == DEFAULT_SERVER_VERSION
         return self.server_version if self.is_version_stated or not is_default else None
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import StreamConfig
 
 IN_FLIGHT = 32
-"""Parallel requests. With more, servers get no faster (measured: 418/s at 32, 472/s at 128)."""
+"""Parallel requests. More are hardly faster (measured: 418/s at 32, 472/s at 128)."""
 ATTEMPTS = 3
 FIRST_PAUSE = 0.5
 MOVE_PATIENCE = 60.0
@@ -64,7 +64,7 @@ class ApplyResult:
     skipped: tuple[Change, ...] = ()
     mappings_loaded: bool = False
     mappings_pending: bool = False
-    """Whether servers still have other rules or accounts loaded, which only their operator can change."""
+    """Whether servers still have different rules or accounts loaded, which only their operator can change."""
     unread_servers: tuple[str, ...] = ()
     """Servers whose loaded rules are unknown, so that removals were skipped."""
     gate_timeouts: tuple[GateTimeout, ...] = ()
@@ -72,9 +72,9 @@ class ApplyResult:
     retired: tuple[str, ...] = ()
     """Servers that were stopped and removed from the meta group."""
     refreshed: tuple[str, ...] = ()
-    """Read streams that were made to source again at once after their source had moved or changed replicas."""
+    """Read streams that were refreshed after their source had moved or changed replicas."""
     unrefreshed: tuple[str, ...] = ()
-    """A sentence for each that may take some time until it does so by itself."""
+    """A sentence for each reader that resumes by itself later."""
     failure: VstreamError | None = None
 
     @property
@@ -105,13 +105,11 @@ async def apply(
     """
     Carry out *plan*, phase by phase, up to 32 requests at a time; stop at the first failure.
 
-    A phase begins once its gates hold; one that does not within *patience* seconds
-    ends it. *mappings* is None where vstream cannot make servers load them: then
-    everything that must wait for them is skipped, which is all of it where accounts come
-    first. So is what is removed where a server's loaded rules are unknown: it may still
-    send publishes there, and so are servers that leave where *servers* is None. Where
-    *readers* is None, those of what moved take again by themselves. Never raises for what
-    servers answer.
+    A phase begins once its gates hold; one that does not within *patience* seconds ends it. *mappings* is None where
+    vstream cannot make servers load them: then everything that must wait for them is skipped, which is all of it where
+    accounts come first. Removals are skipped where a server's loaded rules are unknown, since it may still send
+    publishes there. Servers that leave are skipped where *servers* is None. Where *readers* is None, readers of moved
+    streams resume by themselves. Never raises for what servers answer.
     """
     run = _Run(streams, gauges, readers, on_done, on_wait, patience)
     await run.note_leaders(plan)
@@ -186,8 +184,6 @@ class _Run:
 
     async def note_leaders(self, plan: Plan) -> None:
         """Record the leaders of the streams that will move."""
-        if self._readers is None:
-            return
         streams = [gate.stream for gate in plan.gates if gate.before is Phase.REFRESHED_READERS]
         leaders = await asyncio.gather(*(self._gauges.leader(stream) for stream in streams))
         self._leaders = dict(zip(streams, leaders, strict=True))
@@ -219,9 +215,9 @@ class _Run:
         """
         Have the readers of what moved take from it at once, as soon as it is there.
 
-        What fails ends nothing: they do it by themselves, later.
+        What fails ends nothing, as they do it by themselves later; but a stream without a leader does.
         """
-        waiting = {gate: "" for gate in plan.gates if gate.before is Phase.REFRESHED_READERS}
+        waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Phase.REFRESHED_READERS}
         moving = {change.config.name for change in plan.changes if _changes_placement(change)}
         began = time.monotonic()
         deadline = began + self._patience
@@ -235,6 +231,9 @@ class _Run:
                     await self._refresh_readers(settled, readers)
                 elif time.monotonic() > deadline:
                     self.unrefreshed.extend(filter(None, waiting.values()))
+                    for gate, missing in waiting.items():
+                        if await self._gauges.leader(gate.stream) is None:  # nobody can publish into it
+                            self.gate_timeouts += (GateTimeout(gate=gate, missing=missing),)
                     return
                 else:
                     await asyncio.sleep(GATE_POLL)

@@ -12,9 +12,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vstream.errors import PlanError
+from vstream.errors import MalformedAnswerError, PlanError
+from vstream.jetstream.answers import UNREADABLE, check_config
 from vstream.subjects.algebra import matches
-from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
+from vstream.topology.consumer_config import FAILOVER_KEY, POSITION_KEY, ConsumerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ _SERVERS_OWN = "_nats."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """How far a durable was in one region: up to *origins* everything that it takes had been acknowledged there."""
+    """How far a durable was in one region: everything that it delivers was acknowledged there, up to *origins*."""
 
     topology: str
     stream: str
@@ -36,7 +37,7 @@ class Position:
     consumer: str
     region: str
     at: str
-    """When it was read, RFC 3339."""
+    """When it was read (RFC 3339)."""
     origins: Mapping[str, int]
     """The last sequence of each write stream, or of the one stream that all regions mirror."""
     unknown: tuple[str, ...] = ()
@@ -47,6 +48,8 @@ class Position:
     """Messages delivered and not acknowledged."""
     config: Mapping[str, Json] = field(default_factory=dict)
     """The consumer's configuration, for a region without the consumer."""
+    floor: int = 0
+    """The position as a sequence of the region's own read stream; 0 where that is not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Landing:
     stream: str
     """The physical stream."""
     start: int
-    """The first sequence that may not be acknowledged: delivery begins there."""
+    """The first sequence that may be unacknowledged: delivery begins there."""
     again: int
     """Acknowledged messages from there on, which will be delivered again."""
     ahead: int
@@ -77,8 +80,8 @@ class BackwardScan:
     """
     Looks for where a position is, in a stream that is read from its end backwards.
 
-    *taken* is how far the stream has come in an origin, where its server says so: an origin of which it has
-    nothing newer than the position need not be found.
+    *taken* is how far the stream is in each origin, where its server reports it: an origin without anything newer than
+    the position need not be found.
     """
 
     def __init__(self, position: Mapping[str, int], taken: Mapping[str, int], filters: Sequence[str]) -> None:
@@ -103,7 +106,7 @@ class BackwardScan:
             self._newer = step.seq
 
     def landing(self, stream: str, last: int) -> Landing:
-        """What was found, once it is over or the stream has no more. *last* is the stream's last sequence."""
+        """The result, once the scan is over or the stream has no more. *last* is the stream's last sequence."""
         start = last + 1 if self._newer is None else self._newer
         ahead = [step for step in self._steps if step.seq >= start and takes(self._filters, step.subject)]
         again = sum(map(self._was_acknowledged, ahead))
@@ -130,7 +133,7 @@ def move_position(base: ConsumerConfig, position: Position, start: int) -> Consu
 
 
 def continue_from(base: ConsumerConfig, stream: str, ack_floor: int) -> ConsumerConfig:
-    """*base*, going on where the durable of the same name was on *stream*, which has the same sequences."""
+    """*base*, continuing where the durable of the same name was on *stream*, which has the same sequences."""
     return _beginning_at(base, f"{base.durable} of {stream}", ack_floor + 1)
 
 
@@ -165,7 +168,40 @@ def as_dict(position: Position) -> dict[str, Any]:
         "beyond": position.beyond,
         "unacknowledged": position.unacknowledged,
         "config": dict(position.config),
+        "floor": position.floor,
     }
+
+
+def record_config(position: Position, stream: str) -> ConsumerConfig:
+    """
+    A consumer of *stream* that records *position* in its metadata, and delivers nothing.
+
+    The meta group stores its configuration on servers of all regions. It needs the same permissions as any consumer.
+    """
+    name = record_name(position.region, position.consumer)
+    return ConsumerConfig(
+        stream=stream,
+        durable=name,
+        fields={
+            "name": name,
+            "durable_name": name,
+            "deliver_policy": "new",
+            "ack_policy": "none",
+            "mem_storage": True,
+            "metadata": {POSITION_KEY: json.dumps(as_dict(position))},
+        },
+    )
+
+
+def record_name(region: str, durable: str) -> str:
+    """The name of the consumer in other regions that records the position of *durable* of *region*."""
+    return f"{durable}-of-{region}"
+
+
+def read_record(config: ConsumerConfig) -> Position | None:
+    """The position that this consumer keeps, None if it is none of those. Raises PlanError if it cannot be read."""
+    text = config.metadata.get(POSITION_KEY)
+    return None if text is None else read(text, f"the metadata of `{config.name}`")
 
 
 def read(text: str, file: str) -> Position:
@@ -184,9 +220,10 @@ def read(text: str, file: str) -> Position:
             unknown=tuple(map(str, data["unknown"])),
             beyond=int(data["beyond"]),
             unacknowledged=int(data["unacknowledged"]),
-            config=dict(data["config"]),
+            config=check_config(data["config"], file),
+            floor=int(data.get("floor", 0)),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (*UNREADABLE, MalformedAnswerError):  # whoever may make a consumer may have written it
         raise PlanError(
             f"{file} does not hold a consumer position", hint="`vstream consumer position` writes one"
         ) from None

@@ -51,17 +51,17 @@ _DEFAULTS: Mapping[str, Json] = {
 }
 """Every field that servers up to 2.15 know, with the value that leaving it out means (server/consumer.go)."""
 _NOT_COMPARED = frozenset({"name", "durable_name", "pause_until"})
-"""Its names, and what somebody does with it for a while."""
+"""Its names, and temporary states such as a pause."""
 _FIXED: Mapping[str, str] = {
     "ack_policy": "servers cannot change how a consumer is acknowledged",
-    "deliver_policy": "a consumer has begun where it has begun",
+    "deliver_policy": "servers cannot change where a consumer begins",
     "deliver_subject": "servers cannot turn a consumer that pushes into one that is pulled from, or back",
     "flow_control": "servers cannot change the flow control of a consumer",
     "idle_heartbeat": "servers cannot change the heartbeat of a consumer",
     "max_waiting": "servers cannot change how many requests of a consumer may wait",
     "mem_storage": "servers cannot change where a consumer is stored",
-    "opt_start_seq": "a consumer has begun where it has begun",
-    "opt_start_time": "a consumer has begun where it has begun",
+    "opt_start_seq": "servers cannot change where a consumer begins",
+    "opt_start_time": "servers cannot change where a consumer begins",
     "replay_policy": "servers cannot change how a consumer replays",
 }
 """Fields that servers refuse to change (server/consumer.go, checkNewConsumerConfig), in plain words."""
@@ -71,10 +71,10 @@ _WHY: Mapping[str, tuple[Risk, str]] = {
     "ack_wait": (Risk.SAFE, _TIMING),
     "backoff": (Risk.SAFE, _TIMING),
     "description": (Risk.SAFE, "a text"),
-    "filter_subjects": (Risk.DISRUPTIVE, "from where it is now, it takes other messages"),
+    "filter_subjects": (Risk.DISRUPTIVE, "it delivers other messages from its position on"),
     "headers_only": (Risk.DISRUPTIVE, "clients get other messages"),
     "max_ack_pending": (Risk.SAFE, _TIMING),
-    "max_deliver": (Risk.DISRUPTIVE, "messages are given up earlier or later"),
+    "max_deliver": (Risk.DISRUPTIVE, "it stops redelivering a message earlier or later"),
     "metadata": (Risk.SAFE, "a label"),
     "num_replicas": (Risk.DISRUPTIVE, "its state moves to other servers"),
 }

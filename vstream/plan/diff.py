@@ -23,7 +23,7 @@ from vstream.plan.plan import (
     phase_of,
 )
 from vstream.plan.risk import classify, classify_source, estimate_removal, refusal
-from vstream.plan.stages import gates_of
+from vstream.plan.stages import gates_of, resumed_gates
 from vstream.plan.transitions import (
     change_consistency,
     change_routing,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: frozenset[str] = frozenset()) -> Plan:
     """
-    The plan that brings *observed* to *bundle*, which *topology* renders to.
+    The plan that changes *observed* into *bundle*, which *topology* renders to.
 
     *adopt* names streams and consumers that vstream did not create and may take over; the name `all` means every one
     that the topology needs.
@@ -80,6 +80,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
         unread_servers=context.observed.unread_servers,
         leaving=context.observed.leaving,
         gates=gates_of(changes, context),
+        resumed=tuple(resumed_gates(changes, context)),
         notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
         owned=len(context.owned),
         rule_count=context.rule_count,
@@ -101,7 +102,7 @@ def _fingerprint(context: DiffContext, forms: Mapping[str, Mapping[str, Json]]) 
 
 
 def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
-    """What brings one physical stream to what it should be, in order; or why nothing does."""
+    """The changes that make one physical stream as desired, in order; or why none can."""
     name = stream.config.name
     observed = context.streams.get(name)
     if steps := promote_home.promote(stream, context):
@@ -157,7 +158,7 @@ def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
 def _update(
     stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange], context: DiffContext
 ) -> Iterator[Outcome]:
-    """The update of *fields*, in the steps that it takes so that no source starts over; or why it cannot be."""
+    """The update of *fields*, in steps such that no source starts over; or why it is impossible."""
     if blocked := _block_refused(stream, fields, context):
         yield blocked
         return
@@ -176,8 +177,8 @@ def _update(
     elif change_sources.drops_source(fields):
         yield _block(
             stream,
-            "some of its sources change and others go, which is done in another order",
-            "let the topology have the regions that the stream has now, apply it, and then take regions out",
+            "some of its sources change and others are removed, which needs two plans",
+            "keep the regions that the stream has now, apply, and then remove regions",
         )
     elif left_out := change_sources.subject_left_out(stream.config.name, fields, context):
         origin, subject = left_out
@@ -185,7 +186,7 @@ def _update(
             stream,
             f"it would no longer take `{subject}` from `{origin}`, and what is stored there and not sourced yet "
             "would be left out for good",
-            "change `naming` or `subjects` back: a live stream keeps the subjects that its messages are stored under",
+            "change `naming` or `subjects` back: a live stream keeps the subjects under which its messages are stored",
         )
     else:
         yield change_sources.stop_sources(stream, observed, fields, adopts=update.adopts)
@@ -209,7 +210,7 @@ def _block(stream: RenderedStream, reason: str, hint: str) -> Blocked:
 
 
 def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: DiffContext) -> Blocked | None:
-    """Block any change of *observed* that belongs to another topology, or does another thing."""
+    """Block any change of an *observed* stream of another topology, or with another role."""
     name, owner = stream.config.name, observed.config.owner
     is_own = owner == context.topology.name
     if not is_own and not context.adopt & {name, "all"}:
@@ -224,7 +225,7 @@ def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: Di
         # hidden accounts: in between, publishes would reach neither.
         return _block(
             stream,
-            f"its role is `{role}`, and is to be `{desired_role}`: that is another consistency model, or another home",
+            f"its role is `{role}`, and would become `{desired_role}`: that is another consistency model or home",
             "change the topology back, or give the virtual stream another name and move over",
         )
     return None
@@ -244,8 +245,8 @@ def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], contex
     if change_routing.swaps_subjects(stream, fields):
         return _block(
             stream,
-            "some of its subjects go and others come, and the one is safe before the mappings change, the other after",
-            "add what is new first and apply it, then take out what goes",
+            "it gains subjects and loses others: one is safe only before the mappings change, the other only after",
+            "add the new subjects and apply, then remove the old ones",
         )
     if {"num_replicas", "placement"} <= {change.field for change in fields}:
         return _block(
@@ -314,7 +315,7 @@ def _sources_by_key(sources: Json, reader: str) -> dict[str, Any]:
 
 
 def _note_renames(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Outcome]:
-    """Note virtual streams that come where another of the same shape goes: people expect a rename to keep messages."""
+    """Note a new virtual stream with the shape of a removed one: people expect a rename to keep messages."""
     yield from outcomes
     going: dict[str, set[tuple[str | None, Role | None]]] = {}
     messages: dict[str, int] = {}

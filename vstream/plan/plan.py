@@ -36,27 +36,27 @@ class Phase(IntEnum):
     """When a change is made. What others need comes first; what others still need is removed last."""
 
     ACCOUNTS = 0
-    """What servers load if it only adds to the accounts that they have: a stream may need it to reach others."""
+    """What servers load, if it only adds to their accounts: a stream may need it to reach others."""
     FORGOTTEN_ORIGINS = 1
-    """Those of homes that are dead for good: made again under the same name next."""
+    """Origins of homes that are dead for good: created again next, under the same names."""
     DETACHED_COPIES = 2
-    """What they are made out of takes no more from that name."""
+    """The copies that they are made from stop mirroring those names."""
     WRITE_STREAMS = 3
-    """Origins too: everything that clients publish into."""
+    """Everything that takes publishes, origins included."""
     ORDER_STREAMS = 4
     REFRESHED_READERS = 5
-    """Those of a stream that moved or was scaled take from it again at once; by themselves they do after 10 s and more."""
+    """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
     READ_STREAMS = 6
     STOPPED_COPIES = 7
-    """A read stream that was made as a copy of another takes no more from it; a source that changes goes."""
+    """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
     SOURCED_COPIES = 8
-    """It sources from where that ended."""
+    """It sources from where that stopped."""
     CONSUMERS = 9
     """Before the mappings: clients that are sent to a stream find its consumers there."""
     REPLACED_COPIES = 10
-    """What an origin that was made out of copies takes the place of."""
+    """Copies that an origin replaces."""
     OPENED_ORIGINS = 11
-    """It takes publishes."""
+    """That origin takes publishes."""
     MAPPINGS = 12
     NAMED_STREAMS = 13
     """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
@@ -64,9 +64,9 @@ class Phase(IntEnum):
     """Consumers of those."""
     DELETED_CONSUMERS = 15
     CLOSED_WRITE_STREAMS = 16
-    """Those that go take no more, where no mapping leads clients away from them."""
+    """Write streams to be deleted stop taking publishes, where no mapping leads clients away from them."""
     FORMER_STREAMS = 17
-    """What a layout that the topology has moved away from has taken is in its read streams, which are read to the end next."""
+    """Write streams of a layout that the topology has left, once its read streams have everything of them."""
     DROPPED_SOURCES = 18
     """After the mappings: until then clients may still publish into what is dropped."""
     DELETED_READ_STREAMS = 19
@@ -78,37 +78,37 @@ class Phase(IntEnum):
 
 
 class Handover(Enum):
-    """Which step an update is of several that nothing is lost or doubled between."""
+    """The step of an update that takes several, so that nothing is lost or duplicated."""
 
     STOP = "stop"
-    """What it takes from goes. Written into its metadata: where each source goes on."""
+    """Its sources are removed. Recorded in its metadata: where each source continues."""
     SOURCE = "source"
-    """It sources, each source from there."""
+    """It sources again, each source from there."""
     CLOSE = "close"
-    """It takes no more from clients, so that others can take all of it before it goes."""
+    """It takes no more publishes, so that others can source all of it before it is deleted."""
     DETACH = "detach"
-    """A copy takes no more from an origin that is dead."""
+    """A copy stops mirroring a dead origin."""
     OPEN = "open"
-    """An origin that was made out of copies takes publishes."""
+    """An origin that was made from a copy takes publishes."""
 
 
 class GateKind(Enum):
     """What a gate checks."""
 
     SETTLED = "settled"
-    """*stream* is where it is placed, with all of its replicas. *counterparts* take from it, and are refreshed then if it has another leader."""
+    """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are refreshed."""
     COPIED = "copied"
     """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
     AT_REST = "at rest"
-    """*stream*, which takes from nobody, has stored all that was on its way."""
+    """*stream*, which sources nothing now, has stored all messages in transit."""
     FED = "fed"
-    """*stream* has taken everything of *counterparts*."""
+    """*stream* has everything of *counterparts*."""
     PASSED_ON = "passed on"
     """Each of *counterparts*, which go like *stream* and are to hand on what it has, has taken everything of it, and nothing more comes."""
     DRAINED = "drained"
-    """Each of *counterparts* has taken everything of *stream*, and nothing more comes into it."""
+    """Each of *counterparts* has everything of *stream*, and nothing more arrives there."""
     UNCHANGED = "unchanged"
-    """Nothing has come into *stream* since *counterparts* had taken everything of it."""
+    """Nothing has arrived in *stream* since *counterparts* had everything of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class FieldChange:
     risk: Risk
     why: str
     removal: Removal | None = dataclass_field(default=None, compare=False)
-    """What a tighter limit removes now. Clients publish meanwhile: it does not count when plans are compared."""
+    """What a tighter limit removes now. Ignored when plans are compared, since clients keep publishing."""
 
     @property
     def is_source(self) -> bool:
@@ -179,7 +179,7 @@ class Create:
     region: str
     role: Role
     readers: tuple[str, ...] = ()
-    """Those that have sourced an earlier stream of that name: carrying it out adds that it begins after what they took."""
+    """Readers of an earlier stream of that name: `apply` makes the new stream begin after what they took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ class Delete:
     messages: int = dataclass_field(compare=False)
     """How many there were when the plan was made: clients may still publish."""
     is_dead: bool = False
-    """Whether no server answers for it any more: then carrying it out waits until the others have forgotten it."""
+    """Whether no server answers for it any more: `apply` then waits until the meta group has forgotten it."""
     is_replaced: bool = False
     """Whether an origin, made out of copies in the same region, takes its place."""
 
@@ -242,7 +242,7 @@ class DeleteConsumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """A stream that cannot be brought to what the topology says, why, and what to do."""
+    """A stream that cannot be made as the topology says, why, and what to do."""
 
     name: str
     region: str | None
@@ -256,7 +256,7 @@ UNANSWERED = "it exists, but no server answered for it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something that was seen and will be left as it is."""
+    """Something noticed that stays as it is."""
 
     name: str
     text: str
@@ -290,12 +290,12 @@ class RuleChange:
 
     @property
     def only_adds(self) -> bool:
-        """Whether what is loaded stays, too. Users may have less than before: they are replaced together."""
+        """Whether everything loaded stays. Users may lose permissions: they are replaced together."""
         return self.after is not None and (self.kind == USERS or {*(self.before or ())} <= {*self.after})
 
     @property
     def only_removes(self) -> bool:
-        """Whether nothing comes. Users are replaced together: those who had more than before lose that."""
+        """Whether nothing is added. Users are replaced together, and may lose permissions."""
         return self.kind == USERS or {*(self.after or ())} <= {*(self.before or ())}
 
 
@@ -323,15 +323,17 @@ class Plan:
     blocked: tuple[Blocked, ...] = ()
     rules: tuple[RuleChange, ...] = ()
     unread_servers: tuple[str, ...] = ()
-    """Servers of which it could not be read what they have loaded."""
+    """Servers whose loaded rules could not be read."""
     unreachable: tuple[UnreachableRegion, ...] = dataclass_field(default=(), compare=False)
     """Regions that could not be asked themselves: another region answered for them."""
     asked: str | None = dataclass_field(default=None, compare=False)
     """The region that answered."""
     leaving: tuple[str, ...] = ()
-    """Servers that run, or vote in the meta group, and that the topology does not have."""
+    """Servers that run, or vote in the meta group, but are not in the topology."""
     gates: tuple[Gate, ...] = ()
     """What must hold on the servers before certain phases may begin."""
+    resumed: tuple[Gate, ...] = dataclass_field(default=(), compare=False)
+    """Of what an earlier run has moved or scaled, and whose readers have not heard of it since. By and by they do."""
     notes: tuple[Note, ...] = ()
     losses: tuple[str, ...] = ()
     """What is lost for good with the regions that are given up."""
@@ -344,17 +346,22 @@ class Plan:
     def readers_to_refresh(self) -> tuple[str, ...]:
         """The streams that are made to take at once from what moved or was scaled."""
         gates = [gate for gate in self.gates if gate.kind is GateKind.SETTLED]
-        return tuple(dict.fromkeys(reader for gate in gates for reader in gate.counterparts))
+        return tuple(dict.fromkeys(reader for gate in (*gates, *self.resumed) for reader in gate.counterparts))
 
     @property
     def unknown_servers(self) -> tuple[str, ...]:
-        """Servers of which nobody knows whether they have loaded the rules that clients need."""
+        """Servers that may or may not have loaded the rules that clients need: it is not known."""
         return self.unread_servers if self.rule_count else ()
 
     @property
     def is_empty(self) -> bool:
         """Whether the servers are as the topology says, as far as they could be read."""
         return not (self.changes or self.blocked or self.rules or self.leaving)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is left to do, or to be resolved."""
+        return bool(self.resumed) or not self.is_empty
 
     @property
     def differs(self) -> bool:
@@ -402,7 +409,7 @@ class Plan:
 
     @property
     def leaves_former(self) -> bool:
-        """Whether streams go that are of a layout which the topology has moved away from, or will not move to."""
+        """Whether streams of a layout are deleted that the topology has left, or will not move to."""
         unreached = {rule.source.rpartition(" ")[2] for rule in self.rules if rule.after is None}
         gone = [change.config.name for change in self.changes if isinstance(change, Delete)]
         return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
@@ -463,7 +470,7 @@ def _is_named(change: Create | Update) -> bool:
 
 
 def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
-    """Whether a stream of *role* lists subjects of clients, that mappings have to lead away from it."""
+    """Whether a stream of *role* lists subjects of clients, so that mappings must lead publishes away from it."""
     if role is Role.ORDER:
         return bool(config.subjects)
     if role is not Role.READ or "sources" not in config.fields:
@@ -473,7 +480,7 @@ def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
 
 
 def lists_more(before: Json, after: Json) -> bool:
-    """Whether the list *after* has what *before* has not."""
+    """Whether the list *after* has items that *before* lacks."""
     former = before if isinstance(before, list) else []
     return any(item not in former for item in (after if isinstance(after, list) else []))
 

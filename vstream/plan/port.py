@@ -43,7 +43,7 @@ class StreamAdmin(Protocol):
         """Give a durable this whole configuration."""
 
     async def delete_consumer(self, config: ConsumerConfig) -> None:
-        """Delete a durable, and with it how far it was."""
+        """Delete a durable, and with it its position."""
 
 
 class MappingAdmin(Protocol):
@@ -85,7 +85,7 @@ class GateChecker(Protocol):
         """The server that leads *stream*; None if nobody says so."""
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
-        """The sequences that sources of *reader* go on with: as was written down when it stopped, and what came after."""
+        """The sequences with which sources of *reader* continue: those recorded when it stopped, and what came after."""
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         """The sequence after the last one that any of *readers* has taken of a stream *origin*, which is gone."""
@@ -94,4 +94,4 @@ class GateChecker(Protocol):
         """The same, for a *reader* that has not stopped."""
 
     async def ack_floor(self, stream: str, durable: str) -> int:
-        """The sequence up to which everything that *durable* of *stream* takes was acknowledged."""
+        """The sequence up to which everything that *durable* of *stream* delivers was acknowledged."""

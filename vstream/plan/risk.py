@@ -109,7 +109,7 @@ _JUDGES: Mapping[str, _Judge] = {
     "deny_purge": _rate_as(Risk.DISRUPTIVE, "can never be turned off again"),
     "discard": _discard,
     "subject_transform": _rate_as(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
-    "republish": _rate_as(Risk.SAFE, "who subscribes without JetStream hears other messages"),
+    "republish": _rate_as(Risk.SAFE, "core subscribers get other messages"),
     "first_seq": _rate_as(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
 }
 
@@ -184,7 +184,7 @@ IMMUTABLE: tuple[tuple[str, Callable[[Json, Json], bool], str], ...] = (
     (
         "mirror",
         _always,
-        "that is another consistency model, or name of the order, and servers cannot turn a stream into a mirror or point a mirror elsewhere",
+        "this changes the consistency model or the name of the order, and servers cannot turn a stream into a mirror or point a mirror elsewhere",
     ),
     ("deny_delete", _turned_off, "servers never allow deletes again once they are denied"),
     ("deny_purge", _turned_off, "servers never allow purges again once they are denied"),

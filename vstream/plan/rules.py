@@ -1,9 +1,9 @@
 """
 What servers load, mapping rules and account entries, and where that differs from the topology.
 
-Both are keyed values. The key of a rule is its source, which has no space. The key of an account entry is
-`import ACCOUNT SUBJECT`, `export ACCOUNT SUBJECT`, `account NAME` or `users`. Servers do not tell which users they have,
-nor how long answers may take: accounts.cfg carries a digest of these, as an export that nobody uses.
+Both are keyed values. The key of a rule is its source, which has no space. The key of an account entry is `import
+ACCOUNT SUBJECT`, `export ACCOUNT SUBJECT`, `account NAME` or `users`. Servers do not report their users, nor how long
+answers may take: accounts.cfg carries a digest of these, as an export that nobody uses.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def account_entries(accounts: Iterable[Account]) -> Entries:
 
 
 class OwnRules:
-    """Tells a rule that leads to this topology's streams, current or former, from somebody else's."""
+    """Tells rules that lead to this topology's streams, current or former, from other rules."""
 
     def __init__(
         self,

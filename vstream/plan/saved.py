@@ -1,4 +1,4 @@
-"""Plans as JSON: what `vstream plan --out` writes and `vstream apply` reads back."""
+"""Plans as JSON: what `vstream plan --output` writes and `vstream apply` reads back."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def load(text: str, file: str) -> SavedPlan:
         body = {key: data[key] for key in ("lab", "adopt", "lost", "topology_file", "topology_text", "plan")}
         version, digest = data["format"], data["digest"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise PlanError(f"{file} is not a plan file", hint="`vstream plan --out plan.json` writes one") from None
+        raise PlanError(f"{file} is not a plan file", hint="`vstream plan --output plan.json` writes one") from None
     if version != FORMAT:
         raise PlanError(f"{file} has format {version}, this vstream reads {FORMAT}", hint="run `vstream plan` again")
     if digest != _digest(body):

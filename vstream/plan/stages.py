@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from vstream.plan.plan import (
@@ -28,26 +29,27 @@ if TYPE_CHECKING:
 
     from vstream.plan.context import DiffContext
     from vstream.plan.plan import Change, Plan, RuleChange
+    from vstream.topology.stream_config import ObservedStream
 
 _TITLES = {
     Phase.ACCOUNTS: "accounts",
     Phase.FORGOTTEN_ORIGINS: "forget dead origins",
-    Phase.DETACHED_COPIES: "copies stand alone",
+    Phase.DETACHED_COPIES: "detach copies",
     Phase.WRITE_STREAMS: "write streams",
     Phase.ORDER_STREAMS: "order streams",
     Phase.REFRESHED_READERS: "refresh readers",
     Phase.READ_STREAMS: "read streams",
-    Phase.STOPPED_COPIES: "readers stop",
-    Phase.SOURCED_COPIES: "readers source on",
+    Phase.STOPPED_COPIES: "stop readers",
+    Phase.SOURCED_COPIES: "resume readers",
     Phase.CONSUMERS: "consumers",
     Phase.REPLACED_COPIES: "delete replaced copies",
-    Phase.OPENED_ORIGINS: "origins open",
+    Phase.OPENED_ORIGINS: "open origins",
     Phase.MAPPINGS: "mappings",
-    Phase.NAMED_STREAMS: "streams are named",
+    Phase.NAMED_STREAMS: "name streams",
     Phase.NAMED_CONSUMERS: "consumers",
     Phase.DELETED_CONSUMERS: "delete consumers",
-    Phase.CLOSED_WRITE_STREAMS: "write streams close",
-    Phase.FORMER_STREAMS: "former streams end",
+    Phase.CLOSED_WRITE_STREAMS: "close write streams",
+    Phase.FORMER_STREAMS: "drain former streams",
     Phase.DROPPED_SOURCES: "remove sources",
     Phase.DELETED_READ_STREAMS: "delete read streams",
     Phase.DELETED_ORDER_STREAMS: "delete order streams",
@@ -58,6 +60,8 @@ _TITLES = {
 
 
 _SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
+_ALIVE = timedelta(seconds=3)
+"""A source that works is heard every second, messages or not."""
 _PLACES = frozenset({"num_replicas", "placement"})
 """Fields with which a stream changes servers, so that who takes from it loses sight of it."""
 
@@ -89,8 +93,33 @@ def _settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[
             yield Gate(kind=GateKind.SETTLED, stream=change.config.name, counterparts=readers)
 
 
-def _readers_of(stream: str, context: DiffContext) -> tuple[str, ...]:
-    """The streams that take from *stream*, and those that take from these: they notice a new leader of what they mirror."""
+def resumed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """What an earlier run has moved or scaled, and ended before it refreshed the readers: nobody has noted that."""
+    changed = {change.config.name for change in changes}
+    for rendered in context.desired_streams:
+        name, origin = rendered.config.name, context.streams.get(rendered.config.name)
+        if origin is None or rendered.role not in _SOURCED or name in changed:
+            continue
+        if readers := _readers_of(name, context, None if _is_moving(origin) else origin):
+            yield Gate(kind=GateKind.SETTLED, stream=name, counterparts=readers)
+
+
+def _is_moving(stream: ObservedStream) -> bool:
+    configured = stream.config.fields.get("num_replicas")
+    number = stream.replicas
+    return number is not None and isinstance(configured, int) and (number > configured or 1 == number < configured)
+
+
+def _is_waiting(reader: ObservedStream, origin: ObservedStream) -> bool:
+    """Whether *reader* has not heard of *origin* since that has its leader: it asks again only later."""
+    silence = reader.silence.get(origin.config.name)
+    if silence is None or reader.at is None or reader.replicas == 1:
+        return False
+    return reader.at - silence < (origin.leader_since or reader.at - _ALIVE)
+
+
+def _readers_of(stream: str, context: DiffContext, missed: ObservedStream | None = None) -> tuple[str, ...]:
+    """The streams that take from *stream*, if they wait for it where it is *missed*, and those that take from these, too."""
     readers: dict[str, None] = {}
     origins = [stream]
     while origins:
@@ -98,7 +127,8 @@ def _readers_of(stream: str, context: DiffContext) -> tuple[str, ...]:
         for candidate in context.desired_streams:
             config = candidate.config
             is_taking = origin in config.source_names or origin == config.mirror_name
-            if is_taking and config.name in context.streams and config.name not in readers:
+            observed = context.streams.get(config.name) if is_taking and config.name not in readers else None
+            if observed is not None and (missed is None or origin != stream or _is_waiting(observed, missed)):
                 readers[config.name] = None
                 origins.append(config.name)
     return tuple(sorted(readers))
@@ -192,9 +222,9 @@ class PlanStage:
     changes: tuple[Change, ...] = ()
     rules: tuple[RuleChange, ...] = ()
     servers: tuple[str, ...] = ()
-    """Those that stop, and leave the meta group."""
+    """Servers that stop, and leave the meta group."""
     readers: tuple[str, ...] = ()
-    """Those that are refreshed."""
+    """Readers that are refreshed."""
     waits_for_mappings: bool = False
     """Whether every server must have loaded the mappings first."""
 
@@ -205,7 +235,7 @@ class PlanStage:
 
     @property
     def waits(self) -> tuple[str, ...]:
-        """What must hold before, each as a clause that follows `until`."""
+        """What must hold before it, each as a clause that follows `until`."""
         loaded = ("every server has loaded the mappings",) if self.waits_for_mappings else ()
         return (*loaded, *map(str, self.gates))
 
@@ -236,7 +266,7 @@ def stages(plan: Plan) -> Iterator[PlanStage]:
     for phase in Phase:
         stage = PlanStage(
             phase=phase,
-            gates=tuple(gate for gate in plan.gates if gate.before is phase),
+            gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if gate.before is phase),
             changes=plan.in_phase(phase),
             rules=plan.rules if phase is plan.loaded_in else (),
             readers=plan.readers_to_refresh if phase is Phase.REFRESHED_READERS else (),

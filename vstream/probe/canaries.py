@@ -338,7 +338,7 @@ def _explain_absence(canary: Canary, reader: Reader) -> tuple[CheckStatus, str, 
     if reader.trouble:
         return (
             CheckStatus.FAILED,
-            f"{missing} as far as one can see: {reader.trouble}",
+            f"{missing} as far as is known: {reader.trouble}",
             "see the direct_get check of this region",
         )
     if facts is not None and facts.keeps_per_subject > 0 and canary.origin in reader.crowded:

@@ -6,19 +6,25 @@ import asyncio
 import secrets
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream.connection import REQUEST_TIMEOUT
 from vstream.probe import direct_get, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup
+from vstream.probe.info import read_stream_names
 from vstream.probe.read_your_writes import METHODS
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.probe.retry import Budget
 from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
 from vstream.topology.model import Role
+from vstream.topology.physical import physical_name
+from vstream.topology.profiles import profile_of
+from vstream.topology.replication import all_physical_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -92,6 +98,7 @@ class _Probe:
         self._run_id = secrets.token_hex(8)
         self._checks: list[Check] = []
         self._total = 0
+        self._names: asyncio.Task[list[str]] | None = None
         # By region: one that answers slowly must not keep others from being asked.
         each = max(1, _IN_FLIGHT // max(1, len(regions)))
         self._slots = {region: asyncio.Semaphore(each) for region in regions}
@@ -130,7 +137,7 @@ class _Probe:
     def _report(self, checks: Iterable[Check]) -> None:
         for check in checks:
             self._checks.append(check)
-            self._on_progress(Progress(check=check, done=len(self._checks), total=self._total))
+            self._on_progress(Progress(check=check, done=len(self._checks), total=max(self._total, len(self._checks))))
 
     async def _hops(self, stream: VirtualStream, region: str) -> None:
         target = self._target(stream, region)
@@ -172,7 +179,7 @@ class _Probe:
             self._report(_skip_unpaired(stream, regions, targets))
             return
         flight = CanaryFlight(targets, self._run_id)
-        cleanup = Cleanup(self._topology, stream, flight, self._reached)
+        cleanup = Cleanup(self._topology, stream, flight, self._reached, partial(self._list_left_out, stream))
         try:
             await flight.fly(self._canary_slots)
             if self._all_forms:
@@ -185,6 +192,17 @@ class _Probe:
         self._report([*flight.checks(), *_skip_unpaired(stream, regions, targets), *cleaned])
         if interruption is not None:
             raise interruption
+
+    async def _list_left_out(self, stream: VirtualStream) -> list[str]:
+        """The regions in which *stream* has a read stream by its physical name, and which the topology does not have."""
+        if not profile_of(stream).has_physical_names:
+            return []
+        if self._names is None:
+            connection = next(iter(self._reached.values()))
+            self._names = asyncio.create_task(read_stream_names(connection, REQUEST_TIMEOUT))
+        prefix = physical_name(stream, Role.READ, "")
+        strange = set(await self._names) - {part.name for part in all_physical_streams(self._topology)}
+        return sorted(name.removeprefix(prefix) for name in strange if name.startswith(prefix))
 
     async def _ask_all(self, targets: Mapping[str, ProbeTarget], flight: CanaryFlight | None) -> None:
         """Every form in each region, of the canaries of *flight* where there are any: also after a canary that never came."""
@@ -240,9 +258,9 @@ class _Probe:
 def _subject_without_wildcards(stream: VirtualStream) -> tuple[str, str] | None:
     """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
     if stream.is_bucket:
-        return "no canary: in a bucket it would be a key or an object of somebody", "a stream of its own for canaries"
+        return "no canary: in a bucket it would be somebody's key or object", "a stream of its own for canaries"
     if any(part.settings.fields.get("allow_msg_counter") for part in stream.physical):
-        return "no canary: servers refuse whatever counts nothing", "a stream of its own for canaries"
+        return "no canary: servers refuse messages that are not increments", "a stream of its own for canaries"
     if stream.canary is None:
         return _NO_CANARY, _how_to_agree(stream)
     if any(part.settings.fields.get("deny_delete") for part in stream.physical):

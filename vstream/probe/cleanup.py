@@ -11,6 +11,9 @@ All of this uses physical names and asks the streams' leaders, by way of another
 region where a region cannot be reached: read streams that the probe cannot or was
 not asked to read have received canaries too. A message is deleted only after a look
 at its header: a stream that was re-created since holds somebody's data at that sequence.
+
+Regions that the topology leaves out have received canaries as well. Where physical
+streams have names of their own, their read streams are found by these.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ from vstream.topology import naming, physical
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
-    from vstream.topology.model import PhysicalPart, Topology, VirtualStream
+    from vstream.topology.model import Topology, VirtualStream
 
 PATIENCE = 10.0
 """Seconds to clean up after one stream's canaries, in addition to the probe's deadline. It needs 20 ms."""
@@ -46,12 +49,18 @@ class Cleanup:
     """Removes the canaries of one flight over *connections*, by region."""
 
     def __init__(
-        self, topology: Topology, stream: VirtualStream, flight: CanaryFlight, connections: Mapping[str, Connection]
+        self,
+        topology: Topology,
+        stream: VirtualStream,
+        flight: CanaryFlight,
+        connections: Mapping[str, Connection],
+        left_out: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
         self._naming = topology.naming
         self._stream = stream
         self._flight = flight
         self._connections = connections
+        self._left_out = left_out
         self._deadline = 0.0
 
     async def run(self, slots: asyncio.Semaphore) -> list[Check]:
@@ -69,9 +78,21 @@ class Cleanup:
         checks = [*writes]
         # A mirror passes over what is deleted too, so what it mirrors comes first.
         for role in (Role.ORDER, Role.READ):
-            parts = [part for part in self._stream.physical if part.role is role]
-            checks += await asyncio.gather(*(self._copy(part, canaries) for part in parts))
-        return checks
+            places = [part.place for part in self._stream.physical if part.role is role]
+            checks += await asyncio.gather(*(self._copy(role, place, canaries) for place in places))
+        return [*checks, *await self._clean_left_out(canaries)]
+
+    async def _clean_left_out(self, canaries: Sequence[Canary]) -> list[Check]:
+        """Clean the read streams of regions that servers have and the topology has not."""
+        if not canaries:
+            return []
+        try:
+            places = await self._left_out()
+        except VstreamError as error:
+            detail = f"it is unknown whether regions that the topology leaves out hold canaries: {error.message}"
+            return [self._check(None, None, CheckStatus.SKIPPED, detail, error.hint)]
+        self._deadline = time.monotonic() + PATIENCE
+        return await asyncio.gather(*(self._copy(Role.READ, place, canaries) for place in places))
 
     async def _write(self, canary: Canary) -> Check:
         region = canary.origin
@@ -95,8 +116,8 @@ class Cleanup:
             )
         return await self._clean_up(region, name, {canary.origin: seq})
 
-    async def _copy(self, part: PhysicalPart, canaries: Sequence[Canary]) -> Check:
-        region, name = part.place, physical.physical_name(self._stream, part.role, part.place)
+    async def _copy(self, role: Role, region: str, canaries: Sequence[Canary]) -> Check:
+        name = physical.physical_name(self._stream, role, region)
         if not canaries:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         reader = self._flight.readers.get(region)
@@ -105,7 +126,7 @@ class Cleanup:
         for other_reader in self._flight.readers.values():
             for origin, arrival in other_reader.seen.items():
                 # Mirrors keep the sequences of an order.
-                if arrival.stream == name or part.role is Role.ORDER:
+                if arrival.stream == name or role is Role.ORDER:
                     sequences[origin] = arrival.seq
         until = min(self._deadline - _REQUEST, time.monotonic() + _LATE)
         absent = [canary for canary in canaries if canary.origin not in sequences]
@@ -220,7 +241,9 @@ class Cleanup:
             f"they are on `{self._stream.canary}`, with the header {CANARY_HEADER}",
         )
 
-    def _check(self, region: str, name: str, status: CheckStatus, detail: str, hint: str | None = None) -> Check:
+    def _check(
+        self, region: str | None, name: str | None, status: CheckStatus, detail: str, hint: str | None = None
+    ) -> Check:
         return Check(
             stream=self._stream.name,
             region=region,

@@ -27,7 +27,7 @@ NO_STREAM = "__probe__"
 """A name that no stream has: a stream that gets a message for it refuses, and names itself."""
 
 _LOOKS = 3
-_PERMISSIONS = "may this user publish there? servers do not answer a refused publish"
+_PERMISSIONS = "may this user publish there? servers do not answer a publish that they refuse"
 _CREATE = "`vstream plan` shows what is missing, `vstream apply` creates it"
 _CORRECT = "`vstream plan` shows what is different, `vstream apply` corrects it"
 _LEADER = "does the stream have a leader, and its region a majority of its servers?"

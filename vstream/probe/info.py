@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.jetstream.answers import api_error, reading
+from vstream.jetstream.answers import api_error, read_list, read_total, reading
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
@@ -60,6 +60,19 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
             subject_count=int(state.get("num_subjects", 0)),
             keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
         )
+
+
+async def read_stream_names(connection: Connection, timeout: float) -> list[str]:
+    """The names of all streams of the connection's account. Raises as `read_stream_info` does."""
+    subject, names = f"{naming.API}.STREAM.NAMES", list[str]()
+    while True:
+        answer = await connection.request_json(subject, {"offset": len(names)}, timeout=timeout)
+        if (error := api_error(answer, subject)) is not None:
+            raise error
+        page = _to_strings(read_list(answer, "streams", subject))
+        names += page
+        if not page or len(names) >= read_total(answer, subject):
+            return names
 
 
 def _answering_stream(config: Mapping[str, Any], *, asked: str) -> str:

@@ -285,7 +285,7 @@ def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping
 
 
 def mark_of(claims: dict[str, Any]) -> Export:
-    """An export that stands for all that is said in *claims*, and for whoever has signed them: no server has it."""
+    """An export that represents everything in *claims* and who signed them: no server has it."""
     contents = {key: value for key, value in claims.items() if key not in _OF_TOKEN}
     digest = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]
     return Export(

@@ -1,5 +1,5 @@
 """
-Random scenarios, one after the other, until time is over; one that fails is made short.
+Random scenarios, one after the other, until time is up; one that fails is shortened.
 
 What runs a scenario is handed in. What came of each run lies in a directory of its own:
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SEEDS = 2**31
 _CONFIRMATIONS = 3
-"""How often a failed scenario runs again until it is said not to fail every time."""
+"""How often a failed scenario runs again before it counts as one that does not fail every time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

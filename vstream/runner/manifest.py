@@ -35,7 +35,9 @@ _PANICS = 20
 def begin(directory: Path, scenario: Scenario) -> Capture:
     """Start a new capture of *scenario*. Raises VstreamError if there is one already, or if it cannot be written."""
     if (directory / "manifest.json").exists():
-        raise VstreamError(f"`{directory}` holds a capture already", hint="`--out` with another directory keeps both")
+        raise VstreamError(
+            f"`{directory}` holds a capture already", hint="`--output` with another directory keeps both"
+        )
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it will hold whole streams
         (directory / "scenario.yaml").write_text(scenario.text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Where a scenario that runs in a lab is: a file in the lab's directory, for those who watch it from another process."""
+"""The progress of a scenario in a lab: a file in the lab's directory, for those who watch it from another process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScenarioProgress:
 
     scenario: str
     number: int
-    """The step that has begun last, from 1 to *total*; 0 before the first."""
+    """The current step, from 1 to *total*; 0 before the first."""
     total: int
     description: str
     since: float
@@ -60,7 +60,7 @@ class ProgressWriter:
 
 
 def read(directory: LabDirectory) -> ScenarioProgress | None:
-    """How far the scenario of this lab is; None if it has none, or its file cannot be read."""
+    """The progress of this lab's scenario; None without a scenario or a readable file."""
     try:
         return _PROGRESS.validate_json(_path(directory).read_bytes())
     except (OSError, ValidationError):

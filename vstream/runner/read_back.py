@@ -48,11 +48,11 @@ async def read_back(
     deadline, problem = time.monotonic() + within, "no time"
     while time.monotonic() < deadline:
         try:
-            return _captured_stream(stream, messages=await _once(connection, stream.config.name, capture, streams))
+            return captured_stream(stream, messages=await _once(connection, stream.config.name, capture, streams))
         except VstreamError as error:
             problem = error.message
         await asyncio.sleep(_PAUSE)
-    return _captured_stream(stream, error=problem)
+    return captured_stream(stream, error=problem)
 
 
 async def _once(connection: ReconnectingConnection, name: str, capture: Capture, streams: Sequence[str]) -> int:
@@ -64,7 +64,7 @@ async def _once(connection: ReconnectingConnection, name: str, capture: Capture,
         before = await _state(connection, name)
         if before["messages"]:
             async for message in read_messages(connection, name, patience=_PATIENCE):
-                lines.write(_stored_record(message, streams, name))
+                lines.write(stored_record(message, streams, name))
                 count, last = count + 1, message.seq
         after = await _state(connection, name)
     finally:
@@ -86,7 +86,8 @@ async def _state(connection: ReconnectingConnection, name: str) -> dict[str, Any
     return dict(answer["state"])
 
 
-def _stored_record(message: StoredMessage, streams: Sequence[str], taker: str) -> Stored:
+def stored_record(message: StoredMessage, streams: Sequence[str], taker: str) -> Stored:
+    """What a capture keeps of a *message* in the stream *taker*; *streams* are all possible origins."""
     origin, origin_seq = origin_of(message.headers, streams, taker=taker)
     return Stored(
         seq=message.seq,
@@ -103,9 +104,8 @@ def _stored_record(message: StoredMessage, streams: Sequence[str], taker: str) -
     )
 
 
-def _captured_stream(
-    stream: RenderedStream, *, messages: int | None = None, error: str | None = None
-) -> CapturedStream:
+def captured_stream(stream: RenderedStream, *, messages: int | None = None, error: str | None = None) -> CapturedStream:
+    """The entry of *stream* in a manifest, read with so many *messages* or with an *error*."""
     fields = stream.config.fields
     return CapturedStream(
         name=stream.config.name,

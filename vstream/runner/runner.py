@@ -1,5 +1,5 @@
 """
-One run: a lab, a workload, faults, and a capture of all of it. What came of it is for others to judge.
+One run: a lab, a workload, faults, and a capture of all of it. It judges nothing.
 
     lab up → topology applied → probed → clients and sampler → steps → load stops → all
     healed → converged → every stream read → logs → manifest → lab down
@@ -90,7 +90,7 @@ async def run(
     topology = environment.topology_of(scenario)
     if lab_name in lab.names():
         raise VstreamError(
-            f"there is a lab `{lab_name}` already", hint="a scenario needs a lab of its own: choose another name"
+            f"lab `{lab_name}` already exists", hint="a scenario needs a lab of its own: choose another name"
         )
     capture = manifest.begin(capture_dir, scenario)
     progress = ProgressWriter(lab_directory(lab_name), scenario.name, len(scenario.steps))
@@ -110,7 +110,7 @@ async def run(
             raise
         raise VstreamError(
             f"the capture in `{capture_dir}` cannot be written: {error.strerror or error}",
-            hint="`--out` with a directory elsewhere",
+            hint="`--output` with a directory elsewhere",
         ) from error
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vstream.topology.survival import SurvivalCell
 
 _NEEDED = {About.FAULT, About.CAPTURE}
-"""Without these, nothing that was measured says anything."""
+"""Cases that must pass: without them, measurements prove nothing."""
 
 
 class CellStatus(Enum):
@@ -57,9 +57,9 @@ class SurvivalRehearsal:
     lost: int
     """Of the acknowledged messages, those that some region does not have in the end."""
     expected_losses: int
-    """Those of them that a loss of power takes as the table says."""
+    """Those of them that a loss of power takes, as the table predicts."""
     problems: tuple[str, ...]
-    """What must never be, such as messages that were doubled."""
+    """What must never happen, such as duplicated messages."""
     captures: tuple[Path, ...]
 
     def count(self, status: CellStatus) -> int:

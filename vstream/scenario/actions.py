@@ -45,7 +45,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
 
 COMMON: Final = ("as_", "at")
 OPTIONS: Final = ("for_", *FAULT_OPTIONS)
-"""Fields of a step that are valid beside some actions only."""
+"""Fields of a step that are valid with some actions only."""
 
 
 def actions_of(step: StepDocument) -> list[str]:

@@ -91,9 +91,9 @@ class LabDocument(_Written):
     versions: Versions = {}
     """nats-server for all servers (`2.15.1`), or by region or server, `*` for the others. Default: what `vstream lab up` takes."""
     links: Literal["proxy", "none"] | None = None
-    """What carries the links between regions. Default: `proxy` where there are any."""
+    """What carries the links between regions. Default: `proxy` if there are any."""
     templates: Text | None = None
-    """A directory, relative to this file, of templates that win over the built-in ones: another layout of streams."""
+    """A directory, relative to this file, of templates that replace built-in ones: another layout of streams."""
 
 
 class PublishDocument(_Written):
@@ -108,7 +108,7 @@ class PublishDocument(_Written):
     retry: Literal["none", "same-id"] | None = None
     """same-id: again, with the same `Nats-Msg-Id`, until acknowledged or given up. Default: none."""
     timeout: Lasting | None = None
-    """Without an answer for so long, it is not known what became of the message. Default: `2s`."""
+    """How long to wait for an answer before the outcome counts as unknown. Default: `2s`."""
     give_up: Lasting | None = None
     """When `same-id` stops trying. Default: `60s`."""
 
@@ -117,9 +117,9 @@ class PublishersDocument(PublishDocument):
     """An open-loop publisher in each of several regions: a slow answer does not slow it down."""
 
     stream: Text | None = None
-    """The virtual stream. Default: each that there is."""
+    """The virtual stream. Default: all."""
     subject: Text | None = None
-    """May hold `{region}`, `{key}` and `{n}`, the number of the message. Default: made of the stream's first subject."""
+    """May hold `{region}`, `{key}` and `{n}`, the message's number. Default: derived from the stream's first subject."""
     regions: RegionNames = "all"
 
 
@@ -129,7 +129,7 @@ class ReadersDocument(_Written):
     by: Literal["consumer", "direct", "sequence"]
     """consumer: a pull consumer; direct: Direct Get of the last message of a random key; sequence: Direct Get by sequence."""
     stream: Text | None = None
-    """The virtual stream. Default: each that there is."""
+    """The virtual stream. Default: all."""
     regions: RegionNames = "all"
     rate: Rate | None = None
     """Reads in each region, for a consumer fetches. Default: `10/s`."""
@@ -138,7 +138,7 @@ class ReadersDocument(_Written):
 
 
 class WorkloadDocument(PublishDocument):
-    """What clients do meanwhile. What is said here is for all publishers that do not say otherwise."""
+    """What clients do meanwhile. Values here are the defaults of all publishers."""
 
     publishers: list[PublishersDocument] | None = None
     """Default: one in every region for each virtual stream."""
@@ -150,22 +150,22 @@ class _Step(_Written):
     """One step: one action, its options, and a name. Steps run one after the other."""
 
     wait: Lasting | None = None
-    """Let the load run for so long."""
+    """Let the load run for this long."""
     heal: Faults | None = None
     """Undo all open faults, or those with these names, and wait until the servers are healthy."""
     resync: Nothing | None = None
     """What `vstream resync` does."""
     converge: MaybeLasting = None
-    """Wait until every read stream holds all that the write streams hold, at most so long. Default: `60s`."""
+    """Wait until every read stream holds everything of the write streams, at most this long. Default: `60s`."""
     try_: AllRegions | None = None
     """Try every client operation once in these regions."""
 
     as_: Name | None = None
-    """Names the step: expectations speak of it as a window, `heal` as a fault."""
+    """The step's name: expectations use it as a window, `heal` as a fault."""
     at: Time | None = None
-    """When the step begins, counted from the start of the load, but not before the step in front has ended."""
+    """When the step begins, counted from the start of the load, but not before the previous step has ended."""
     for_: Lasting | None = None
-    """Heal the fault after so long; the next step waits for that. Without it, the fault stays open until `heal`."""
+    """Heal the fault after this long; the next step waits for that. Without it, the fault stays open until `heal`."""
 
 
 _TARGETS: Mapping[tuple[Aim, bool], Any] = {
@@ -251,20 +251,20 @@ class ExpectDocument(_Written):
     works: OperationResults = ()
     """Of a `try` step: which operations work, in all its regions or by region."""
     converged: TimeBound | None = None
-    """How long the `converge` step took."""
+    """Duration of the `converge` step."""
     lost: CountBound | None = None
-    """Acknowledged messages that a read stream does not hold in the end. Expected to be 0 unless something, or `any`, is said."""
+    """Acknowledged messages that a read stream lacks at the end. Expected to be 0 unless a bound or `any` is given."""
     duplicated: CountBound | None = None
-    """Copies beyond the first. Expected to be 0 unless something is said."""
+    """Copies beyond the first. Expected to be 0 unless a bound is given."""
     unexpected: CountBound | None = None
-    """Stored messages that nobody published. Expected to be 0 unless something is said."""
+    """Stored messages that nobody published. Expected to be 0 unless a bound is given."""
     reordered: CountBound | None = None
-    """Messages that overtook an earlier one of the same origin. Expected to be 0 unless something is said."""
+    """Messages that overtook an earlier one of the same origin. Expected to be 0 unless a bound is given."""
     diverged: CountBound | None = None
     """Messages that one stream holds and another does not, without being lost: that nobody acknowledged. Expected to be 0
     unless something, or `any`, is said of it; or of `lost`, that some may be."""
     same_order: SameOrder | None = None
-    """All read streams hold the same sequence. Expected of all but `virtual` streams unless something is said."""
+    """All read streams hold the same sequence. Expected of all but `virtual` streams unless stated otherwise."""
 
 
 BARE = sorted(yaml_key(name) for name in _MAY_BE_EMPTY)
@@ -296,7 +296,7 @@ class ScenarioDocument(_Closed):
     description: str = ""
     """One line for `vstream scenario list`, more below it."""
     seed: Seed = 1
-    """What is random about the workload follows from it."""
+    """The seed of everything random in the workload."""
     topology: TopologySource
     """The file of the topology, relative to this one; or the topology itself."""
     lab: LabDocument = LabDocument()

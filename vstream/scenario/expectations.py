@@ -22,7 +22,7 @@ SAFETY: Final = {
 """Expected to be 0 unless a scenario says something else."""
 
 _ANYTHING: Final = Bound(Compare.AT_LEAST, 0.0)
-"""`any`. It has to be said: what nobody speaks of must be 0."""
+"""`any`. It must be written: without a bound, 0 is expected."""
 
 _BY_REGION: Final = (
     Measure.PUBLISHED,
@@ -65,7 +65,7 @@ def _is_said(document: ScenarioDocument, word: str, stream: str | None) -> bool:
 
 
 def _unsaid(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
-    """The streams of which *word* says nothing; None for all."""
+    """The streams without an expectation about *word*; None for all."""
     quiet = tuple(stream.name for stream in topology.streams if not _is_said(document, word, stream.name))
     return quiet if len(quiet) < len(topology.streams) else (None,)
 

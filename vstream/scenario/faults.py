@@ -130,9 +130,9 @@ class FaultType:
     can_hold: bool = True
     """Whether a command leaves it open until it is healed, and takes `--for`."""
     is_for_all: bool = False
-    """Whether it is for everything where nothing is named."""
+    """Whether it takes everything if no target is named."""
     needs_option: bool = False
-    """Whether it means nothing without one of its options."""
+    """Whether it needs at least one of its options."""
     works_outside_labs: bool = False
 
     @property
@@ -142,7 +142,7 @@ class FaultType:
 
     @property
     def usage(self) -> str:
-        """What is typed: its name, and what it is for."""
+        """The command line: its name, and its target."""
         target = USAGE.get(self.aim, "")
         options = [
             f"--{option.name.replace('_', '-')} {option.name.upper()}" for option in self.options if option.is_required
@@ -151,7 +151,7 @@ class FaultType:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether a step may name nothing."""
+        """Whether a step needs no target."""
         return self.is_for_all or self.aim is Aim.NOTHING
 
 
@@ -163,7 +163,7 @@ USAGE: Final[Mapping[Aim, str]] = {
     Aim.SIDES: "SIDE | SIDE",
     Aim.ENDS: "REGION REGION",
 }
-"""What a command is given, by what its fault is for."""
+"""The argument of a command, by its fault's kind of target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,7 +336,7 @@ ROLLING_RESTART = FaultType(
     name="rolling-restart",
     aim=Aim.REGIONS,
     takes=Takes.SERVERS,
-    help="End and start one server after the other, in all regions or some; each waits until all are healthy and every "
+    help="Restart one server after the other, in all regions or some; each waits until all are healthy and every "
     "stream has caught up.",
     examples=("rolling-restart", "rolling-restart west --lame-duck"),
     happens="SIGTERM to one server after the other; the next waits until all are healthy and every stream has caught up",

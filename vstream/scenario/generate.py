@@ -2,7 +2,7 @@
 Generate a random scenario from a seed, never with more faults than virtual streams promise to survive.
 
 Processes are killed and stopped, links cut and shaped, leaders moved, in any overlap: nothing that was acknowledged may
-be lost or doubled by that. Power losses and full disks are left out, and so is what cannot be said beforehand to
+be lost or duplicated by that. Power losses and full disks are left out, and so is what cannot be said beforehand to
 bite, such as a leader's kill in a region that may have no leader.
 """
 
@@ -30,9 +30,9 @@ ScenarioData = dict[str, Any]
 _MS: Final = 10**6
 _MOST_OPEN = 3
 _QUORUM_SERVERS = 3
-"""From so many on, there is a meta leader besides one that is killed."""
+"""With at least so many servers, another meta leader can be elected after a kill."""
 _UNKNOWN = "?"
-"""A server of which nobody knows beforehand which it is."""
+"""A server that is only known at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def generate(topology: Topology, written: Json, seed: int, *, has_links: bool = 
     return {
         "scenario": 1,
         "name": f"explored-{seed}",
-        "description": f"Composed at random from seed {seed}: whatever happens, nothing is lost or doubled.",
+        "description": f"Generated at random from seed {seed}: whatever happens, nothing is lost or duplicated.",
         "seed": seed,
         "topology": written,
         **_Composer(topology, random.Random(seed), has_links=has_links).compose(),  # noqa: S311 - it has to be repeatable
@@ -141,11 +141,11 @@ class _Composer:
         return frozenset(server for fault in self._open for server in fault.servers.get(region, ()))
 
     def _intact_regions(self) -> list[str]:
-        """Regions of which no open fault takes a server."""
+        """Regions without a server that an open fault stops."""
         return [region for region in self._regions if not self._servers_down(region)]
 
     def _running_servers(self) -> list[str]:
-        """Servers of which it is known that they run."""
+        """Servers that are known to run."""
         servers = []
         for region, members in self._servers.items():
             if _UNKNOWN not in self._servers_down(region):

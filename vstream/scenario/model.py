@@ -35,7 +35,7 @@ class Inject:
 
     fault: FaultSpec
     id: str
-    """How `Heal` names it: the step's name, or one that was made up."""
+    """Its id in `Heal`: the step's name, or a generated one."""
     lasting: int | None = None
 
 
@@ -48,7 +48,7 @@ class Heal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resync:
-    """What `vstream resync` does."""
+    """Do what `vstream resync` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ class Measure(Enum):
     lost them. Where a scenario allows losses, it allows these too.
     """
     REORDERED = "reordered"
-    """Messages of one origin that stand in another order in a read stream, over the whole run."""
+    """Messages of one origin in a different order in a read stream, over the whole run."""
     CONVERGED = "converged"
     """Nanoseconds that the named `converge` step took; not converged is infinite."""
     SAME_ORDER = "same-order"
@@ -263,7 +263,7 @@ class Scenario:
     description: str
     seed: int
     topology_file: str
-    """How errors name it: a path, or the scenario's own for one that is written inside."""
+    """Its file name in errors: a path, or that of the scenario if it is written inside."""
     topology_text: str
     lab: LabSpec
     workload: Workload

@@ -34,7 +34,7 @@ _POWER: Final = 8
 """Seconds of load before the power goes."""
 _LOSE: Final = 3
 AGAIN: Final = "-again"
-"""What the second try of an operation is called besides."""
+"""Suffix of the name of an operation's second try."""
 _BACK: Final = 240
 _WORKS: Final = ">= 95%"
 """Not all: on a busy machine one in a hundred is late."""
@@ -159,7 +159,7 @@ class _Composer:
         return survival.rulings(self._topology, self._streams[cell.stream], cell.ability, incident).items()
 
     def _patience(self, incident: Incident, cells: Sequence[SurvivalCell]) -> int:
-        """Seconds until what comes back has come back, and what is to fail has failed."""
+        """Seconds until everything that recovers has recovered, and everything that should fail has failed."""
         rulings = [(cell.ability, ruling) for cell in cells for _, ruling in self._rulings(cell, incident)]
         if (Ability.OWN_READS, Survival.PAUSE) in {(ability, ruling.answer) for ability, ruling in rulings}:
             return _SETTLE_COPIES

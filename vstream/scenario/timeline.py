@@ -70,7 +70,7 @@ def servers_named(topology: Topology, names: tuple[str, ...] | None) -> frozense
 
 
 def servers_by_region(topology: Topology) -> Mapping[str, tuple[str, ...]]:
-    """The names of all servers by the region that they stand in: members of a stretch cluster share its fate."""
+    """The names of all servers by the region that they are in: members of a stretch cluster share its fate."""
     servers = {}
     for region in topology.regions:
         servers[region.name] = tuple(seat.server.name for seat in topology.seats if seat.region == region.name)

@@ -109,6 +109,8 @@ def _pattern(function: Function) -> re.Pattern[str]:
 
 
 _CALLS = tuple((function, _pattern(function)) for function in Function)  # in the server's order
+FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
+"""What stands for a token in the destination of a transform."""
 _COMMA = re.compile(r",[\t\n\f\r ]*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 

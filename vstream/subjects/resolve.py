@@ -145,13 +145,8 @@ class MappingTable:
         """The rules that work, made ready, in the order given."""
         return self._compiled
 
-    @property
-    def accepted_mappings(self) -> bool:
-        """Whether `nats-server -t` takes the rules."""
-        return not any(error.rejection for error in self.errors)
-
     def overlapping(self) -> Iterator[tuple[Mapping, Mapping]]:
-        """Each pair of rules of which the server picks one by chance for some subject."""
+        """Each pair of rules between which the server chooses at random for some subject."""
         for left, right in self._trie.overlapping_pairs():
             yield self._compiled[left].mapping, self._compiled[right].mapping
 

@@ -162,8 +162,10 @@ def _diagnostic(document: Document, language: Language[M], details: ErrorDetails
         message, hint = f"unknown key {quote_value(path[-1])}", _unknown_key_hint(language, path)
     elif kind == "missing":
         message, hint = f"`{format_path(path)}` is missing", language.missing.get(str(path[-1]))
-        span = document.source.key(path[:-1])
+        span = document.source.keys.get(path) or document.source.key(path[:-1])
     elif kind == "too_short":
+        # Below a map that is empty there are only keys that an overlay removed.
+        span = next((at for below, at in document.source.keys.items() if below[:-1] == path), span)
         message, hint = f"`{format_path(path)}` is empty", language.missing.get(str(path[-1]))
     elif kind in {"model_type", "dict_type"} and not path and details["input"] is None:
         message, hint = "the file has no content", language.starter
@@ -176,7 +178,7 @@ def _diagnostic(document: Document, language: Language[M], details: ErrorDetails
 
 
 def a_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
-    """What is said of something that should be a map."""
+    """The error for a value that should be a map."""
     if details["input"] is not None:
         return f"`{format_path(path)}` must be a map of keys and values", None
     return f"`{format_path(path)}` has nothing below it", "indent its keys below it, or remove it"
@@ -203,7 +205,7 @@ def _text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
 
 
 def no_name(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
-    """What is said of a text that is no name."""
+    """The error for a text that is not a valid name."""
     start = ", beginning with a letter or digit" if str(details["ctx"]["pattern"]).startswith("^[A-Za-z0-9][") else ""
     return f"{quote_value(details['input'])} is not a valid name", f"letters, digits, `-` and `_` only{start}"
 

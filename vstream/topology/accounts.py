@@ -13,7 +13,7 @@ APP_USER, VSTREAM_USER, PROBE_USER, AUDIT_USER = USERS = ("app", "vstream", "pro
 """Who logs in to the account of clients, with `routing: accounts`."""
 SYSTEM_USER = "system"
 LEAF_USER = "leaf"
-"""As whom the servers of a region log in to its hub, with `routing: domains`."""
+"""The user as which the servers of a region log in to its hub, with `routing: domains`."""
 
 
 def password_variable(user: str) -> str:
@@ -22,7 +22,7 @@ def password_variable(user: str) -> str:
 
 
 def regional_user(user: str, region: str) -> str:
-    """What *user* of the account of *region* is called: servers refuse one name in two accounts."""
+    """The name of *user* in the account of *region*: servers refuse one name in two accounts."""
     return f"{user}-{region}"
 
 
@@ -32,7 +32,7 @@ def regional_variable(user: str, region: str) -> str:
 
 
 def is_permanent(user: str) -> bool:
-    """Whether *user* is one that vstream changes accounts with: without it, no other key could be made known."""
+    """Whether vstream changes accounts with *user*: without its key, servers could learn of no other key."""
     return user == SYSTEM_USER or user.partition("-")[0] == VSTREAM_USER
 
 
@@ -46,7 +46,7 @@ LEAF_VARIABLE = "VSTREAM_LEAF"
 
 
 def password_placeholders(variables: Iterable[str]) -> str:
-    """What stands for a file with passwords where a configuration is only read."""
+    """A placeholder for a file with passwords, where a configuration is only read."""
     return "".join(f'{variable}: "$2a$11$none"\n' for variable in variables)
 
 
@@ -54,7 +54,7 @@ LEAF_PLACEHOLDER = f'{LEAF_VARIABLE}: "nats-leaf://leaf:none@127.0.0.1:7422"\n'
 
 
 class ShareKind(Enum):
-    """What is shared between two accounts."""
+    """What two accounts share."""
 
     SERVICE = "service"
     """Requests go from the importing account to the exporting one, and answers come back."""
@@ -64,7 +64,7 @@ class ShareKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What *accounts* may import. *threshold* is how long answers may take, for services with many of them: `10m`."""
+    """What *accounts* may import. *threshold* limits how long a service with many answers may take: `10m`."""
 
     kind: ShareKind
     subject: str
@@ -74,7 +74,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """What is taken from *account*. *to* is what it is called here, None for the same."""
+    """What is imported from *account*. *to* is its subject here, None for the same subject."""
 
     kind: ShareKind
     account: str
@@ -84,7 +84,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Who may log in. The password is a variable of the servers' configuration: no secret stands in a bundle."""
+    """Who may log in. The password is a variable of the servers' configuration: no secret is in a bundle."""
 
     name: str
     password_variable: str
@@ -93,9 +93,9 @@ class User:
     """What it may publish, after mapping: servers look at the mapped subject."""
     subscribe: tuple[str, ...]
     denied: tuple[str, ...] = ()
-    """What of that it may not publish all the same."""
+    """Exceptions: what it may not publish, although *publish* covers it."""
     unheard: tuple[str, ...] = ()
-    """What it may not hear of what it subscribes to."""
+    """What it may not receive, although its subscriptions cover it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """
-Key-value buckets and object stores: the virtual streams that they are, with what clients would set if they made them.
+Key-value buckets and object stores: the virtual streams that they are, with the settings that clients would create them with.
 
 A bucket is written below `kv` or `objects` and checked as the stream that it becomes. What is found wrong with the
 stream is shown where the bucket says it (`locate_in_document`).
@@ -28,7 +28,7 @@ _WORDS = {
     "max_msg_size": "max_value_size",
     "subject_delete_marker_ttl": "marker_ttl",
 }
-"""What a bucket calls the setting of a stream."""
+"""The name in a bucket of a setting of its stream."""
 _SIDES = frozenset({"write", "read", "order"})
 
 
@@ -43,17 +43,17 @@ def objects_stream(bucket: str) -> str:
 
 
 def is_bucket(document: TopologyDocument, stream: str) -> bool:
-    """Whether *stream* is written as a bucket."""
+    """Whether the document declares *stream* as a bucket."""
     return any(stream == f"{prefix}{name}" for part, prefix in _PREFIXES.items() for name in getattr(document, part))
 
 
 def is_object_store(document: TopologyDocument, stream: str) -> bool:
-    """Whether *stream* is written as an object store, which clients read by consumers of their own."""
+    """Whether the document declares *stream* as an object store, which clients read by consumers of their own."""
     return any(stream == objects_stream(name) for name in document.objects)
 
 
 def expand_buckets(document: TopologyDocument) -> TopologyDocument:
-    """*document* with a stream for each bucket, behind those that it has. One that is called so already stays."""
+    """*document* with a stream for each bucket, after its own streams. An existing stream of that name stays."""
     buckets = {
         **{key_value_stream(name): _key_value(name, bucket) for name, bucket in document.kv.items()},
         **{objects_stream(name): _objects(name, bucket) for name, bucket in document.objects.items()},
@@ -63,7 +63,7 @@ def expand_buckets(document: TopologyDocument) -> TopologyDocument:
 
 
 def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
-    """Where the language says what is at a path of `expanded`: a bucket's settings are below `kv` or `objects`."""
+    """Where the file says what is at a path of `expand_buckets`' result: a bucket's settings are below `kv` or `objects`."""
     sections = {}
     for part, prefix in _PREFIXES.items():
         for name in getattr(document, part):
@@ -117,9 +117,10 @@ def _stream(
     bucket: BucketDocument, subjects: list[str], everywhere: dict[str, Any], writing: dict[str, Any]
 ) -> StreamDocument:
     """
-    The stream of *bucket*. Everything that makes a bucket is said, so that no `defaults` decides it.
+    The stream of *bucket*.
 
-    Only what takes the writes has a limit and refuses: a copy that did would stop, or drop keys in silence.
+    Sets everything that makes a bucket, so that no `defaults` decides it. Only the stream that takes the writes has a
+    limit and refuses: a copy that did would stop, or drop keys silently.
     """
     return StreamDocument.model_construct(
         subjects=tuple(subjects),

@@ -32,13 +32,13 @@ OPERATOR_PATH = "operator.cfg"
 HUBS_PATH = "hubs.cfg"
 """With `routing: domains`, what every hub includes."""
 PASSWORDS_PATH = "passwords.cfg"
-"""What that includes: the passwords of its users, which vstream makes up for labs only. Never in a bundle."""
+"""The passwords of its users, which it includes. vstream generates them for labs only. Never in a bundle."""
 HUB_PASSWORDS_PATH = "hub-passwords.cfg"
 """The same for hubs."""
 SYSTEM_PASSWORD_PATH = "system-password.cfg"
 """With `routing: regional`, the password of the system account; those of users are in a file for each region."""
 TLS_PATH = "tls.cfg"
-"""Where users have certificates, what every server includes: where its own is. It is not in a bundle."""
+"""Where users have certificates, what every server includes: the path of its own one. Not in a bundle."""
 
 
 def passwords_path(region: str) -> str:
@@ -57,7 +57,7 @@ def is_secret(path: str) -> bool:
 
 
 def placeholder_for(path: str) -> str | None:
-    """What stands for the file with passwords at *path* where a configuration is only read; None for another file."""
+    """A placeholder for the file with passwords at *path*, where a configuration is only read; None for another file."""
     name = path.rpartition("/")[2]
     whole = {PASSWORDS_PATH: PASSWORDS, HUB_PASSWORDS_PATH: HUB_PASSWORDS, SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS}
     if name in whole:
@@ -73,7 +73,7 @@ def is_private(path: str) -> bool:
 
 
 def loaded_path(topology: Topology) -> str:
-    """What of a bundle every server that stores loads; it loads it again while it runs, but for tokens, which are pushed."""
+    """The file of a bundle that every server with JetStream loads, and reloads while it runs. Tokens are pushed."""
     if topology.security is Security.OPERATOR:
         return OPERATOR_PATH
     return ACCOUNTS_PATH if topology.has_accounts else MAPPINGS_PATH
@@ -123,7 +123,7 @@ class ServerAddress:
 
     server: Server
     region: str
-    """Where it stands. A member of the stretch cluster stands in a region too, and is lost with it."""
+    """Its region. A member of the stretch cluster is in a region too, and is lost with it."""
     cluster_name: str
     """The NATS cluster that it belongs to: the region's own, or the stretch cluster."""
     host: str

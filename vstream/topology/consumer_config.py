@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
 
 FAILOVER_KEY = "vstream.failover"
-"""Metadata of a consumer that was given the position of another: whose, and when. Where it began is no drift."""
+"""Metadata of a consumer that got the position of another: whose, and when. Its start is no drift."""
+POSITION_KEY = "vstream.position"
+"""Metadata of a consumer that records the position of another region's consumer, and delivers nothing itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ class ConsumerConfig:
 
     @property
     def name(self) -> str:
-        """What it is called among all consumers and streams: `foo-read-west > reader`."""
+        """Its name among all consumers and streams: `foo-read-west > reader`."""
         return f"{self.stream} > {self.durable}"
 
     @property
@@ -49,16 +51,16 @@ class ObservedConsumer:
     created: str
     """RFC 3339, as the server wrote it."""
     leader: str | None
-    """None while none is elected, and on servers that are not clustered."""
+    """Its leader. None while none is elected, and on servers that are not clustered."""
     delivered: int
     """The last sequence that was delivered."""
     ack_floor: int
-    """Up to here everything that it takes was acknowledged."""
+    """The sequence up to which everything that it delivers was acknowledged."""
     unacknowledged: int
     """Delivered messages that nobody has acknowledged yet."""
     redelivered: int
     waiting: int
-    """Pull requests that wait for messages: clients that use it now."""
+    """Waiting pull requests: clients that use it now."""
     pending: int
     """Messages that were not delivered yet."""
     is_paused: bool = False

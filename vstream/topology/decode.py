@@ -104,13 +104,31 @@ def _lost_regions(document: TopologyDocument) -> Iterator[LostRegion]:
 
 
 def with_new_homes(document: TopologyDocument) -> TopologyDocument:
-    """*document*, in which `homed` streams that were at home in a lost region are where that region's `lost` says."""
+    """*document*, with the homes of `homed` streams where `lost` and `drained` of their regions move them."""
     streams = dict(document.streams)
     for name, region in document.regions.items():
         for stream, home in (region.lost or {}).items():
             if stream in streams and streams[stream].home == name:
                 streams[stream] = streams[stream].model_copy(update={"home": home})
+    takers = {name: _takers(document, stream) for name, stream in streams.items()}
+    for homed, taken_by in takers.items():
+        drained = streams[homed].home
+        if drained is not None and drained in taken_by:
+            streams[homed] = streams[homed].model_copy(update={"home": taken_by[drained]})
     return document.model_copy(update={"streams": streams})
+
+
+def _takers(document: TopologyDocument, stream: StreamDocument) -> dict[str, str]:
+    """By drained region, who takes its publishes: the named region, else the first of the stream that is not drained."""
+    named = document.regions if stream.regions == "all" else stream.regions
+    drained = {name: region.drained for name, region in document.regions.items() if region.drained is not None}
+    lost = {name for name, region in document.regions.items() if region.lost is not None}
+    left = [name for name in document.regions if name in named and name not in drained and name not in lost]
+    takers = {}
+    for name, taker in drained.items():
+        if name in named and left:
+            takers[name] = taker if taker in left else left[0]
+    return takers
 
 
 def _without_lost_regions(document: TopologyDocument) -> TopologyDocument:
@@ -135,9 +153,10 @@ def _routing(document: TopologyDocument) -> Routing:
     """
     How clients of *document*, which has a stream for each bucket, reach streams.
 
-    What it says, or else `mapped`, which leaves the account that clients have as it is. But where it asks for
-    what `mapped` cannot do (VS137, VS144 and VS149 refuse it): `accounts`, which can; with a mode of security, too, where
-    the account of clients is vstream's anyway. So no topology that was valid before, and may be live, means anything else.
+    The stated one, or else `mapped`, which leaves the account of clients as it is. Where the document asks for what
+    `mapped` cannot do (VS137, VS144 and VS149 would refuse it), `accounts`, which can; also with a security mode, where
+    vstream writes the account of clients anyway. So a topology that was valid before, and may be live, keeps its
+    meaning.
     """
     if document.routing is not None:
         return Routing(document.routing)
@@ -177,10 +196,14 @@ def _stretch(document: TopologyDocument) -> Stretch | None:
     if stretch is None:
         return None
     hosts = dict.fromkeys(document.regions) if stretch.members == "all" else stretch.members
+    # Each member is in another region, so in a zone of its own.
+    prefix = document.server_options.unique_tag
     members = {}
     for region in document.regions:
         if region in hosts:
-            members[region] = Server(name=naming.stretch_server_name(stretch.cluster, region), host=hosts[region])
+            name = naming.stretch_server_name(stretch.cluster, region)
+            tags = () if prefix is None else (f"{prefix}{region}",)
+            members[region] = Server(name=name, host=hosts[region], tags=tags)
     return Stretch(
         cluster=stretch.cluster,
         members=members,
@@ -190,7 +213,7 @@ def _stretch(document: TopologyDocument) -> Stretch | None:
 
 
 def _links(document: TopologyDocument) -> Iterator[Link]:
-    """The links between regions: what is said of each, over what is said of all."""
+    """The links between regions: the settings of each, over the settings for all."""
     default = document.links.get(naming.DEFAULT_LINK, LinkDocument())
     by_pair = {}
     for key, link in document.links.items():
@@ -270,6 +293,7 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         routing=Routing(document.routing),
         follows_former=document.moves_from is not None,
         canary=stream.canary,
+        takers=_takers(document, stream),
         takes_over=stream.takes_over,
         core_subscribers=stream.core_subscribers,
         is_bucket=buckets.is_bucket(document, name),
@@ -284,7 +308,7 @@ def _names_order(stream: StreamDocument) -> bool:
 
 
 def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -> Consumer:
-    """Everything is said, so that no default of a server, an account or a stream decides."""
+    """Sets every field, so that no default of a server, an account or a stream decides."""
     fields: dict[str, Json] = {
         "deliver_policy": consumer.deliver_policy,
         "ack_policy": consumer.ack_policy,
@@ -316,7 +340,7 @@ def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -
 
 
 _WORDS = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
-"""Under which word the settings of a role are written."""
+"""The key under which the settings of a role are written."""
 
 
 def levels(document: TopologyDocument, name: str, place: str, role: Role) -> Iterator[tuple[Path, SettingsDocument]]:
@@ -394,7 +418,7 @@ _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadat
 
 
 def _default_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:
-    """As many copies as survive what a place can lose: a server of a region, or one or two regions."""
+    """Enough copies to survive what a place can lose: a server of a region, or one or two regions."""
     if place in document.regions:
         smallest = min((len(document.regions[region].servers) for region in regions), default=1)
         return _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1

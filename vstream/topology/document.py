@@ -139,18 +139,18 @@ class ServerOptionsDocument(_Closed):
     unique_tag: Text | None = None
     """Such as `az:`: replicas of a stream are on servers whose tags that begin so differ. Every server needs one."""
     connect_backoff: bool = False
-    """Servers wait longer and longer, up to 30 s, before they dial a server or region again that they did not reach (2.12)."""
+    """Servers wait longer and longer, up to 30 s, before they dial an unreachable server or region again (2.12)."""
     metadata: dict[Text, str] = {}
-    """What monitoring says of every server besides (2.12)."""
+    """Metadata that every server adds to its monitoring answers (2.12)."""
 
 
 class ChecksDocument(_Closed):
     """Metadata of streams by which `nats server check stream` judges them (`io.nats.monitor.*`)."""
 
     lag: Count = 10_000
-    """Messages that a stream may be behind one that it takes from."""
+    """How many messages a stream may lag behind a source."""
     silence: Age = 60 * 10**9
-    """How long it may have heard nothing of it."""
+    """How long it may hear nothing from a source."""
 
 
 class RegionDocument(_Closed):
@@ -163,7 +163,7 @@ class RegionDocument(_Closed):
     tags: Tags = ()
     """Server tags, one entry per server in order."""
     names: ServerNames = ()
-    """What the servers are called, in order, if not `west-1`, `west-2` and so on: pods of Kubernetes have names of their own."""
+    """The names of the servers, in order, if not `west-1`, `west-2` and so on: Kubernetes names its pods itself."""
     gateway: GatewayAddress | None = None
     """Where other regions reach the gateways of all its servers: `HOST` or `HOST:PORT` of a load balancer. Not used in labs."""
     ports: PortsDocument = PortsDocument()
@@ -171,8 +171,13 @@ class RegionDocument(_Closed):
     """Overrides the topology's `jetstream` for this region, as a whole."""
     lost: dict[StreamName, Name] | None = None
     """
-    The region is dead for good, and no stream is in it: `{}`, or the new home of each `homed` stream that was at home there.
+    The region is dead for good, and has no streams: `{}`, or the new home of each `homed` stream whose home it was.
     `vstream failover` writes it, and `vstream failback` takes it out.
+    """
+    drained: Name | None = None
+    """
+    The region that takes what clients publish in this one, and is the home of its `homed` streams meanwhile: its
+    servers can be stopped. `vstream drain` writes it, and takes it out with `--undo`.
     """
 
 
@@ -198,24 +203,24 @@ class HubsDocument(_Closed):
 
 
 class LinkDocument(_Closed):
-    """The network between two regions of a lab. What is not said here is as `default` says, else as good as it gets."""
+    """The network between two regions of a lab. Missing values come from `default`; without any, the link is ideal."""
 
     rtt: LinkTime | None = None
-    """The time that a packet takes there and back."""
+    """Round-trip time."""
     jitter: LinkTime | None = None
-    """How much later than that some are, at most."""
+    """Maximum jitter, added to the round trip."""
     rate: Rate | None = None
     """What one direction carries per second: `200mbit`."""
     loss: Share | None = None
-    """How many packets are lost, in each direction: `1%`."""
+    """Packet loss in each direction: `1%`."""
 
 
 class TransportDocument(_Closed):
     """
     TLS on every port of the servers that vstream renders: clients, routes, gateways, leaf nodes and monitoring.
 
-    The three files are on each server, in PEM. Servers show their certificate to each other and check it against
-    `ca_file`, so whoever has no certificate of that authority joins nothing.
+    The three files are on each server, in PEM. Servers show their certificates to each other and check them against
+    `ca_file`, so nothing joins without a certificate of that authority.
     """
 
     cert_file: Annotated[str, Field(min_length=1)] | None = None
@@ -225,11 +230,11 @@ class TransportDocument(_Closed):
     ca_file: Annotated[str, Field(min_length=1)] | None = None
     """The authority that signed the certificates of all servers. Whoever has a certificate of it can join as a server."""
     client_ca_file: Annotated[str, Field(min_length=1)] | None = None
-    """With `mode: certificates`: the authority that signed the certificates of users, another than `ca_file`."""
+    """With `mode: certificates`: the authority that signed the certificates of users, not that of `ca_file`."""
     reject_unknown_cluster: bool = False
     """
-    Whether gateways refuse clusters that their servers do not have in their configuration, also with a certificate of
-    `ca_file`. Servers take other gateways by a restart alone: so then a new region restarts all others.
+    Whether gateways refuse clusters that are not in their configuration, even with a certificate of `ca_file`. Only a
+    restart changes the list of gateways, so with this option a new region means a restart of all others.
     """
     none: Annotated[str, Field(min_length=1)] | None = None
     """Instead of files: why these servers need no TLS, for example `"the hosts are joined by WireGuard"`."""
@@ -239,11 +244,11 @@ class LimitsDocument(_Closed):
     """How much applications may create, where vstream renders accounts: servers refuse more. Default: no limits."""
 
     consumers: Annotated[int, Field(ge=1)] | None = None
-    """Of each stream, in each region. Those by which streams source each other do not count."""
+    """Consumers of each stream, in each region. Those by which streams source each other do not count."""
     connections: Annotated[int, Field(ge=1)] | None = None
-    """Of each account that clients are in, in all regions together; vstream's own count too."""
+    """Connections of each account with clients, in all regions together; vstream's own count too."""
     subscriptions: Annotated[int, Field(ge=1)] | None = None
-    """Of each connection."""
+    """Subscriptions of each connection."""
 
 
 class SecurityDocument(_Closed):
@@ -309,7 +314,7 @@ class SettingsDocument(_Closed):
     discard: Literal["old", "new"] | None = None
     compression: Literal["none", "s2"] | None = None
     duplicate_window: Window | None = None
-    """In which time a `Nats-Msg-Id` may not come twice. Default: 2m on the write stream, as good as off on the read stream."""
+    """How long a `Nats-Msg-Id` must be unique. Default: 2m on the write stream, practically off on the read stream."""
     allow_rollup: bool | None = None
     allow_msg_ttl: bool | None = None
     """Per-message TTL (2.11)."""
@@ -338,18 +343,18 @@ class ConsumerDocument(_Closed):
     """A durable pull consumer, in every region on the stream that is read there."""
 
     regions: RegionNames = "all"
-    """Where it exists, of the regions of its stream."""
+    """The regions in which it exists. Default: all of its stream."""
     filter_subjects: Names = ()
-    """What it takes, of the stream's subjects. Default: everything."""
+    """The stream's subjects that it delivers. Default: everything."""
     deliver_policy: Literal["all", "new", "last", "last_per_subject"] = "all"
-    """Where it begins when it is created."""
+    """The message with which a new consumer begins."""
     ack_policy: Literal["explicit", "all", "none"] = "explicit"
     ack_wait: Wait | None = None
-    """After which time an unacknowledged message is delivered again. Default: 30s."""
+    """The time after which an unacknowledged message is delivered again. Default: 30s."""
     max_deliver: Count = -1
     """How often a message is delivered at most."""
     backoff: Waits = ()
-    """How long each delivery waits for its acknowledgement, instead of `ack_wait`."""
+    """The wait of each delivery for its acknowledgement, instead of `ack_wait`."""
     max_ack_pending: Count | None = None
     """How many messages may be unacknowledged. Default: 1000."""
     max_waiting: Annotated[int, Field(ge=1, le=65535)] = 512
@@ -379,8 +384,9 @@ class StreamDocument(LevelDocument):
     """The region of a `homed` stream."""
     virtual_name: Literal["read", "order"] = "read"
     """
-    What clients of an `ordered` stream mean by its name, with `routing: mapped`. read: their region's copy, by mapping rules. order: the
-    ordering stream, which is called so; clients can create consumers, which live in the stretch cluster.
+    The stream that clients of an `ordered` stream get by its name, with `routing: mapped`. read: their region's copy,
+    by mapping rules. order: the ordering stream, which has that name; clients can create consumers, which live in the
+    stretch cluster.
     """
     regions: RegionNames = "all"
     """Where the stream exists."""
@@ -391,34 +397,34 @@ class StreamDocument(LevelDocument):
     overrides: dict[Name, LevelDocument] = {}
     """Settings that differ in one region."""
     takes_over: StreamName | None = None
-    """A plain stream, which clients know by that name until now: its messages are taken over while they publish."""
+    """A plain stream that clients use until now: its messages are taken over while they publish."""
     counters: bool = False
-    """Whether messages are increments, and what is stored is a sum, which is the same in every region in the end (2.12)."""
+    """Whether messages are increments. Streams store sums, which become the same in every region (2.12)."""
     core_subscribers: bool = False
     """With `routing: accounts`, whether clients may subscribe to the subjects without JetStream, in every region."""
     consumers: dict[Name, ConsumerDocument] = {}
     """Durables that exist in every region, so that nobody has to create one while a region is cut off."""
     survive: SurviveDocument = SurviveDocument()
-    """What it must survive: for each failure that is named here, instead of what the topology says."""
+    """What it must survive. A failure named here replaces the topology's demand for that failure."""
 
 
 class BucketDocument(_Closed):
     """What key-value buckets and object stores have in common."""
 
     consistency: Literal["virtual", "ordered", "stretch", "homed"] = "virtual"
-    """As of streams. With `stretch` and `homed`, `create` and `update` are exact."""
+    """As for streams. With `stretch` and `homed`, `create` and `update` are exact."""
     home: Name | None = None
     """The region of a `homed` bucket."""
     virtual_name: Literal["read", "order"] = "read"
-    """As of streams: with `order`, clients can read an `ordered` bucket in every way with `routing: mapped`, too."""
+    """As for streams: with `order`, every client operation can read an `ordered` bucket with `routing: mapped`, too."""
     regions: RegionNames = "all"
     """Where it exists."""
     writers: Literal["one-per-key"] | None = None
-    """Said of a `virtual` or `ordered` bucket: each key, or object, is written in one region only."""
+    """For a `virtual` or `ordered` bucket: each key, or object, is written in one region only."""
     ttl: Age = 0
     """How long values are kept. Default: for ever."""
     max_bytes: Limit = -1
-    """What may be stored by those who write; further writes are refused."""
+    """Maximum size; further writes are refused."""
     storage: Literal["file", "memory"] | None = None
     replicas: Annotated[int, Field(ge=1, le=5)] | None = None
     compression: Literal["none", "s2"] | None = None
@@ -436,7 +442,7 @@ class KeyValueDocument(BucketDocument):
     allow_msg_ttl: bool | None = None
     """Whether a value may have a time to live of its own (2.11)."""
     marker_ttl: MarkerTime | None = None
-    """How long a marker stands in the place of a value whose time has come, so that watchers hear of it (2.11)."""
+    """How long a marker replaces an expired value, so that watchers notice (2.11)."""
 
 
 class ObjectStoreDocument(BucketDocument):
@@ -449,31 +455,32 @@ class TopologyDocument(_Closed):
     version: Literal[1]
     """The version of this language."""
     name: Name
-    """Who owns the streams: written into their metadata."""
+    """The owner of the streams, written into their metadata."""
     server_version: Version
     """The oldest nats-server that must be able to run this, such as `"2.12"`."""
     naming: Literal["isolated", "blog"] = "isolated"
     """isolated: physical subjects `_vs.<stream>.<region>.…`; blog: `foo.<region>.…`, for those who already run it."""
     routing: Literal["mapped", "accounts", "domains", "regional"] | None = None
     """
-    How clients reach streams; mapped, unless something is asked for that only accounts has: roots, object stores, core
-    subscribers, users with more than passwords. mapped: one account, 8 rules and more per stream. accounts: one account for clients and
-    hidden ones per region; every client operation works, and the cost does not grow with the number of streams.
-    domains: the same by a JetStream domain per region, at the least cost; streams with one order or origin are not for it.
-    regional: an account per region, for those who can give each region users of its own; every model, at nearly that cost.
+    How clients reach streams. Default: mapped, or accounts if the topology uses what only accounts can do: roots,
+    object stores, core subscribers, users with more than passwords. mapped: one account, 8 rules and more per stream.
+    accounts: one account for clients and hidden ones per region; every client operation works, and the cost does not
+    grow with the number of streams. domains: the same by a JetStream domain per region, at the least cost; not for
+    streams with one order or origin. regional: an account per region, for those who can give each region users of its
+    own; every model, at nearly that cost.
     """
     account: Name | None = None
     """
-    What the account of clients is called. accounts: `APP`, unless this says otherwise. mapped: vstream writes the account
-    as a whole, instead of mappings for one that somebody else writes. No other routing has it.
+    The name of the account of clients. accounts: by default `APP`. mapped: with a name, vstream writes the whole
+    account, instead of mappings for an account that you write. Other routings do not have it.
     """
     moves_to: Literal["accounts"] | None = None
-    """With `routing: mapped`: the layout of this routing is made beside, and fed, before clients are sent there."""
+    """With `routing: mapped`: this layout is created beside the current one, and fed, before clients move there."""
     moves_from: Literal["mapped"] | None = None
-    """With `routing: accounts`: clients are sent there, and the layout that they were in still hands on what it has."""
+    """With `routing: accounts`: clients have moved, and the layout that they left still passes on its messages."""
     security: SecurityDocument = SecurityDocument()
     roots: Names = ()
-    """Subjects such as `v.>` that belong to virtual streams alone: but with `routing: mapped`, one rule for all of them."""
+    """Subjects such as `v.>`, for virtual streams alone: one mapping rule for each. Not with `routing: mapped`."""
     hubs: HubsDocument = HubsDocument()
     """With `routing: domains`, the servers without JetStream that join the regions."""
     regions: Annotated[dict[Name, RegionDocument], Field(min_length=1)]
@@ -490,7 +497,7 @@ class TopologyDocument(_Closed):
     connect: dict[Name, ConnectDocument] = {}
     """How plan, apply and probe reach each region. Not needed for a lab."""
     defaults: LevelDocument = LevelDocument()
-    """Settings for every stream that does not say otherwise."""
+    """Settings for every stream that does not override them."""
     presets: dict[Name, LevelDocument] = {}
     """Named settings that streams can extend."""
     streams: dict[StreamName, StreamDocument] = {}

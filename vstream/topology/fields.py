@@ -148,11 +148,12 @@ def _count(value: object) -> int:
 def _version(value: object) -> tuple[int, int]:
     match = _VERSION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        is_bare = isinstance(value, float)
-        why = (
-            "in quotes, since YAML reads 2.10 as 2.1" if is_bare else "2.10 is the oldest that can run virtual streams"
+        shown, why = "2.12", "2.10 is the oldest that can run virtual streams"
+        if isinstance(value, float):
+            shown, why = {2.1: "2.10"}.get(value, str(value)), "in quotes, since YAML reads 2.10 as 2.1"
+        raise PydanticCustomError(
+            "version", 'a server version is written `"{shown}"`: {why}', {"shown": shown, "why": why}
         )
-        raise PydanticCustomError("version", 'a server version is written `"2.12"`: {why}', {"why": why})
     if int(match[1]) < _OLDEST_MINOR:
         raise PydanticCustomError(
             "version", "cluster-scoped mappings and source transforms need nats-server 2.10 or newer"

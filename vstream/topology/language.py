@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
 
 _DEEP_ENOUGH = 3
-"""`regions.west` is too much to take out: everything that names the region would look wrong. `regions.west.tags` is not."""
+"""`regions.west` cannot be removed: everything that names the region would look wrong. `regions.west.tags` can."""
 
 
 _FEW = 8
-"""Keys that are worth listing to somebody who wrote none."""
+"""Keys to list where none was written."""
 _APART = {("streams",), ("kv",), ("objects",), ("defaults",)}
-"""What of one entry can be taken out: nothing else names it."""
+"""Keys of one entry that can be removed: nothing else refers to them."""
 
 
 def _is_needed(path: Path) -> bool:
@@ -61,7 +61,7 @@ def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
 
 
 _CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "profile": "routing", "layout": "routing"}
-"""What people call keys, whose spelling is not close."""
+"""Other names that people use for keys, whose spelling is not close."""
 
 
 def _unknown_key(key: str, known: list[str]) -> str | None:
@@ -76,7 +76,7 @@ def _unknown_key(key: str, known: list[str]) -> str | None:
     if _CALLED.get(key) in known:
         return f"did you mean `{_CALLED[key]}`?"
     return did_you_mean(key, known) or (
-        "a setting of the JetStream API that vstream has no word for goes under `config`" if is_stream else None
+        "a setting of the JetStream API without its own key here goes under `config`" if is_stream else None
     )
 
 

@@ -17,7 +17,7 @@ ServerVersion = tuple[int, int]
 COUNTERS_SINCE: ServerVersion = (2, 12)
 """The first nats-server whose streams can count."""
 DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
-"""From here on a `duplicate_window` of 0 turns deduplication of sourced messages off; before, it meant 2 minutes."""
+"""Since this version, a `duplicate_window` of 0 turns deduplication of sourced messages off. It meant 2 minutes."""
 """Major and minor, such as (2, 12): features arrive with minor versions."""
 
 
@@ -136,9 +136,9 @@ class Naming(Enum):
 
 
 CLIENT_INBOX = "_INBOX"
-"""Where applications hear answers: what client libraries do by themselves."""
+"""Where applications receive answers: the default of client libraries."""
 VSTREAM_INBOX = f"{CLIENT_INBOX}.vstream"
-"""Where vstream does. Applications may not listen there, and it is below what users of before may hear."""
+"""Where vstream does. Applications may not listen there; users of earlier versions may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +162,11 @@ class Endpoint:
     system: Endpoint | None = None
     """The same addresses as a user of the system account, if there is one for vstream."""
     inbox: str = VSTREAM_INBOX
-    """What the subjects begin with on which answers come."""
+    """The prefix of subjects for answers."""
 
     @property
     def has_login(self) -> bool:
-        """Whether whoever connects says who they are."""
+        """Whether clients log in."""
         logins = (self.creds, self.nkey, self.user, self.token, self.token_env)
         return any(logins) or any("@" in url for url in self.urls)
 
@@ -246,7 +246,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsChecks:
-    """By what `nats server check stream` judges a stream that takes from others."""
+    """The limits by which `nats server check stream` judges a stream with sources."""
 
     lag: int
     """Messages."""
@@ -274,24 +274,24 @@ class LostRegion:
 
     region: Region
     homes: Mapping[str, str]
-    """By homed stream that was at home there: where it is at home now."""
+    """By homed stream whose home it was: the new home."""
 
     @property
     def name(self) -> str:
-        """What the region is called."""
+        """The region's name."""
         return self.region.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The network between two regions of a lab. None says nothing: it is as good as it gets."""
+    """The network between two regions of a lab. None: ideal."""
 
     between: tuple[str, str]
     """Two regions, in the order of the topology."""
     rtt: int | None = None
-    """Nanoseconds there and back."""
+    """Round-trip time in nanoseconds."""
     jitter: int | None = None
-    """Nanoseconds, at most, that some traffic is later than that, there and back."""
+    """Maximum jitter in nanoseconds, there and back."""
     rate: int | None = None
     """Bits per second in each direction; 0 for no limit."""
     loss: float | None = None
@@ -327,7 +327,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A server, the region that it stands in, and the cluster that it belongs to."""
+    """A server, its region, and its cluster."""
 
     server: Server
     region: str
@@ -342,7 +342,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What the topology says of one physical stream: fields of the JetStream API, in its spelling and units."""
+    """The topology's settings for one physical stream: fields of the JetStream API, in its spelling and units."""
 
     fields: Mapping[str, Json]
 
@@ -385,18 +385,20 @@ class VirtualStream:
     is_order_named: bool = False
     """Whether the ordering stream carries the virtual name, instead of nobody: with `routing: mapped` alone."""
     routing: Routing = Routing.MAPPED
-    """As of the whole topology: what its physical streams are called depends on it."""
+    """That of the whole topology: names of physical streams depend on it."""
     is_former: bool = False
-    """Whether it is in the layout that the topology moves away from, which clients do not reach any more."""
+    """Whether it is in the layout that the topology moves away from, which clients no longer reach."""
     follows_former: bool = False
-    """Whether its read streams source those of the layout that the topology moves away from, besides."""
+    """Whether its read streams also source those of the layout that the topology moves away from."""
     canary: str | None = None
     """The subject that probes may publish on; a `*` in it stands for the region of origin."""
     consumers: tuple[Consumer, ...] = ()
+    takers: Mapping[str, str] = field(default_factory=dict)
+    """By region that is drained: the region whose write stream takes its publishes."""
     takes_over: str | None = None
-    """A plain stream that the read streams source besides."""
+    """A plain stream that the read streams also source."""
     core_subscribers: bool = False
-    """Whether clients hear what is published without JetStream too."""
+    """Whether core subscribers receive publishes, too."""
     is_bucket: bool = False
     """Whether it is a key-value bucket or an object store, from which clients purge what was deleted."""
 
@@ -430,7 +432,7 @@ class Hubs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The whole declaration."""
+    """A whole topology."""
 
     name: str
     server_version: ServerVersion
@@ -443,12 +445,12 @@ class Topology:
     account: str | None = None
     """The account of clients if vstream writes it: with `mapped` only where it was named."""
     moves_to: Routing | None = None
-    """Another layout that is made beside this one, in which clients still are."""
+    """A new layout beside this one, which clients still use."""
     moves_from: Routing | None = None
-    """A layout that clients have left, and that still hands on what it has."""
+    """A layout that clients have left, and that still passes on its messages."""
     security: Security = Security.PASSWORDS
     certificates: Mapping[str, str] = field(default_factory=dict)
-    """By user, what its certificate says, where that is not the user's name."""
+    """By user, the name in its certificate, where that is not the user's name."""
     transport: Transport | None = None
     """TLS between servers and to clients, in what is rendered for real hosts; None where the ports are in clear."""
     limits: AccountLimits = AccountLimits()
@@ -458,7 +460,7 @@ class Topology:
     roots: tuple[str, ...] = ()
     """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
     links: tuple[Link, ...] = ()
-    """Those that are not as good as it gets."""
+    """The links that are not ideal."""
     server_options: ServerOptions = field(default_factory=ServerOptions)
     nats_checks: NatsChecks | None = None
     lost: tuple[LostRegion, ...] = ()
@@ -527,6 +529,11 @@ class Topology:
         if self.stretch is not None and place == self.stretch.cluster:
             return place
         return self.region(place).cluster
+
+    def clusters_in(self, region: str) -> frozenset[str]:
+        """The cluster of *region*, and that of the stretch cluster if a member of it stands there. Raises KeyError."""
+        stretch = {self.stretch.cluster} if self.stretch is not None and region in self.stretch.members else ()
+        return frozenset({self.region(region).cluster, *stretch})
 
     def region(self, name: str) -> Region:
         """The region called *name*. Raises KeyError if there is none."""

@@ -21,7 +21,7 @@ LAST_PORT = 32767
 PORTS_PER_SERVER = 4
 """Client, monitor, cluster and gateway."""
 _SERVERS_PER_REGION = 10
-"""Room that a region has at least, so that ports stay as they are when one grows."""
+"""Minimum ports of a region, so that ports stay the same when a region grows."""
 
 RESERVED_NAMES = frozenset({"CREATE", "DELETE", "GET", "INFO", "LIST", "NAMES", "NEXT", "PEER", "STEPDOWN", "UPDATE"})
 """
@@ -34,17 +34,17 @@ CLIENT_ACCOUNT = "APP"
 """The account of clients, with `accounts` if the topology has no name for it, and `domains`. With `regional`, `APP_west` and others."""
 FORMER_ACCOUNT = f"{FORMER_PREFIX}clients"
 """
-How vstream calls the account of clients where it means the streams of `routing: mapped` in it that a topology moves away
-from: their API is asked for at `_vs.api.M_clients.…`, as that of the account leads elsewhere.
+vstream's name for the account of clients where it means the streams of `routing: mapped` that a topology moves away
+from. Their API is at `_vs.api.M_clients.…`, since the account's own API subjects lead elsewhere.
 """
 REGION_PREFIX = f"{PHYSICAL_PREFIX}.at"
 """With `routing: accounts`, what clients in a region send goes to `_vs.at.<region>.<subject>`."""
 ACCOUNT_API_PREFIX = f"{PHYSICAL_PREFIX}.api"
 """There, and with `regional`, the JetStream API of an account, for vstream itself: `_vs.api.<account>.STREAM.INFO.foo`."""
 OWN_API = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}.>"
-"""The rule by which that is. Nobody but vstream, and the accounts that are fed from there, asks on it."""
+"""The rule for that. Only vstream, and the accounts that are fed from there, send requests to it."""
 DELIVER_PREFIX = f"{PHYSICAL_PREFIX}.to"
-"""What one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
+"""Where one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
 REPUBLISH_PREFIX = f"{PHYSICAL_PREFIX}.heard"
 """What a write stream has stored is published again at `_vs.heard.<subject>`, for subscribers without JetStream."""
 DIGEST_PREFIX = f"{PHYSICAL_PREFIX}.text"
@@ -86,12 +86,12 @@ def stretch_account(cluster: str) -> str:
 
 
 def qualified_name(account: str | None, name: str) -> str:
-    """How vstream calls the stream *name* of a hidden *account*: `R_west/foo`. Without an account, by its name."""
+    """Name the stream *name* of a hidden *account* as vstream does: `R_west/foo`. Without an account: *name* itself."""
     return name if account is None else f"{account}{ACCOUNT_SEPARATOR}{name}"
 
 
 def qualify_answer(said: str, expected: str) -> str:
-    """Which stream answered that calls itself *said*: the *expected* one if that is its name where it lives."""
+    """The stream that answered with the name *said*: the *expected* one if that is its name in its account."""
     return expected if said == local_name(expected) else said
 
 
@@ -102,7 +102,7 @@ def local_name(name: str) -> str:
 
 def api_prefix(account: str | None) -> str:
     """
-    Where clients of the account of clients reach the JetStream API of a hidden *account*, or their own.
+    The prefix at which the account of clients reaches the JetStream API of a hidden *account*, or its own.
 
     That of a domain is reached in its own region only.
     """
@@ -118,7 +118,7 @@ def api_subject(verb: str, name: str) -> str:
 
 
 def external_api(stream: str, taker: str | None) -> dict[str, str] | None:
-    """How the account *taker* reaches the physical *stream* of another; None where they share one."""
+    """How the account *taker* reaches the API of the account of *stream*, a physical one; None in the same account."""
     account, separator, _ = stream.rpartition(ACCOUNT_SEPARATOR)
     if not separator or account == taker:
         return None

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Final
 from vstream.topology import naming
 from vstream.topology.naming import API
 from vstream.topology.profiles import profile_of
-from vstream.topology.profiles.shared import ANSWERS, LOOKS, READS_ALL, WHO_AM_I, all_published, canaries
+from vstream.topology.profiles.shared import (
+    ANSWERS,
+    LOOKS,
+    NAMES,
+    READS_ALL,
+    SNAPSHOTS,
+    WHO_AM_I,
+    all_published,
+    canaries,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +35,7 @@ MANAGED: Final = {
         *_CHANGE,
         *_RESYNC,
         *("STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
-        *("CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
+        *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
     ),
     "plan --drift": (*_PLAN, *_STATUS),
     "status": _STATUS,
@@ -35,26 +44,35 @@ MANAGED: Final = {
     "audit": (*LOOKS, *READS_ALL),
     "resync": _RESYNC,
     "repair": (*_STATUS, *_RESYNC),
+    "consumer": (*_STATUS, "STREAM.MSG.GET.*", "CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
+    "trace": (),
+    "bundle": (*_PLAN, *_STATUS),
+    "backup": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "CONSUMER.LIST.*", "STREAM.SNAPSHOT.*", *READS_ALL),
+    "restore": (
+        *("STREAM.INFO.*", "CONSUMER.LIST.*", "STREAM.RESTORE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*"),
+        *READS_ALL,
+    ),
 }
-"""By command, what it asks of the accounts with streams: `export` asks what `status` does."""
+"""By command, its requests to the accounts with streams. `export` has those of `status`."""
 _REPAIRS_CONTENTS: Final = (
     *_CHANGE,
     *("STREAM.LIST", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*", "STREAM.PURGE.*"),
     *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
 )
-"""What `repair` asks besides where it also repairs what streams hold."""
-_AS_CLIENT: Final = {
+"""Additional requests of `repair` where it also repairs the contents of streams."""
+AS_CLIENT: Final = {
     "plan --drift": ("INFO",),
     "status": ("INFO",),
     "doctor": ("INFO",),
     "repair": ("INFO",),
+    "bundle": ("INFO",),
     "probe": (
         *("STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
         *("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
     ),
 }
-"""What it asks as clients do."""
-_ASKS_WHO_IT_IS: Final = frozenset({"plan", "apply", "plan --drift", "status", "doctor", "probe", "audit", "repair"})
+"""Its requests by virtual names, as clients send them."""
+_NEVER_ASKS_WHO_IT_IS: Final = frozenset({"resync", "consumer", "trace", "backup", "restore"})
 COMMANDS: Final = tuple(MANAGED)
 
 
@@ -67,20 +85,25 @@ class Permissions:
 
 
 def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
-    """What a user needs who runs all *commands*, each one of COMMANDS, on the servers of *topology*."""
+    """The permissions of a user who runs all *commands* (each one of COMMANDS) on the servers of *topology*."""
     profile = profile_of(topology)
     has_imported_api = profile.has_hidden_accounts or profile.has_region_accounts
     managed = f"{naming.ACCOUNT_API_PREFIX}.*" if has_imported_api else API
     client = f"{naming.REGION_PREFIX}.*.{API}" if profile.has_hidden_accounts else API
     publish, subscribe = list[str](), [ANSWERS]
     for command in commands:
-        publish += [WHO_AM_I] if command in _ASKS_WHO_IT_IS else []
+        publish += [] if command in _NEVER_ASKS_WHO_IT_IS else [WHO_AM_I]
         publish += [f"{managed}.{subject}" for subject in MANAGED[command]]
-        publish += [f"{client}.{subject}" for subject in _AS_CLIENT.get(command, ())]
+        publish += [f"{client}.{subject}" for subject in AS_CLIENT.get(command, ())]
         if command == "probe":
             publish += canaries(topology, _published_below(topology))
-        if command == "repair":
+            publish += [NAMES] if profile.has_physical_names else []
+        if command in {"repair", "trace"}:
             publish += all_published(topology, _published_below(topology))
+        if command == "trace":
+            publish.append(ANSWERS)
+        if command in {"backup", "restore"}:
+            publish.append(SNAPSHOTS)
         if command == "repair" and profile.has_physical_names:
             publish += [f"{managed}.{subject}" for subject in _REPAIRS_CONTENTS]
             publish += [f"{naming.REPAIR_PREFIX}.>", f"{naming.REPAIR_ALIVE_PREFIX}.*"]

@@ -37,24 +37,33 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     """
     The name of a physical stream: `foo-write-west`, `foo-order-stretch`.
 
-    An origin is called like the virtual stream, so that every client operation reaches it as it is; so is an ordering stream
-    where the topology says so.
-    In hidden accounts all are: there the account tells them apart, `W_west/foo`. In domains, and in accounts of
-    regions, what is read is: `west/foo`, and `west/foo-write`; `APP_west/foo`, and `APP_west/foo-write`.
+    An origin has the name of the virtual stream, so that every client operation reaches it without a mapping; an
+    ordering stream has it where the topology says so. In hidden accounts all have it: there the account tells them
+    apart, `W_west/foo`. In domains, and in accounts of regions, the read stream has it: `west/foo` and
+    `west/foo-write`, `APP_west/foo` and `APP_west/foo-write`.
     """
     profile = profile_of(stream)
     return qualified_name(profile.account_of(stream, role, place), profile.local_name(stream, role, place))
 
 
+def parts_by_name(topology: Topology) -> dict[str, tuple[str, Role, str]]:
+    """The virtual stream, the role and the place of each physical stream."""
+    parts = {}
+    for stream in topology.streams:
+        for part in stream.physical:
+            parts[physical_name(stream, part.role, part.place)] = (stream.name, part.role, part.place)
+    return parts
+
+
 def former_stream_of(stream: VirtualStream, role: Role, place: str) -> str | None:
-    """The stream of the old layout that a read stream of the new one sources besides, while a topology moves."""
+    """The stream of the old layout that a read stream of the new layout also sources while a topology moves."""
     if not stream.follows_former or role is not Role.READ:
         return None
     return physical_name(replace(stream, routing=Routing.MAPPED, is_former=True), role, place)
 
 
 def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
-    """What the stream that takes the publishes of *region* listens on."""
+    """The subjects of the stream that takes the publishes of *region*."""
     if stream.consistency.has_origin:
         return stream.subjects
     return profile_of(stream).write_subjects(topology, stream, region)
@@ -78,8 +87,8 @@ def source_transforms(topology: Topology, stream: VirtualStream, origin: str) ->
 
 
 def write_stream_in(stream: VirtualStream, region: str) -> str:
-    """The name of the physical stream that takes what is published in *region*."""
-    return origin_name(stream) or physical_name(stream, Role.WRITE, region)
+    """The name of the physical stream that takes what is published in *region*: another region's, while it is drained."""
+    return origin_name(stream) or physical_name(stream, Role.WRITE, stream.takers.get(region, region))
 
 
 def read_stream_in(stream: VirtualStream, region: str) -> str:

@@ -1,8 +1,8 @@
 """
 A topology that moves from `routing: mapped` to `accounts`: both layouts of its streams, side by side.
 
-First clients are in the old one (`moves_to`), then in the new one (`moves_from`). The read streams of the new one source
-those of the old one besides, each that of its own region.
+First clients use the old one (`moves_to`), then the new one (`moves_from`). Each read stream of the new one also
+sources the old read stream of its region.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def other_layout(topology: Topology) -> Topology | None:
-    """*topology* in the layout that its clients are not in: the one that they will be in, or were in. None if it does not move."""
+    """*topology* in the layout that its clients do not use: the next or the former one. None if it does not move."""
     if topology.moves_to is not None:
         streams = tuple(replace(stream, routing=topology.moves_to, follows_former=True) for stream in topology.streams)
         return replace(topology, routing=topology.moves_to, streams=streams)
@@ -29,6 +29,6 @@ def other_layout(topology: Topology) -> Topology | None:
 
 
 def layouts(topology: Topology) -> tuple[Topology, ...]:
-    """*topology*, and what is beside it."""
+    """*topology*, and the other layout if it moves."""
     second = other_layout(topology)
     return (topology,) if second is None else (topology, second)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _UNSAID = ("users", "default_permissions", "exports")
-"""What servers do not tell of an account that they have loaded: its users, and how long answers may take."""
+"""What servers do not report of a loaded account: its users, and how long answers may take."""
 _LIMITS = ("limits", "jetstream")
-"""Nor what clients may create, where that has limits."""
+"""Limits on what clients may create, which servers do not report either."""
 _SECRETS = frozenset({"password", "pass"})
 _DIGITS = 16
 
@@ -42,7 +42,7 @@ def _has_jetstream(node: ConfNode | None) -> bool:
 
 
 def unreported_digest(block: ConfMap) -> str:
-    """A digest of what servers do not tell of an `accounts { … }` block. No password is in it."""
+    """A digest of what servers do not report of an `accounts { … }` block. No password is in it."""
     contents = {}
     for name, node in block.items():
         if isinstance(node, ConfMap):

@@ -23,7 +23,7 @@ class PhysicalStream:
     place: str
     role: Role
     limits: Mapping[str, object] = field(default_factory=dict, compare=False)
-    """Its fields, as the topology has them."""
+    """Its fields according to the topology."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Signing in operator mode: the names of keys, and the interface of whoever signs with them."""
+"""Signing in operator mode: the names of keys, and the interface of what signs with them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
 
 OPERATOR = "operator"
-"""Whom servers trust. Signs nothing but itself."""
+"""The operator's key, which servers trust. Signs nothing but itself."""
 SIGNER = "signer"
-"""What the operator lets sign accounts."""
+"""The operator's signing key, which signs accounts."""
 SYSTEM_ACCOUNT = "SYS"
 
 
@@ -19,7 +19,7 @@ CA_FILE, SERVER_CERTIFICATE, SERVER_KEY = "ca.pem", "server.pem", "server.key"
 
 
 def account_key(account: str) -> str:
-    """The name of the key that *account* is known by."""
+    """The name of the key of *account*: its identity."""
     return f"account-{account}"
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from vstream.syntax.json_types import Json
 
@@ -20,7 +20,7 @@ ROLE_KEY = "vstream.role"
 ROUTING_KEY = "vstream.routing"
 
 REGION_ACCOUNT_PREFIX = "APP_"
-"""How the names of accounts begin that hold the clients and the streams of one region."""
+"""Prefix of accounts that hold the clients and the streams of one region."""
 ACCOUNT_SEPARATOR = "/"
 """
 Between the account, or the domain, and the name of a stream: `R_west/foo`, `west/foo`.
@@ -28,11 +28,11 @@ Between the account, or the domain, and the name of a stream: `R_west/foo`, `wes
 Servers refuse it in names of streams, so it means one thing.
 """
 FORMER_PREFIX = "M_"
-"""How the account of clients is called where a topology moves away from the streams of `routing: mapped` in it."""
+"""Name of the account of clients where a topology moves away from its streams of `routing: mapped`."""
 SOURCE_API_PREFIX = "_vs.from"
-"""In an account with streams, where the API of another is that it takes messages from: `_vs.from.<account>`."""
+"""In an account with streams, the API prefix of an account that it sources from: `_vs.from.<account>`."""
 HIDDEN_PREFIXES = ("W_", "R_", "S_", FORMER_PREFIX, REGION_ACCOUNT_PREFIX)
-"""How the names of accounts begin that hold streams and that others ask through imports. No domain is called so."""
+"""Prefixes of accounts that hold streams and that others reach through imports. No domain has such a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class StreamSource:
 
     @property
     def start_seq(self) -> int | None:
-        """The sequence to begin with (`opt_start_seq`), None if the source does not say."""
+        """The sequence to begin with (`opt_start_seq`), None if the source has none."""
         return read_int(self.fields.get("opt_start_seq"))
 
     @property
@@ -96,7 +96,7 @@ class StreamConfig:
 
     @property
     def subject_transform(self) -> tuple[str, str] | None:
-        """What the whole stream turns subjects into: source and destination. None if it keeps them."""
+        """The stream's own subject transform: source and destination. None without one."""
         transform = self.fields.get("subject_transform")
         return _transform(transform) if isinstance(transform, dict) else None
 
@@ -126,7 +126,7 @@ class StreamConfig:
 
     @property
     def first_seq(self) -> int | None:
-        """The sequence of the first message that it will store, None if that is the usual."""
+        """The sequence of the first message that it will store, None for the default."""
         return read_int(self.fields.get("first_seq")) or None
 
     @property
@@ -178,12 +178,12 @@ def is_in_domain(name: str) -> bool:
 
 
 def is_beside_write_stream(name: str) -> bool:
-    """Whether the stream called *name* is where write streams stand beside read streams: in a domain, or a region's account."""
+    """Whether the stream *name* shares its domain, or its region's account, with write and read streams."""
     return is_in_domain(name) or (account_in(name) or "").startswith(REGION_ACCOUNT_PREFIX)
 
 
 def source_api(account: str) -> str:
-    """Where whoever takes messages from *account* reaches its API: a domain's is reached as servers have it."""
+    """The API prefix at which others source from *account*; a domain has that of servers."""
     return f"{SOURCE_API_PREFIX}.{account}" if account.startswith(HIDDEN_PREFIXES) else f"$JS.{account}.API"
 
 
@@ -201,7 +201,7 @@ def source_name(source: Mapping[str, Json], taker: str) -> str:
 
 REPLAY_SUFFIX = ":Rpl[0-9A-Za-z]{5}$"
 """
-How names end from which a repair has put messages in again that a stream lacked: `foo-write-west:RplXXXXX`.
+Suffix of the streams from which a repair puts back missing messages: `foo-write-west:RplXXXXX`.
 
 As servers write a stream of another account: an audit takes one for `foo-write-west` itself, and a server that looks
 for where to go on with that does not.
@@ -212,7 +212,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 def header_name(stream: str, taker: str | None = None) -> str:
     """
-    How servers call *stream* in `Nats-Stream-Source`: by its name, and of another account with a hash of its API prefix.
+    The name of *stream* in `Nats-Stream-Source`. For a stream of another account, a hash of its API prefix follows.
 
     *taker* is the stream that took it. server/stream.go, composeIName, and getHash in server/raft.go: the first eight
     bytes of SHA-256, each as a digit of base 62.
@@ -238,7 +238,15 @@ class ObservedStream:
     """How many consumers clients have made on it."""
     bytes: int = 0
     first_at: datetime | None = None
-    """When the oldest message was stored. None if nobody says so."""
+    """When the oldest message was stored. None if unknown."""
     subject_count: int | None = None
-    """How many subjects its messages have. None if nobody says so."""
+    """Number of subjects of its messages. None if unknown."""
     last_seq: int = 0
+    replicas: int | None = None
+    """Servers that have it now: more than it is to have while it moves. None if nobody says so."""
+    at: datetime | None = None
+    """When its leader said so."""
+    leader_since: datetime | None = None
+    """None before 2.12, and with one replica."""
+    silence: Mapping[str, timedelta] = field(default_factory=dict)
+    """For how long it has not heard of each stream that it takes from."""

@@ -1,5 +1,5 @@
 """
-What survives what: for each virtual stream, which failures its writes and reads go on through, from the topology alone.
+What survives what: for each virtual stream, which failures its writes and reads survive, from the topology alone.
 
 A failure stands for several incidents (any server, any region): each is played through for the clients of each region
 that it leaves, and the worst answer counts. What is said here was measured on real servers, see docs/survival.md;
@@ -57,7 +57,7 @@ class Ability(Enum):
 
 
 class Survival(Enum):
-    """Whether clients can go on, from the best to the worst."""
+    """Whether clients can continue, from the best to the worst."""
 
     YES = "yes"
     PAUSE = "pause"
@@ -69,7 +69,7 @@ class Survival(Enum):
 
     @property
     def is_survival(self) -> bool:
-        """Whether a topology that demands it has it."""
+        """Whether it meets a demand of `survive`."""
         return self in {Survival.YES, Survival.PAUSE}
 
 
@@ -171,7 +171,7 @@ def _servers(topology: Topology) -> Iterator[Incident]:
 
 
 def zone_tags(topology: Topology, region: str) -> Mapping[str, str]:
-    """By server of *region*, the tag by which replicas of a stream are rulings_kept apart; those that have none are left out."""
+    """By server of *region*, the tag by which replicas of a stream are kept apart; servers that have none are left out."""
     prefix = topology.server_options.unique_tag
     tags: dict[str, str] = {}
     for server in topology.region(region).servers if prefix else ():
@@ -223,8 +223,6 @@ _OUTAGES: Final = {
     Failure.CUT_OFF: lambda topology: _cuts(topology, Failure.CUT_OFF),
     Failure.POWER: _power,
 }
-
-_ALL_WELL: Final = Ruling(answer=Survival.YES, reason="")
 
 
 class _Judge:

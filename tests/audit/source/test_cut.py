@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from vstream.audit.extract import stream_row
+from vstream.audit.extract import identity_of, stream_row
+from vstream.audit.schema import STREAMS
 from vstream.audit.source.cut import _cut_stream
 from vstream.audit.source.values import StreamRef
 from vstream.errors import MalformedAnswerError
 from vstream.jetstream.answers import reading
 
 WANTED = StreamRef(stream="foo", region="west", virtual="foo", role="read")
-INFO = {
+INFO: dict[str, Any] = {
     "config": {"name": "foo", "retention": "limits"},
     "created": "2026-11-24T00:00:00Z",
     "state": {"first_seq": 1, "last_seq": 2, "messages": 2, "bytes": 20},
@@ -30,11 +31,26 @@ def test_what_a_server_says_becomes_a_row() -> None:
     assert read(INFO)[:4] == ("foo", "foo", "west", "read")
 
 
+def test_it_is_cut_when_its_server_says_so_whatever_the_clock_here_says() -> None:
+    told = {**INFO, "ts": "2026-11-24T00:00:01.5Z"}
+    at = {read(info)[STREAMS.names.index("cut_at_ns")] for info in (INFO, told)}
+    assert at == {1, 1_795_478_401_500_000_000}
+
+
+def test_a_stream_with_messages_older_than_itself_is_from_a_backup() -> None:
+    """Its readers' copies have another identity, of the stream that it was before."""
+    young, old = ({**INFO["state"], "first_ts": f"2026-11-{day}T23:59:58.5Z"} for day in (24, 23))
+    assert read({**INFO, "state": young})[14] == identity_of(INFO["created"])
+    assert read({**INFO, "state": old})[14] == ""
+    assert read({**INFO, "state": {**old, "messages": 0}})[14] == identity_of(INFO["created"])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"created": 2**53},
         {"created": ["x"]},
+        {"ts": 5},
         {"config": None},
         {"config": {"name": "foo", "mirror": {"filter_subject": "a"}}},
         {"config": {"name": "foo", "retention": 5}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from tests.support.relay import relay
 from vstream.audit.source import bypull, cut
+from vstream.audit.source import reading as source_reading
 from vstream.audit.source.client import connect
 from vstream.audit.source.reading import read_range
 from vstream.audit.source.values import (
@@ -233,6 +235,20 @@ def test_a_connection_that_never_lasts_leads_on(server: JetStreamServer, path: s
         there = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
         job = split_tasks([cut_of(server, "foo", path)], {"": there}, rows=10**6)[0]
         assert [row["seq"] for row in rows_of(job)] == list(range(1, 12_001))
+
+
+def test_a_stream_of_which_no_consumer_can_be_made_is_read_by_direct_get(
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk of its servers is full: CONSUMER.CREATE gets no answer."""
+    fill(server, "foo", some(300))
+
+    def make_none(*_: object) -> Iterator[object]:
+        raise NotReachableError("no answer within 10 s on `CONSUMER.CREATE`")
+        yield
+
+    monkeypatch.setitem(source_reading._PARTS, CONSUMER, make_none)
+    assert rows(server, "foo", CONSUMER) == reference(server, "foo")
 
 
 @pytest.mark.parametrize("path", PATHS)

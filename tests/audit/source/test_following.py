@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.support.jetstream import JetStreamServer, fill
+from vstream.audit.source import following
 from vstream.audit.source.following import JetStreamStreamReader
 from vstream.audit.source.options import parse_options
 from vstream.audit.source.spark_types import COLUMNS, ReadPartition
@@ -66,6 +69,29 @@ def test_what_was_removed_between_two_batches_stops_a_query_unless_that_is_accep
     purge(server, 30)
     with pytest.raises(VstreamError, match="11 to 30 were removed"):
         follow(server).partitions(start, follow(server).latestOffset(start, ReadAllAvailable()))
+
+
+def test_a_batch_waits_until_enough_is_new_or_its_time_is_over(
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(server, "foo", numbered(30))
+    reader = follow(server, startingOffsets='{"foo": 11}', minOffsetsPerTrigger="25", maxTriggerDelay="60s")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    fill(server, "foo", numbered(5))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert read(reader, start, end) == list(range(11, 36))
+    fill(server, "foo", numbered(1))
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    later = time.monotonic() + 61
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: later))
+    assert read(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [36]
+    # A query that ends waits for nothing.
+    ending = follow(server, minOffsetsPerTrigger="1000")
+    ending.prepareForTriggerAvailableNow()
+    assert (
+        read(ending, ending.initialOffset(), ending.latestOffset(ending.initialOffset(), ReadAllAvailable()))[-1] == 36
+    )
 
 
 def test_what_is_removed_while_a_task_reads_is_a_loss_too(server: JetStreamServer) -> None:

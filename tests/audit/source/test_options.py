@@ -45,6 +45,17 @@ def test_option_names_are_in_any_case_and_numbers_may_have_underscores() -> None
     assert parse_options(GIVEN | {"since": "2026-11-20T18:00:00+01:00"}).since_ns == found.until_ns - 500_000_000
 
 
+def test_options_have_the_names_that_kafka_readers_know() -> None:
+    options = parse_options(
+        GIVEN
+        | {"startingOffsets": '{"bar": 7}', "maxOffsetsPerTrigger": "50", "minOffsetsPerTrigger": "5"}
+        | {"maxTriggerDelay": "90s", "failOnDataLoss": "false"}
+    )
+    assert (options.start, options.starts) == ("earliest", {"bar": 7})
+    assert (options.rows_per_batch, options.min_rows_per_batch, options.max_batch_delay) == (50, 5, 90)
+    assert not options.fails_on_loss
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -52,6 +63,10 @@ def test_option_names_are_in_any_case_and_numbers_may_have_underscores() -> None
         ({"servers": ""}, "no server is given"),
         ({"rows_per_task": "0"}, "option `rows_per_task` is a number of at least 1, not `0`"),
         ({"start": "now"}, "option `start` is one of earliest, latest, not `now`"),
+        ({"startingOffsets": '{"foo": 7'}, "option `start` is no JSON"),
+        ({"startingOffsets": '{"fo": 7}'}, "option `start` names stream `fo`, which is not read"),
+        ({"start": '{"foo": 0}'}, "the first sequence of `foo` is a number of at least 1, not `0`"),
+        ({"maxTriggerDelay": "soon"}, "option `max_batch_delay`: `soon` is not a valid duration"),
         ({"payload": "yes"}, "option `payload` is true or false, not `yes`"),
         ({"token": "x"}, "option `token` would show a secret"),
     ],

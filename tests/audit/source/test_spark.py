@@ -69,6 +69,7 @@ print(spark.read.format("jetstream").options(servers=sys.argv[2], stream="foo").
 """
 
 
+@pytest.mark.night
 def test_executors_use_this_python_whatever_is_on_the_path(server: JetStreamServer, tmp_path: Path) -> None:
     """As of a virtual environment that was not activated, in a session that anybody makes."""
     fill(server, "foo", numbered(7))
@@ -98,6 +99,22 @@ def test_a_stream_is_named_as_spark_names_what_it_loads(spark: SparkSession, ser
         spark.sql("DROP TABLE of_foo")
     spark.sql(f"CREATE TEMPORARY VIEW view_of_foo USING jetstream OPTIONS (servers '{server.url}', stream 'foo')")
     assert spark.table("view_of_foo").count() == 5
+
+
+def test_sql_inserts_into_a_table_with_the_columns_of_a_message(spark: SparkSession, server: JetStreamServer) -> None:
+    fill(server, "foo", [])
+    options = f"servers '{server.url}', stream 'foo', columns 'subject, payload, msg_id'"
+    spark.sql(f"CREATE TABLE into_foo USING jetstream OPTIONS ({options})")
+    try:
+        spark.sql("INSERT INTO into_foo (subject, payload) VALUES ('foo.a', CAST('one' AS BINARY))")
+        spark.sql("INSERT INTO into_foo SELECT 'foo.b', CAST(CAST(id AS STRING) AS BINARY), 'id' FROM range(7, 8)")
+        rows = {(row.subject, bytes(row.payload)): row.msg_id for row in spark.table("into_foo").collect()}
+        assert "/0/" in rows.pop(("foo.a", b"one"))  # derived, as none is given
+        assert rows == {("foo.b", b"7"): "id"}
+        with pytest.raises(PySparkException, match="rows are appended to a stream, and replace nothing"):
+            spark.sql("INSERT OVERWRITE into_foo SELECT 'foo.b', CAST('x' AS BINARY), 'other'")
+    finally:
+        spark.sql("DROP TABLE into_foo")
 
 
 @pytest.mark.parametrize("read_by", ["consumer", "direct"])

@@ -485,7 +485,7 @@ def test_a_stream_file_whose_sequences_do_not_ascend_is_damaged(history: History
     file.write_bytes(file.read_bytes().replace(b'"seq":4,', b'"seq":%d,' % seq))
     judged = check(capture)
     assert judged.status is CaseStatus.UNKNOWN
-    assert f"its sequence {seq} stands behind 3" in case(judged, "the capture is complete").detail
+    assert f"its sequence {seq} comes after 3" in case(judged, "the capture is complete").detail
 
 
 @pytest.mark.parametrize("text", ["", "zz", "ff0123456789abcdef", "0123456789ABCDE_"])

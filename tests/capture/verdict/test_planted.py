@@ -23,7 +23,7 @@ from vstream.capture.verdict.check import check
 from vstream.capture.verdict.contents import find_displaced
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
 
-MANY = settings(max_examples=repetitions(10, night=500))
+MANY = settings(max_examples=repetitions(6, night=500))
 MODELS = ["virtual", "homed", "stretch", "ordered"]
 
 

@@ -201,7 +201,7 @@ def test_a_doctor_says_whom_it_waits_for(tmp_path: Path) -> None:
             f"connect: {{west: {{urls: ['{address}']}}}}\nstreams: {{}}\n"
         )
         subprocess.run(
-            [sys.executable, "-m", "vstream", "doctor", file, "--deadline", "0.5"],
+            [sys.executable, "-m", "vstream", "doctor", file, "--timeout", "0.5"],
             stdout=terminal,
             stderr=terminal,
             env={**environment(), "TERM": "xterm"},

@@ -142,11 +142,13 @@ def test_the_page_begins_with_the_story(verdict: Verdict) -> None:
 
 def test_the_story_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     history = clean(Shape(messages=20))
-    assert "No acknowledged message was lost, doubled or reordered." in page(check(history.write(tmp_path / "whole")))
+    assert "No acknowledged message was lost, duplicated or reordered." in page(
+        check(history.write(tmp_path / "whole"))
+    )
     unread = history.roles["foo-read-west"]
     history.roles["foo-read-west"] = replace(unread, messages=None, error="timeout")
     text = page(check(history.write(tmp_path / "partly")))
-    assert "lost, doubled or reordered is not known for all streams" in text
+    assert "lost, duplicated or reordered is not known for all streams" in text
     assert "No acknowledged message was lost" not in text
 
 

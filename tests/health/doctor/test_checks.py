@@ -95,7 +95,7 @@ PROVOKED: dict[str, Callable[[], Snapshot]] = {
     "VD301": lambda: lag(cursor=8),
     "VD302": lambda: lag(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1),
     "VD303": lambda: lag(cursor=4, oldest_seq=5, oldest_at=NOW - 2400),
-    "VD401": lambda: server(gateways=frozenset({"east"})),
+    "VD401": lambda: server(gateways={"east": 0}),
     "VD402": lambda: server(rules={}),
     "VD403": lambda: every_server(rules={}),
     "VD404": lambda: server(version=None, gateways=None, rules=None, problem="no answer"),
@@ -121,6 +121,7 @@ PROVOKED: dict[str, Callable[[], Snapshot]] = {
         healthy(), write_errors=(WriteError(server="west-1", about="foo-write-west", error="is not current: full"),)
     ),
     "VD509": lambda: config("foo-write-west", sealed=True),
+    "VD512": lambda: stream("foo-write-west", unsubscribed=("_vs.foo.west.>",)),
 }
 """By code: a snapshot in which the check must find something."""
 ELSEWHERE = {
@@ -164,14 +165,16 @@ def test_consumers_that_differ_are_found() -> None:
     [
         ({"sealed": True}, "it is sealed: it stores nothing any more"),
         ({"subjects": ["_vs.foo.west.foo.only"]}, "it does not take `_vs.foo.west.>`"),
-        ({"discard": "new", "max_msgs": 5}, "it is full (`max_msgs`), and refuses what is new (`discard: new`)"),
+        ({"discard": "new", "max_msgs": 5}, "it is full (`max_msgs`), and refuses new messages (`discard: new`)"),
         ({"discard": "new", "max_msgs": 6}, None),
         ({"discard": "old", "max_msgs": 5}, None),
         ({"no_ack": True}, "it acknowledges nothing (`no_ack`): publishers wait in vain"),
         ({"max_msg_size": 1024}, "it refuses messages above 1 KiB (`max_msg_size`)"),
+        ({"max_bytes": 1024}, "it keeps no message above 1 KiB (`max_bytes`)"),
+        ({"max_bytes": 2**20}, None),
         (
             {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1},
-            "it refuses what is new of subjects that have 1 (`discard_new_per_subject`)",
+            "it refuses new messages of subjects that have 1 (`discard_new_per_subject`)",
         ),
         (
             {"subject_transform": {"src": "_vs.foo.west.>", "dest": "x.>"}},
@@ -193,7 +196,7 @@ def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
 @pytest.mark.parametrize(
     ("fields", "evidence", "readable"),
     [
-        ({"discard": "new", "max_msgs": 5}, "it is full (`max_msgs`), and refuses what is new (`discard: new`)", 1),
+        ({"discard": "new", "max_msgs": 5}, "it is full (`max_msgs`), and refuses new messages (`discard: new`)", 1),
         ({"allow_direct": False}, "it does not answer Direct Get (`allow_direct` is off)", 0),
         (
             {"subject_transform": {"src": "foo.>", "dest": "bar.>"}},
@@ -207,6 +210,22 @@ def test_a_read_stream_that_refuses_is_seen(fields: dict[str, object], evidence:
     assert [(problem.text, problem.code) for problem in status.problems] == [(evidence, "VD509")]
     west = status.regions[0]
     assert (west.publish.works, west.direct_get.works) == (1, readable)
+
+
+@pytest.mark.parametrize(
+    ("name", "unsubscribed", "works"),
+    [
+        ("foo-write-west", ("_vs.foo.west.>", "$JS.API.DIRECT.GET.foo-write-west"), (0, 1)),
+        ("foo-write-west", ("$JS.API.DIRECT.GET.foo-write-west",), (1, 1)),
+        ("foo-read-west", ("$JS.API.DIRECT.GET.foo-read-west",), (1, 0)),
+    ],
+)
+def test_a_stream_that_listens_to_nobody_is_seen(
+    name: str, unsubscribed: tuple[str, ...], works: tuple[int, int]
+) -> None:
+    status = assess(TOPOLOGY, stream(name, unsubscribed=unsubscribed), BUNDLE)
+    assert [(problem.about, problem.code) for problem in status.problems] == [(name, "VD512")]
+    assert (status.regions[0].publish.works, status.regions[0].direct_get.works) == works
 
 
 def test_what_an_operation_needs_is_off() -> None:

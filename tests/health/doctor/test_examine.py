@@ -59,7 +59,7 @@ def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
                 url="http://127.0.0.1:1",
                 cluster=seat.cluster,
                 version=version,
-                gateways=frozenset(set(topology.clusters) - {seat.cluster}),
+                gateways=dict.fromkeys(set(topology.clusters) - {seat.cluster}, 0),
                 has_jetstream=True,
                 meta_leader="west-1",
                 meta_size=len(topology.seats),
@@ -176,7 +176,7 @@ def test_servers_with_wrong_settings_are_found() -> None:
     assert changed(version="2.14.6") == {"VD408"}
     assert changed(meta_leader="east-1") == {"VD406"}
     assert changed(has_jetstream=False) == {"VD405"}
-    assert changed(gateways=frozenset({"east"})) == {"VD401"}
+    assert changed(gateways={"east": 0}) == {"VD401"}
     assert changed(rules={}) == {"VD402"}
     assert changed(url=None, version=None, gateways=None, rules=None) == {"VD409"}
     assert changed(version=None, gateways=None, rules=None, problem="no answer") == {"VD404"}
@@ -203,7 +203,8 @@ def test_two_regions_without_stretch_are_no_drift() -> None:
     by_design = ("VD407", Drift.UNRELATED)
     assert drifts(facts) == {by_design}
     larger = replace(facts, servers=tuple(replace(server, meta_size=3) for server in facts.servers))
-    assert drifts(larger) == {by_design, ("VD407", Drift.DIFFERENCE)}
+    # One of three members is no majority.
+    assert drifts(larger) == {("VD407", Drift.DIFFERENCE)}
 
 
 def test_configurations_that_are_not_loaded_are_found() -> None:

@@ -122,7 +122,7 @@ async def test_doctor_finds_a_write_stream_that_has_lost_its_end(world: World, t
     await filled(world, 2)
     await arrived(world, 6)
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probe_lab._TOPOLOGY)
+    file.write_bytes(probe_lab.TOPOLOGY)
     with background(file, "power-loss", "west", "--lose", "10s", "--yes-really", "--lab", LAB) as tool:
         await copied(tool, LAB)
         for number in range(3):
@@ -211,6 +211,7 @@ async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, st
     return found
 
 
+@pytest.mark.night
 async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
     """It is changed without `opt_start_seq`, and takes everything once more: only the origin knows that nothing is new."""
     await world.create_all()
@@ -230,6 +231,7 @@ async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
     assert one.evidence == "after sequence 3 of `foo-write-west` it took sequence 1 again"
 
 
+@pytest.mark.night
 async def test_an_origin_that_was_made_anew_is_no_repeat(world: World) -> None:
     await world.create_all()
     await filled(world)
@@ -280,7 +282,7 @@ async def test_doctor_finds_a_region_that_is_cut_off(world: World, tmp_path: Pat
     await filled(world, 1)
     await arrived(world, 3)
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probe_lab._TOPOLOGY)
+    file.write_bytes(probe_lab.TOPOLOGY)
     cut = vstream("chaos", "isolate", "west", "--topology", file, "--lab", LAB)
     assert cut.code == 0, cut.err
     try:
@@ -309,7 +311,7 @@ async def test_doctor_finds_a_region_that_is_cut_off(world: World, tmp_path: Pat
 async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Path) -> None:
     await world.create_all()
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probe_lab._TOPOLOGY)
+    file.write_bytes(probe_lab.TOPOLOGY)
     none = vstream("plan", "--drift", file, "--lab", LAB)
     assert none.code == 0, none.out + none.err
     assert "NO DRIFT: 6 streams and the rules of 3 servers compared, 3 configuration files with what" in none.out
@@ -354,7 +356,7 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
 async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -> None:
     await world.create_all()
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probe_lab._TOPOLOGY)
+    file.write_bytes(probe_lab.TOPOLOGY)
 
     def beacon() -> dict[str, Any]:
         ran = vstream("probe", "--beacons", file, "--lab", LAB, "--format", "json")

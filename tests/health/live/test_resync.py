@@ -34,6 +34,33 @@ def test_a_leader_that_was_elected_again_is_a_new_one(
     assert is_still(before, cluster) is expected
 
 
+@pytest.mark.parametrize(("speaks_after", "steps"), [(0, 0), (20, 1)])
+async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is killed and run again steps nobody down twice."""
+    asked: list[str] = []
+
+    class Admin:
+        def __init__(self, _: object) -> None:
+            pass
+
+        async def info(self, _stream: str, **_: float) -> dict[str, Any]:
+            asked.append("info")
+            active = 1_000_000 if asked.count("info") > speaks_after or "step down" in asked else 60_000_000_000
+            return {"state": {}, "sources": [{"name": "foo-write-east", "active": active, "lag": 0}]}
+
+    async def step_down(*_: object) -> tuple[None, str]:
+        asked.append("step down")
+        return None, "one replica"
+
+    monkeypatch.setattr(resync, "JetStreamAdmin", Admin)
+    monkeypatch.setattr(resync, "_make_step_down", step_down)
+    monkeypatch.setattr(resync, "_AGAIN", 0.0)
+    monkeypatch.setattr(resync, "_ALIVE", 0.5)
+    fed = resync._Fed("foo-read-west", "west", 1)
+    found = await resync._restart_silent(cast("Connection", None), fed, time.monotonic() + 2, step_down=True)
+    assert (found.caught_up is not None, asked.count("step down")) == (True, steps)
+
+
 async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_holds_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

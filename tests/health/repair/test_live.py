@@ -47,7 +47,7 @@ async def world(running: str) -> AsyncIterator[World]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probe_lab._TOPOLOGY)
+    file.write_bytes(probe_lab.TOPOLOGY)
     return file
 
 

@@ -292,6 +292,20 @@ async def test_where_the_last_of_a_subject_counts_only_that_comes_back(regions: 
     assert await regions.repair() == 0
 
 
+async def test_of_a_key_that_several_regions_have_written_only_the_last_value_comes_back(regions: Regions) -> None:
+    await regions.create({EAST: {"max_msgs_per_subject": 1}})
+    for region, value in (("central", b"old"), ("west", b"new")):
+        last = await regions.publish(region, "bar.key.baz", value)
+        await regions.until_held({last})
+    # Servers before 2.15 show by a later message that they have come past one.
+    later = {await regions.publish(region, f"foo.{region}") for region in ("central", "west")}
+    await regions.until_held({last, *later})
+    await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 2})
+    assert await regions.repair() == 1
+    await regions.until_held({last, *later})
+    assert await regions.repair() == 0
+
+
 async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these_it_is_told(regions: Regions) -> None:
     await regions.create({EAST: {"max_msgs_per_subject": 3}})
     sent = [await regions.publish("west", f"foo.{number % 2}", b"%d" % number) for number in range(12)]

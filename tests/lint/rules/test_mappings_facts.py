@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -230,7 +231,10 @@ async def test_vs351_a_message_is_mapped_on_both_sides_of_a_leaf_node_connection
     far, near = await hub.connect(), await leaf.connect()
     subscription = await far.subscribe("foo.>")
     await far.flush()
-    await near.publish("foo.x", b"")
+    async with asyncio.timeout(DEADLINE_S):
+        while not subscription.pending_msgs:  # the leaf hears of the subscription only later
+            await near.publish("foo.x", b"")
+            await asyncio.sleep(0.05)
     message = await subscription.next_msg(timeout=DEADLINE_S)
     assert message.subject == "foo.hub.leaf.x"
     await near.close()

@@ -21,15 +21,15 @@ TRUE_FINDINGS = {
 """What is right to report about what topologies of tests render to, notes aside."""
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["with-topology", "alone"])
 @pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
-def test_what_a_topology_renders_to_is_not_reported_but_for_true_findings(path: Path, is_known: bool) -> None:
+def test_what_a_topology_renders_to_is_not_reported_but_for_true_findings(path: Path) -> None:
+    """Neither with its topology nor alone."""
     text = path.read_text()
-    topology = load(text.encode(), path.name).require()
-    files = workspaces.rendered(render_bundle(topology))
-    found = workspaces.findings({**files, path.name: text} if is_known else files)
-    alarms = {one.code for one in found if one.severity is not Severity.NOTE}
-    assert alarms == TRUE_FINDINGS.get(path.stem, set()), workspaces.concise(found)
+    files = workspaces.rendered(render_bundle(load(text.encode(), path.name).require()))
+    for given in ({**files, path.name: text}, files):
+        findings = workspaces.findings(given)
+        alarms = {finding.code for finding in findings if finding.severity is not Severity.NOTE}
+        assert alarms == TRUE_FINDINGS.get(path.stem, set()), workspaces.concise(findings)
 
 
 def test_files_that_others_include_are_no_servers() -> None:

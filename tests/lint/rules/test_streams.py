@@ -72,8 +72,8 @@ def test_values_of_the_wrong_kind_are_survived(field: str, value: str) -> None:
     workspaces.findings({"a.json": text})
 
 
-def test_a_circle_of_three_thousand_streams_is_found_without_recursion() -> None:
-    number = 3 * sys.getrecursionlimit()
+def test_a_circle_of_more_streams_than_python_can_recurse_is_found() -> None:
+    number = sys.getrecursionlimit() * 3 // 2
     streams = [
         {"name": f"s{index}", "subjects": [f"s{index}"], "sources": [{"name": f"s{(index + 1) % number}"}]}
         for index in range(number)
@@ -82,7 +82,7 @@ def test_a_circle_of_three_thousand_streams_is_found_without_recursion() -> None
 
 
 def test_streams_that_all_source_one_another_report_a_bounded_number_of_circles() -> None:
-    names = [f"s{index}" for index in range(150)]
+    names = [f"s{index}" for index in range(110)]
     streams = [{"name": name, "subjects": [name], "sources": [{"name": one} for one in names]} for name in names]
     found = workspaces.findings({"a.json": json.dumps(streams)})
     assert [one.code for one in found] == ["VS212"] * 100
@@ -113,4 +113,4 @@ def test_time_grows_with_the_number_of_streams() -> None:
         assert run_rules(RULES, looked_at) == ()
         return count_calls(lambda: run_rules(RULES, looked_at))
 
-    assert once(240) < 4.5 * once(60)
+    assert once(160) < 4.5 * once(40)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.support.plans import rendered, topology
-from vstream.errors import NotReachableError, VstreamError
+from vstream.errors import MalformedAnswerError, NotReachableError, VstreamError
 from vstream.jetstream.endpoints import endpoint_problems
-from vstream.plan.live.observe import connect_all
+from vstream.plan.live.observe import _silent_accounts, account_name, connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.topology.model import Endpoint
+
+if TYPE_CHECKING:
+    from vstream.jetstream.connection import Connection
 
 
 async def test_every_missing_file_context_and_variable_is_named_before_anything_is_dialled(
@@ -60,3 +65,29 @@ async def test_what_is_waited_for_is_told() -> None:
     assert texts[0] == "connecting to west, central, east"
     assert [text.count(",") for text in texts[1:]] == [1, 0]
     assert all(text.startswith("waiting for ") for text in texts[1:])
+
+
+async def test_a_new_account_that_not_every_server_has_is_empty_until_it_answers() -> None:
+    class Admin:
+        """JetStream of an account answers once the meta leader's server has it."""
+
+        async def streams(self, accounts: Sequence[str]) -> None:
+            if accounts == ["W_north"]:
+                raise NotReachableError("no answer")
+
+    assert await _silent_accounts(Admin(), ["R_north", "W_north"]) == {"W_north"}  # type: ignore[arg-type]
+
+
+class NamesLongAccount:
+    """A connection whose server names an account that can be none."""
+
+    async def request_json(self, subject: str) -> dict[str, Any]:
+        """The answer to who one is."""
+        assert subject == "$SYS.REQ.USER.INFO"
+        return {"data": {"account": "x" * 8_000_000}}
+
+
+async def test_a_text_that_can_be_no_account_is_not_repeated() -> None:
+    with pytest.raises(MalformedAnswerError) as failure:
+        await account_name(cast("Connection", NamesLongAccount()))
+    assert len(failure.value.message) < 200

@@ -18,6 +18,7 @@ import pytest
 
 from tests.render.test_transport import CERTIFICATES, LEAF_PASSWORD, SuperCluster, running
 from tests.support.command import Ran, vstream
+from tests.support.killed_command import run_and_kill
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.server
@@ -28,6 +29,7 @@ directory, host, server, mode = sys.argv[1:]
 target = pathlib.Path(host) / server
 if mode == "not-" + server:
     sys.exit(0)
+(target / "shipped").write_text(" ".join(sorted(file.name for file in pathlib.Path(directory).iterdir())))
 for file in pathlib.Path(directory).glob("*.cfg"):
     text = file.read_text()
     (target / file.name).write_text(text + ("no_such_key: 1" if mode == "broken-" + server else ""))
@@ -56,10 +58,16 @@ class Site:
         }
         self.script = directory / "ship.py"
         self.script.write_text(SHIP)
-        self.write("orders")
+        self.subjects = {"orders": ["orders.>"]}
+        self.write()
         self.cluster = ShippedCluster(directory / "servers", self.file.read_text())
 
-    def write(self, *streams: str, has_system: bool = True) -> None:
+    def add(self, stream: str, *, has_system: bool = True) -> None:
+        """Write the file with one more stream."""
+        self.subjects[stream] = [f"{stream}.>"]
+        self.write(has_system=has_system)
+
+    def write(self, *, has_system: bool = True) -> None:
         hosts = {"west": "127.0.0.1", "east": "localhost"}
         connect = {
             region: {
@@ -82,14 +90,21 @@ class Site:
             "regions": {region: {"servers": [host], "ports": self.ports[region]} for region, host in hosts.items()},
             "connect": connect,
             "defaults": {"write": {"max_age": "1h"}},
-            "streams": {name: {"subjects": [f"{name}.>"]} for name in streams},
+            "streams": {name: {"subjects": subjects} for name, subjects in self.subjects.items()},
         }
         self.file.write_text(json.dumps(document))
 
-    def apply(self, mode: str = "all", *arguments: str) -> Ran:
+    def command(self, mode: str = "all") -> str:
         hosts = self.cluster.directory / "hosts"
-        command = f"{sys.executable} {self.script} {{directory}} {hosts} {{server}} {mode}"
-        return vstream("apply", self.file, "--yes", "--ship-with", command, *arguments)
+        return f"{sys.executable} {self.script} {{directory}} {hosts} {{server}} {mode}"
+
+    def apply(self, mode: str = "all", *arguments: str) -> Ran:
+        return vstream("apply", self.file, "--yes", "--ship-with", self.command(mode), *arguments)
+
+    def apply_killed(self, record: Path, only: str = "") -> list[str]:
+        """The stages after which `apply` was killed, until it came to its end."""
+        options = ("--yes", "--allow-destructive", "--allow-many", "--ship-with", self.command())
+        return run_and_kill(record, "apply", self.file, *options, only=only)
 
     def rules(self, server: str, port: str = "accountz?acc=APP") -> str:
         """What the account of clients has loaded on *server*."""
@@ -132,15 +147,18 @@ def plan_rules(site: Site) -> list[dict[str, Any]]:
 
 
 def test_one_run_ships_reloads_and_looks(site: Site) -> None:
-    site.write("orders", "events")
+    site.add("events")
     applied = site.apply()
     assert applied.code == 0, applied.out + applied.err
     assert plan_rules(site) == []
+    # Configurations of servers stay as they are: no server reloads another list of gateways.
+    shipped = {file.read_text() for file in site.cluster.directory.glob("hosts/*/shipped")}
+    assert shipped == {".vstream-bundle accounts.cfg"}
     assert asyncio.run(site.publish("east", "events.a")) == "events"
 
 
 def test_a_server_that_reloaded_and_has_other_rules_is_named(site: Site) -> None:
-    site.write("orders", "events", "late")
+    site.add("late")
     applied = site.apply("not-east-1", "--wait-loaded", "2")
     assert applied.code == 3
     assert "east-1 has not loaded what is planned" in applied.err
@@ -151,7 +169,7 @@ def test_a_server_that_reloaded_and_has_other_rules_is_named(site: Site) -> None
 
 def test_the_first_server_is_a_canary(site: Site) -> None:
     before = site.cluster.ask("east-1", "varz")["config_load_time"]
-    site.write("orders", "events", "late", "more")
+    site.add("more")
     applied = site.apply("broken-west-1")
     assert applied.code == 3
     assert "server `west-1` refuses its files" in applied.err
@@ -162,7 +180,7 @@ def test_the_first_server_is_a_canary(site: Site) -> None:
 
 def test_a_command_that_fails_reloads_nothing(site: Site) -> None:
     before = site.cluster.ask("west-1", "varz")["config_load_time"]
-    site.write("orders", "events", "late", "more", "last")
+    site.add("last")
     failed = vstream("apply", site.file, "--yes", "--ship-with", "false {server}")
     assert (failed.code, "shipping to server `west-1` failed with 1" in failed.err) == (3, True), failed.err
     unknown = vstream("apply", site.file, "--yes", "--ship-with", "cp {nothing}")
@@ -173,7 +191,7 @@ def test_a_command_that_fails_reloads_nothing(site: Site) -> None:
 
 
 def test_without_a_system_user_it_waits_for_whoever_reloads(site: Site) -> None:
-    site.write("orders", "events", "late", "more", "last", "waited", has_system=False)
+    site.add("waited", has_system=False)
     stopped = threading.Event()
 
     def reload() -> None:
@@ -192,6 +210,49 @@ def test_without_a_system_user_it_waits_for_whoever_reloads(site: Site) -> None:
     assert applied.code == 0, applied.out + applied.err
     refused = site.apply()
     assert refused.code == 0, refused.err  # nothing is left to be loaded, so nothing is asked for
-    site.write("orders", "events", "late", "more", "last", "waited", "never", has_system=False)
+    site.add("never", has_system=False)
     nobody = site.apply()
-    assert (nobody.code, "nobody would load them" in nobody.err) == (3, True), nobody.err
+    assert (nobody.code, "no server would load them" in nobody.err) == (3, True), nobody.err
+
+
+STAGES = {
+    "a server has its file",
+    "all have their files",
+    "a server has reloaded",
+    "the canary has what is planned",
+    "all have reloaded",
+}
+
+
+def test_killed_before_the_others_reload_the_next_run_goes_on(site: Site, tmp_path: Path) -> None:
+    site.add("killed")
+    canary = "the canary has what is planned"
+    assert site.apply_killed(tmp_path / "record", canary) == [canary]
+    assert plan_rules(site) == []
+    assert asyncio.run(site.publish("east", "killed.a")) == "killed"
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(
+    ("before", "after", "stages"),
+    [
+        ([], ["stage.>"], {"WRITE_STREAMS", "READ_STREAMS"}),
+        (["stage.>"], ["stage.>", "other.>"], {"WRITE_STREAMS"}),
+        (["stage.>"], [], {"DELETED_WRITE_STREAMS", "DELETED_READ_STREAMS"}),
+    ],
+    ids=["a new stream", "another subject", "a stream less"],
+)
+def test_killed_after_each_stage_the_next_run_goes_on(
+    site: Site, before: list[str], after: list[str], stages: set[str], tmp_path: Path
+) -> None:
+    for number, subjects in enumerate((before, after)):
+        site.subjects.pop("stage", None)
+        if subjects:
+            site.subjects["stage"] = subjects
+        site.write()
+        killed = site.apply_killed(tmp_path / str(number), "" if number else "no stage")
+    assert STAGES | stages <= set(killed)
+    sys.stdout.write(f"killed after: {', '.join(killed)}\n")
+    assert plan_rules(site) == []
+    for subject in after:
+        assert asyncio.run(site.publish("east", subject.replace(">", "a"))) == "stage"

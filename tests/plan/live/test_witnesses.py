@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -55,3 +56,15 @@ async def test_a_login_that_is_missing_says_nothing_about_the_servers() -> None:
     proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), user="me", password_env="NOT_SET_ANYWHERE"))
     assert proof.silent == ()
     assert any("NOT_SET_ANYWHERE" in sentence for sentence in proof.unknown)
+
+
+async def test_a_server_that_refuses_vstream_may_serve_others() -> None:
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO {\"auth_required\": true}\r\n-ERR 'Authorization Violation'\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{port}",)))
+    assert proof.silent == ()
+    assert any("something listens there" in sentence for sentence in proof.unknown)

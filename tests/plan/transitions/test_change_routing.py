@@ -78,7 +78,7 @@ async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None
     assert [(gate.kind, gate.stream, gate.counterparts) for gate in plan.gates] == [
         (GateKind.FED, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
     ]
-    assert "clients are led over: " in shown(plan)
+    assert "clients move over: " in shown(plan)
     after = planned(BEHIND, BEHIND, await servers_with(BEHIND, as_former=True))
     assert (after.is_empty, after.notes) == (True, ())
 
@@ -90,14 +90,14 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
     assert plan.is_destructive
     assert {one.config.name for one in plan.changes if isinstance(one, Delete)} == FORMER
     assert [(stage.title, [gate.kind for gate in stage.gates]) for stage in stages(plan)] == [
-        ("former streams end", [GateKind.PASSED_ON] * 2),
+        ("drain former streams", [GateKind.PASSED_ON] * 2),
         ("remove sources", [GateKind.DRAINED] * 2),
         ("delete read streams", [GateKind.UNCHANGED] * 4),
         ("delete write streams", []),
         ("delete former accounts", []),
     ]
     assert "every server has loaded the mappings" not in shown(plan)
-    assert "clients notice that consumers of the old streams go with these" in shown(plan)
+    assert "clients lose the consumers of the old streams" in shown(plan)
 
     for region in TWO:  # a run that ended once the sources had gone
         name = f"R_{region}/foo"

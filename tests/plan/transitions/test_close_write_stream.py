@@ -48,7 +48,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
     assert [one.config.name for one in closing] == ([closes] if closes else [])
     titles = [stage.title for stage in stages(plan)]
     assert titles == [
-        *(["write streams close"] if closes else []),
+        *(["close write streams"] if closes else []),
         "remove sources",
         "delete read streams",
         "delete write streams",
@@ -59,7 +59,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
         return
     # Killed after that, the next run does not close it again; and the region can come back instead.
     await servers.update(closing[0].config)
-    assert "write streams close" not in [stage.title for stage in stages(planned(servers, regions(routing, TWO)))]
+    assert "close write streams" not in [stage.title for stage in stages(planned(servers, regions(routing, TWO)))]
     (again,) = [one for one in planned(servers, regions(routing, ALL)).changes if isinstance(one, Update)]
     assert [one.field for one in again.fields] == ["subjects"]
     assert (await run(servers, regions(routing, TWO))).is_complete

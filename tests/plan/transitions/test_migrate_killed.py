@@ -19,7 +19,7 @@ from tests.support.killed_apply import apply_until_done, plan_lab, running_lab
 from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import VstreamError
-from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
 from vstream.lab.mappings import LabMappings
@@ -55,7 +55,7 @@ async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connec
     after = topology(naming="isolated")
     admin = JetStreamAdmin(connection)
     plain: dict[str, Any] = {"name": "foo", "subjects": ["foo.>"], "placement": {"cluster": "west"}}
-    await admin.create(StreamConfig(name="foo", fields=plain))
+    await ask_until_available(lambda: admin.create(StreamConfig(name="foo", fields=plain)))
     first, sent = Load(RATE / 2, tag="f"), Load(RATE)
     async with under_load(first, lab.endpoints(NAME)):
         await first.acknowledged(20)  # so that the other region has heard of the new stream

@@ -38,6 +38,7 @@ async def command(*arguments: str | Path) -> Ran:
     return await asyncio.to_thread(vstream, *arguments)
 
 
+@pytest.mark.night
 async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
     file = tmp_path / "moving.yaml"
     file.write_text(document(["west", "central", "east"]))

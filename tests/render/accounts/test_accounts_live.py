@@ -173,9 +173,9 @@ async def uses_everything(js: JetStreamContext, region: str) -> None:
     first = fetched[0].metadata.sequence.stream
     assert (await js.get_msg("foo", seq=first)).subject == fetched[0].subject
     kv = await js.key_value("settings")
-    assert sorted(await kv.keys()) == sorted(REGIONS)
+    assert sorted(entry.key for entry in await labs.watch_entries(kv, ">", len(REGIONS))) == sorted(REGIONS)
     assert (await kv.get("west")).value == b"1"
-    assert len(await kv.history("east")) == 1
+    assert [entry.value for entry in await labs.watch_entries(kv, "east", 1)] == [b"1"]
     assert await js.delete_consumer("foo", "push")
 
 

@@ -165,6 +165,8 @@ def after_repair(world: World, refilled: Collection[str]) -> Counter[Claim]:
     for (reader, origin), number in truth.replayed.items():
         claims["lost", reader, origin] -= number
         truth.warnings.add("VA303")
+    if world.contested and truth.replayed:
+        claims["last-value", "", None] = 0
     if truth.refilled & set(refilled):
         # What was published again has its time of now in the write stream, and that of before in read streams.
         truth.warnings.add("VA501")

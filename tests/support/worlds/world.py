@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.support.worlds.settings import REGIONS, Setting, Version
+from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream.connection import Connection
 
 SOURCE = re.compile(
@@ -250,17 +251,34 @@ class World:
             self.truth.differing.update({self.read(region): repeated for region in REGIONS})
 
     async def claim_disputes(self) -> None:
-        """Of keys that several regions write, servers say which value each region has come to have."""
+        """
+        Of keys that several regions write, servers say which value each region has come to have.
+
+        `repair` puts the one that was written last behind any other.
+        """
         for key in sorted(self.contested):
-            values = set()
+            values = {}
             for region in REGIONS:
                 body = {"last_by_subj": f"{self.lead}{key}"}
                 answer = await self.api(region, f"STREAM.MSG.GET.{self.read(region)}", body)
-                values.add(answer["message"]["data"])
-            if len(values) == 1:
+                values[region] = as_stored(answer["message"])
+            if len({stored.payload for stored in values.values()}) == 1:
                 self.truth.warnings.discard("VA401")
             elif self.setting.keeps == 1:
                 self.truth.claims["last-value", "", None] += 1
+                origin, seq = await self._written_last(key)
+                behind = [region for region, stored in values.items() if (stored.origin, stored.seq) != (origin, seq)]
+                self.truth.replayed.update({(self.read(region), origin): 1 for region in behind})
+
+    async def _written_last(self, key: str) -> tuple[str, int]:
+        """The origin of the last message on *key*, and its sequence there."""
+        written = []
+        for region in REGIONS:
+            origin = self.write(region)
+            seq = max(message.seq for message in self.sent[origin] if message.key == key)
+            answer = await self.api(region, f"STREAM.MSG.GET.{origin}", {"seq": seq})
+            written.append((to_unix_seconds(answer["message"]["time"]), origin, seq))
+        return max(written)[1:]
 
 
 def as_stored(message: Mapping[str, Any]) -> Stored:

@@ -31,10 +31,13 @@ _SHIPPED = (
     "jetstream/error_codes.py",
     "subjects/__init__.py",
     "subjects/algebra.py",
+    "syntax/__init__.py",
+    "syntax/quoting.py",
     "topology/__init__.py",
     "topology/model.py",
     "topology/naming.py",
     "topology/stream_config.py",
+    "topology/units.py",
     "audit/source/*.py",
 )
 

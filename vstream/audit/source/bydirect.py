@@ -24,7 +24,7 @@ _BATCH = range(16, 16_384)
 
 
 def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
-    """As `bypull.parts`. Each piece is one batch, from one copy of the stream, or what has come of it."""
+    """As `bypull.read_parts`. Each piece is one batch from one copy of the stream, or what has come of it."""
     stream = job.stream_ref.name
     size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
     inbox = client.subscribe(several=True)

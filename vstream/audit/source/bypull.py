@@ -1,4 +1,4 @@
-"""Reading by an ephemeral pull consumer: two requests are always under way, so that the server never waits for us."""
+"""Read by an ephemeral pull consumer: two requests are always under way, so that the server never waits for us."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
     Messages from *first* on, in pieces, until one at or behind the end of *job* was seen or none is left.
 
     The last piece may go beyond the end. The consumer is removed when this ends, however it does.
-    Where it breaks off, what has come until then is a piece of its own, before Again is raised.
+    Where it breaks off, what has come until then is a piece of its own, before RetryableError is raised.
     """
     stream, name = job.stream_ref.name, PREFIX + secrets.token_hex(6)
     config = {
@@ -111,7 +111,7 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
 
 
 def _has_ended(status: Message) -> bool:
-    """Whether *status* says that a request is over. Raises Again if it says that the consumer is."""
+    """Whether *status* says that a request is over. Raises RetryableError if it says that the consumer is."""
     text = status.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0 ")
     if text.startswith(_ENDED):
         return True

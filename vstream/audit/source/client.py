@@ -92,8 +92,8 @@ class Client:
         *in_bulk* waits a moment for more where little has come: a thousand messages at
         a time cost half of what ten do.
 
-        Raises Silent if none come for the timeout, or *until* a moment of the
-        monotonic clock; Disconnected if none can come any more.
+        Raises SilentServerError if none come for the timeout, or *until* a moment of
+        the monotonic clock; DisconnectedError if none can come any more.
         """
         begin = len(self._rest)
         if len(self._buffer) < begin + BLOCK:
@@ -126,7 +126,7 @@ class Client:
         return length
 
     def keep(self, rest: bytes) -> None:
-        """Put the beginning of a message aside, whose end is not there yet. Raises Disconnected if it is too long."""
+        """Put aside the beginning of a message whose end is not there yet. Raises DisconnectedError if it is too long."""
         if len(rest) > MOST_PAYLOAD:
             raise DisconnectedError(f"{self.server} sends more than {MOST_PAYLOAD:,} bytes at once")
         self._rest = rest
@@ -154,7 +154,7 @@ class Client:
         The answers to many requests, in their order, a number of them in flight.
 
         What has none holds why: NoRespondersError, or NotReachableError where the
-        time was over before it came. Raises Disconnected if the connection broke.
+        time was over before it came. Raises DisconnectedError if the connection broke.
         """
         received: dict[int, bytes | VstreamError] = {}
         base, sent = self._asked, 0
@@ -166,7 +166,7 @@ class Client:
                 self.publish(subject, payload, reply=f"{self.inbox}.{base + sent}")
                 sent += 1
             try:
-                data = self.receive(until=deadline)
+                replies = self.receive_replies(until=deadline)
             except SilentServerError:
                 for number in range(sent):
                     why = NotReachableError(
@@ -174,26 +174,36 @@ class Client:
                     )
                     received.setdefault(number, why)
                 continue
-            position = 0
-            while (message := next_message(data, position)) is not None:
-                position = message.end
-                self.handle_control(message)
-                number = self._number(message, base)
-                if 0 <= number < len(asked):
-                    received[number] = message.payload
-                    if message.headers.startswith(_NO_RESPONDERS):
-                        received[number] = NoRespondersError(f"nobody listens on `{asked[number][0]}` at {self.server}")
+            for number, message in replies:
+                if 0 <= number - base < len(asked):
+                    received[number - base] = message.payload
+                    if message.has_no_responders:
+                        received[number - base] = NoRespondersError(
+                            f"nobody listens on `{asked[number - base][0]}` at {self.server}"
+                        )
                     deadline = time.monotonic() + self._timeout
-            self.keep(data[position:])
         return [received[number] for number in range(len(asked))]
 
-    def _number(self, message: Message, base: int) -> int:
-        number = message.subject.removeprefix(f"{self.inbox}.")
-        asked = read_sequence(number)
-        return -1 if asked is None else asked - base
+    def receive_replies(self, *, until: float) -> list[tuple[int, Message]]:
+        """What has come on `inbox.NUMBER`, with its numbers. Raises as `receive`, and as `handle_control`."""
+        data = self.receive(until=until)
+        position = 0
+        replies = []
+        while (message := next_message(data, position)) is not None:
+            position = message.end
+            self.handle_control(message)
+            number = read_sequence(message.subject.removeprefix(f"{self.inbox}."))
+            if number is not None:
+                replies.append((number, message))
+        self.keep(data[position:])
+        return replies
 
     def handle_control(self, message: Message) -> None:
-        """Do what a line that is no message asks for. Raises Disconnected for an error that ends the connection."""
+        """
+        Do what a line that is no message asks for.
+
+        Raises DisconnectedError for an error that ends the connection, NotPermittedError for a subject that is refused.
+        """
         if message.verb == b"PING":
             self.send(b"PONG\r\n")
         elif message.verb == b"-ERR":
@@ -278,6 +288,11 @@ class Message:
         self.headers = headers
         self.payload = payload
         self.end = end
+
+    @property
+    def has_no_responders(self) -> bool:
+        """Whether the server says that nobody listens where this is the answer to."""
+        return self.headers.startswith(_NO_RESPONDERS)
 
 
 def next_message(data: bytes, position: int) -> Message | None:

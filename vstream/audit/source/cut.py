@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ _LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
+_SKEW = timedelta(seconds=1)
 
 
 def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path: str | None = None) -> list[StreamCut]:
@@ -105,7 +106,7 @@ def _cut_stream(
         sources.append(SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version)))
     return StreamCut(
         stream_ref=wanted,
-        cut_at_ns=asked_at,
+        cut_at_ns=_told_at(info.get("ts"), asked_at),
         first_seq=int(state["first_seq"]),
         last_seq=int(state["last_seq"]),
         messages=int(state["messages"]),
@@ -116,6 +117,8 @@ def _cut_stream(
         sources=tuple(sources),
         limits=find_limits(config),
         created=None if (created := info.get("created")) is None else read_text(created),
+        last_ts=None if (last_ts := state.get("last_ts")) is None else read_text(last_ts),
+        is_restored=bool(state["messages"]) and _is_older(state.get("first_ts"), created),
         mirror=source_name(mirror, wanted.stream) if (mirror := config.get("mirror")) else None,
         transform=_transform(config.get("subject_transform")),
         error=problem if state["messages"] else None,
@@ -129,6 +132,18 @@ def find_limits(config: Mapping[str, Any]) -> dict[str, int]:
         limits["retention"] = 1
     window = int(config.get("duplicate_window") or 0)
     return limits | {name: 1 for name in _FLAGS if config.get(name)} | {"duplicate_window": window}
+
+
+def _is_older(first_at: object, created: object) -> bool:
+    """Whether a stream's first message is older than the stream. Clocks may differ by a second."""
+    if first_at is None or created is None:
+        return False
+    return datetime.fromisoformat(read_text(first_at)) + _SKEW < datetime.fromisoformat(read_text(created))
+
+
+def _told_at(told: object, asked_at: int) -> int:
+    """When the stream's leader answered, by the clock that gives messages their times: the one here may be wrong."""
+    return asked_at if told is None else round(datetime.fromisoformat(read_text(told)).timestamp() * 10**6) * 1000
 
 
 def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:

@@ -6,19 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import StructField, StructType
 
 from vstream.audit.source import cut
 from vstream.audit.source.client import connect
 from vstream.audit.source.following import JetStreamStreamReader
-from vstream.audit.source.options import is_catalog_table, parse_options, without_catalog_properties
+from vstream.audit.source.options import (
+    is_catalog_table,
+    parse_options,
+    parse_write_options,
+    without_catalog_properties,
+)
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_range
-from vstream.audit.source.spark_types import COLUMNS, MORE_COLUMNS, ReadPartition, convert_schema
+from vstream.audit.source.spark_types import COLUMNS, ReadPartition, convert_schema, find_columns
 from vstream.audit.source.values import CONSUMER, ReadPlan, split_tasks
+from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -43,14 +46,15 @@ class JetStreamDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """The name to use in `format(...)`."""
         return NAME
 
     def schema(self) -> StructType:
         """The columns, unless `.schema(...)` has asked for others."""
         options = parse_options(self.options)
         asked = {"headers": options.headers, "payload": options.payload}
-        first, *rest = [*COLUMNS.fields, *(column for column in MORE_COLUMNS if asked.get(column.name))]
+        usual = [*COLUMNS.names, *(name for name, is_asked in asked.items() if is_asked)]
+        first, *rest = find_columns(options.columns or usual)
         if is_catalog_table(self.options):
             # Spark (4.3 at least) shows a table's options to whoever makes its schema, and not to whoever reads it.
             metadata = {_OPTIONS: without_catalog_properties(self.options)}
@@ -65,6 +69,16 @@ class JetStreamDataSource(DataSource):
     def streamReader(self, schema: StructType) -> JetStreamStreamReader:
         """For a streaming query."""
         return JetStreamStreamReader(schema, parse_options({**_options_of_table(schema), **self.options}))
+
+    def writer(self, schema: StructType, overwrite: bool) -> JetStreamWriter:
+        """For a batch. Raises VstreamError if rows of *schema* cannot be written, or to replace what is stored."""
+        _check_appends(overwrite)
+        return JetStreamWriter(schema, parse_write_options({**_options_of_table(schema), **self.options}))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
+        """For a streaming query; raises as `writer`."""
+        _check_appends(overwrite)
+        return JetStreamStreamWriter(schema, parse_write_options(self.options))
 
 
 class JetStreamReader(DataSourceReader):
@@ -115,13 +129,18 @@ class FilteringReader(JetStreamReader):
         return rest
 
 
+def _check_appends(overwrite: bool) -> None:
+    if overwrite:
+        raise VstreamError("rows are appended to a stream, and replace nothing", hint='use mode("append")')
+
+
 def _options_of_table(schema: StructType) -> dict[str, str]:
     metadata = schema.fields[0].metadata if schema.fields else {}
     return dict((metadata or {}).get(_OPTIONS, {}))
 
 
 def take_readable(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
-    """As `cut.take` at one place, and raises VstreamError if any of the streams cannot be read."""
+    """As `take_cuts` at one place. Raises VstreamError if any of the streams cannot be read."""
     cuts = cut.take_cuts(wanted, {item.region: access for item in wanted}, path=path)
     for entry in cuts:
         if entry.error:

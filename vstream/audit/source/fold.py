@@ -159,7 +159,7 @@ class FoldDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """The name to use in `format(...)`."""
         return NAME
 
     def schema(self) -> StructType:

@@ -8,6 +8,7 @@ created: one that was deleted and made again begins with 1 once more.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
@@ -59,14 +60,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._cuts: dict[str, StreamCut] = {}
         self._target: dict[str, StreamOffset] | None = None
         """Of a query that ends: where."""
+        self._last_batch = time.monotonic()
 
     def initialOffset(self) -> dict[str, StreamOffset]:
         """Before the first message to read."""
         self._take_cuts()
         if self._options.start == "latest":
             return {key: _end_of(item) for key, item in self._cuts.items()}
-        start = self._options.start_seq or 1
-        first = {key: max(item.first_seq, start, 1) for key, item in self._cuts.items()}
+        starts, start = self._options.starts, self._options.start_seq or 1
+        first = {
+            key: max(item.first_seq, starts.get(item.stream_ref.stream, start)) for key, item in self._cuts.items()
+        }
         return {key: StreamOffset(seq=first[key] - 1, created=item.created) for key, item in self._cuts.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -83,18 +87,30 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self, start: Mapping[str, StreamOffset | int] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, StreamOffset]:
         """
-        Where the next batch ends. A stream that cannot be asked stays where it was.
+        Where the next batch ends. A stream that cannot be asked stays where it was, and so do all while few messages are new.
 
         Raises VstreamError for one that was deleted, if that is to stop the query.
         """
         self._take_cuts()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        result = {key: _decode_offset(offset) for key, offset in (start or {}).items()}
+        before = {key: _decode_offset(offset) for key, offset in (start or {}).items()}
+        result = dict(before)
         for key, item in self._cuts.items():
             end = self._target.get(key) if self._target is not None else _end_of(item)
             if end is not None:
                 result[key] = _advance(item, result.get(key), end, most)
-        return result
+        return before if self._is_to_wait(before, result) else result
+
+    def _is_to_wait(self, before: Mapping[str, StreamOffset], end: Mapping[str, StreamOffset]) -> bool:
+        """Whether a batch between these would have too few messages. One in which a stream was made again waits for nothing."""
+        least, now = self._options.min_rows_per_batch, time.monotonic()
+        is_few = before.keys() == end.keys() and all(
+            _is_same(before[key]["created"], end[key]["created"]) for key in end
+        )
+        if least and is_few and self._target is None and now < self._last_batch + self._options.max_batch_delay:
+            return sum(end[key]["seq"] - before[key]["seq"] for key in end) < least
+        self._last_batch = now
+        return False
 
     def reportLatestOffset(self) -> dict[str, StreamOffset]:
         """The ends of all streams: what Spark shows as `latestOffset` in the progress of a query."""

@@ -56,7 +56,7 @@ class Login:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The addresses, and whether whoever connects says who they are."""
+        """The addresses, and whether clients log in there."""
         nkey = None if self.seed is None else "as a file"
         return Endpoint(urls=self.servers, user=self.user, token=self.token, nkey=nkey)
 
@@ -122,7 +122,7 @@ def _secret(variable: str | None, file: str | None, given: object) -> str | None
 
 
 def context_file(name: str) -> Path:
-    """The file of the nats CLI context *name*, which may also be a file itself. Raises VstreamError as `find`."""
+    """The file of the nats CLI context *name*, which may also be a file itself. Raises VstreamError as `find_file`."""
     directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats" / "context"
     path = directory / f"{name}.json"
     return path if path.is_file() else find_file(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ from urllib.parse import urlsplit
 
 from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, ReadPlan, StreamRef, decode_plan
 from vstream.errors import VstreamError
+from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _AUTO = "auto"
 ROWS = 250_000
@@ -24,12 +26,15 @@ _OWN = frozenset(
         "read_by",
         "path",
         "subject",
+        "columns",
         "start_seq",
         "end_seq",
         "since",
         "until",
         "rows_per_task",
         "rows_per_batch",
+        "min_rows_per_batch",
+        "max_batch_delay",
         "fail_on_data_loss",
         "start",
         "plan",
@@ -38,6 +43,9 @@ _OWN = frozenset(
         "pushdown",
     }
 )
+_OF_WRITING = frozenset({"stream", "path", "subject", "columns"})
+_CHECKPOINT = "checkpointlocation"
+"""Spark's own option, which it shows to what a streaming query writes into."""
 _SECRETS = {
     "password": "password_env or password_file",
     "pass": "password_env or password_file",
@@ -50,7 +58,13 @@ _PROVIDER = "provider"
 _OF_CATALOG = frozenset({_PROVIDER, "location", "owner", "comment", "external", "is_managed_location"})
 """What Spark adds to the options of a table in its catalog; and each option a second time, as `option.NAME`."""
 _OPTION_PREFIX = "option."
-_ALIASES = {"failondataloss": "fail_on_data_loss"}
+_ALIASES = {
+    "failondataloss": "fail_on_data_loss",
+    "maxoffsetspertrigger": "rows_per_batch",
+    "maxtriggerdelay": "max_batch_delay",
+    "minoffsetspertrigger": "min_rows_per_batch",
+    "startingoffsets": "start",
+}
 """What other sources of Spark call an option, in lower case."""
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -65,6 +79,8 @@ class Options:
     read_by: str | None
     """`consumer` or `direct`; None: the faster one that each stream allows."""
     subjects: tuple[str, ...]
+    columns: tuple[str, ...]
+    """Of a table or view; empty: the usual ones."""
     start_seq: int | None
     end_seq: int | None
     since_ns: int | None
@@ -72,10 +88,16 @@ class Options:
     rows_per_task: int
     rows_per_batch: int | None
     """Of a streaming query: messages of each stream in one micro-batch."""
+    min_rows_per_batch: int | None
+    """Of a streaming query: it waits until so many messages are new in all streams together."""
+    max_batch_delay: float
+    """Of a streaming query: seconds that it waits for these at most."""
     fails_on_loss: bool
     """Of a streaming query: whether it stops where messages were removed before it has read them."""
     start: str
     """Of a streaming query: `earliest` or `latest`."""
+    starts: Mapping[str, int]
+    """Of a streaming query: the first sequence to read of each stream that is named."""
     headers: bool
     payload: bool
     pushdown: bool
@@ -95,24 +117,54 @@ def parse_options(options: Mapping[str, str]) -> Options:
     if plan is None and not access.servers and not access.context:
         raise VstreamError("no server is given", hint='.option("servers", "nats://127.0.0.1:4222")')
     region = values.get("region", "")
+    starts = _starts(values, streams)
     return Options(
         access=access,
         stream_ref=tuple(StreamRef(stream=stream, region=region, virtual=stream, role="") for stream in streams),
         plan=plan,
         read_by=_read_by(values),
         subjects=_split_words(values.get("subject", "")),
+        columns=_split_words(values.get("columns", "")),
         start_seq=_number(values, "start_seq"),
         end_seq=_number(values, "end_seq"),
         since_ns=_moment(values, "since"),
         until_ns=_moment(values, "until"),
         rows_per_task=_number(values, "rows_per_task") or ROWS,
         rows_per_batch=_number(values, "rows_per_batch"),
+        min_rows_per_batch=_number(values, "min_rows_per_batch"),
+        max_batch_delay=_seconds(values, "max_batch_delay", "15m"),
         fails_on_loss=_flag(values, "fail_on_data_loss", default="true"),
-        start=_one_of(values, "start", ("earliest", "latest"), "earliest"),
+        start="earliest" if starts else _one_of(values, "start", ("earliest", "latest"), "earliest"),
+        starts=starts,
         headers=_flag(values, "headers"),
         payload=_flag(values, "payload"),
         pushdown=_flag(values, "pushdown"),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Where rows are written."""
+
+    access: Access = field(repr=False)
+    stream_ref: StreamRef
+    subject: str | None
+    """Of all rows; None: they have a column."""
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Raises VstreamError as `parse_options`, and for options of reading."""
+    values = {name: value for name, value in without_catalog_properties(options).items() if name != _CHECKPOINT}
+    for name in values:
+        if name in _OWN - _OF_WRITING:
+            raise VstreamError(
+                f"option `{name}` is for reading, and this writes",
+                hint=f"options: {', '.join(sorted(_OF_WRITING | ACCESS_FIELDS))}",
+            )
+    parsed = parse_options(values)
+    if len(parsed.stream_ref) != 1:
+        raise VstreamError("rows are written into one stream", hint='.option("stream", "foo-write-west")')
+    return WriteOptions(access=parsed.access, stream_ref=parsed.stream_ref[0], subject=values.get("subject"))
 
 
 def is_catalog_table(options: Mapping[str, str]) -> bool:
@@ -140,6 +192,25 @@ def _streams(given: Mapping[str, str]) -> tuple[str, ...]:
             "how streams are read is `read_by`, which is consumer or direct (and no longer snapshot)"
         )
     return loaded or named
+
+
+def _starts(given: Mapping[str, str], streams: Sequence[str]) -> dict[str, int]:
+    """The sequence of the first message to read, by stream, where `start` is JSON."""
+    text = given.get("start", "").strip()
+    if not text.startswith("{"):
+        return {}
+    try:
+        starts = json.loads(text)
+    except ValueError as error:
+        raise VstreamError(f"option `start` is no JSON: {error}", hint='.option("start", \'{"foo": 101}\')') from None
+    for stream, seq in starts.items():
+        if stream not in streams:
+            raise VstreamError(f"option `start` names stream `{stream}`, which is not read")
+        if not isinstance(seq, int) or seq < 1:
+            raise VstreamError(
+                f"option `start`: the first sequence of `{stream}` is a number of at least 1, not `{seq}`"
+            )
+    return dict(starts)
 
 
 def _read_by(given: Mapping[str, str]) -> str | None:
@@ -191,6 +262,13 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if value < 1:
         raise VstreamError(f"option `{name}` is a number of at least 1, not `{given[name]}`")
     return value
+
+
+def _seconds(given: Mapping[str, str], name: str, default: str) -> float:
+    try:
+        return parse_duration(given.get(name, default)) / 10**9
+    except ValueError as error:
+        raise VstreamError(f"option `{name}`: {error}") from None
 
 
 def _flag(given: Mapping[str, str], name: str, default: str = "false") -> bool:

@@ -45,15 +45,18 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
     batches = BatchBuilder(schema, job.stream_ref)
     matches = subject_pattern(job.subjects)
-    parts = _PARTS[job.path]
+    path = job.path
     position = job.first
     attempts = 0
     while position <= job.last:
         # A copy that is asked for some subjects cannot show how far it is, so the second time it is asked for all.
-        asked = replace(job, subjects=()) if attempts and job.path == DIRECT else job
+        asked = replace(job, subjects=()) if attempts and path == DIRECT else job
         try:
             # Closed before the connection is, for it removes its consumer.
-            with connect(job.access) as client, closing(parts(client, asked, position, batches.columns)) as pieces:
+            with (
+                connect(job.access) as client,
+                closing(_PARTS[path](client, asked, position, batches.columns)) as pieces,
+            ):
                 for piece in pieces:
                     position = piece["seq"][-1].as_py() + 1
                     attempts = 0
@@ -65,11 +68,14 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             if position > job.last or is_complete(asked, position):
                 return
             problem: VstreamError = RetryableError("the copy that answered ends before its leader does")
-        except (NotReachableError, ServerError) as error:
-            if not _may_pass(error):
+        except VstreamError as error:
+            # Direct Get may not be possible where it is the second choice.
+            if path == job.path and not _may_pass(error):
                 raise
             problem = error
         attempts += 1
+        # Where the disk of its servers is full, nobody can make a consumer of a stream, and Direct Get still answers.
+        path = DIRECT if attempts % 2 else job.path
         if attempts >= ATTEMPTS:
             raise NotReachableError(
                 f"stream `{job.stream_ref.stream}` in region `{job.stream_ref.region}` cannot be read beyond "
@@ -79,9 +85,11 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         back_off(attempts)
 
 
-def _may_pass(error: NotReachableError | ServerError) -> bool:
+def _may_pass(error: VstreamError) -> bool:
     """Whether to ask again may help."""
-    return error.code == _UNAVAILABLE if isinstance(error, ServerError) else not isinstance(error, NotPermittedError)
+    if isinstance(error, ServerError):
+        return error.code == _UNAVAILABLE
+    return isinstance(error, NotReachableError) and not isinstance(error, NotPermittedError)
 
 
 def is_complete(job: ReadTask, position: int) -> bool:

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from vstream.audit.source.values import ReadTask
@@ -47,7 +41,7 @@ MORE_COLUMNS = [
     StructField("role", StringType(), nullable=False),
 ]
 """What is read besides if somebody asks for it."""
-_KNOWN = {column.name: column.dataType for column in [*COLUMNS.fields, *MORE_COLUMNS]}
+_KNOWN = {column.name: column for column in [*COLUMNS.fields, *MORE_COLUMNS]}
 
 
 @dataclass(slots=True)
@@ -59,13 +53,21 @@ class ReadPartition(InputPartition):
     """Whether the stream had a message at each sequence, so that fewer rows are a loss: for queries that fail then."""
 
 
+def find_columns(names: Sequence[str]) -> list[StructField]:
+    """The columns that are called *names*. Raises VstreamError for one that does not exist."""
+    for name in names:
+        if name not in _KNOWN:
+            raise VstreamError(f"there is no column `{name}`", hint=f"columns: {', '.join(_KNOWN)}")
+    return [_KNOWN[name] for name in names]
+
+
 def convert_schema(schema: StructType) -> pa.Schema:
     """*schema* as Arrow's. Raises VstreamError for a column that does not exist, or has another type."""
     for field in schema.fields:
         kind = _KNOWN.get(field.name)
-        if kind != field.dataType:
+        if kind is None or kind.dataType != field.dataType:
             raise VstreamError(
                 f"there is no column `{field.name}` of type {field.dataType.simpleString()}",
-                hint=f"`{field.name}` is {kind.simpleString()}" if kind else f"columns: {', '.join(_KNOWN)}",
+                hint=f"`{field.name}` is {kind.dataType.simpleString()}" if kind else f"columns: {', '.join(_KNOWN)}",
             )
     return to_arrow_schema(schema, timezone="UTC")

@@ -62,7 +62,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRef:
-    """A physical stream that somebody wants to read, and what it is called in the tables."""
+    """A physical stream to read, and what it is called in the tables."""
 
     stream: str
     region: str
@@ -106,6 +106,10 @@ class StreamCut:
     """What may remove messages: limits that are set, in the API's names and units. None: it is not known."""
     created: str | None = None
     """When the stream was created, as the server says it."""
+    last_ts: str | None = None
+    """When its last message was stored, as the server says it."""
+    is_restored: bool = False
+    """Whether it holds messages that are older than itself: it is from a backup."""
     mirror: str | None = None
     transform: tuple[str, str] | None = None
     subjects: tuple[str, ...] = ()
@@ -152,7 +156,7 @@ def encode_plan(plan: ReadPlan) -> str:
 
 
 def decode_plan(text: str) -> ReadPlan:
-    """What `encode` wrote."""
+    """The plan that `encode_plan` wrote into *text*."""
     document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
     cuts = []
     for cut in document["cuts"]:

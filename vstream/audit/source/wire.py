@@ -156,7 +156,7 @@ class DirectScanner:
         self._stream = stream.encode()
 
     def scan(self, data: bytes, position: int) -> int:
-        """As `Pulled.scan`. Raises WrongStream if something else than *stream* has answered."""
+        """As `PullScanner.scan`. Raises WrongStreamError if something else than *stream* has answered."""
         columns = self.columns
         find = data.find
         size = len(data)

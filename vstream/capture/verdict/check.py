@@ -228,13 +228,13 @@ def _warnings(
             if served.recovered_rejected:
                 yield (
                     f"{served.stream} holds {served.recovered_rejected:,} messages whose publish was rejected: "
-                    "clients were told that they had not happened"
+                    "clients were told that nothing was stored"
                 )
         for consumer in stream.consumers:
             if consumer.repeated:
                 yield f"{consumer.client} received {consumer.repeated:,} messages again that were not marked as redelivered"
             if consumer.skipped:
-                yield f"{consumer.client} never received {consumer.skipped:,} messages in front of its last one"
+                yield f"{consumer.client} never received {consumer.skipped:,} messages before its last one"
     yield from _cursors_ahead(context, samples)
 
 

@@ -44,7 +44,7 @@ class Ledger:
         """The stream that was published to, if it holds the message."""
         self.home_seq = array("q", [NOTHING]) * count
         self.written = array("q", [NOTHING]) * count
-        """When it was stored there, on the wall clock; without it, when it was acknowledged."""
+        """When it was stored there, on the wall clock; else when it was acknowledged."""
         self.digest = array("Q", attempts.digest)
 
 
@@ -133,7 +133,7 @@ class StreamScan:
             count += 1
             if row.seq <= seq and self.error is None:
                 self.error = (
-                    f"its sequence {row.seq:,} stands behind {seq:,}" if count > 1 else f"it begins with {row.seq:,}"
+                    f"its sequence {row.seq:,} comes after {seq:,}" if count > 1 else f"it begins with {row.seq:,}"
                 )
             seq = row.seq
             number = numbers.get(row.id) if row.id is not None else None
@@ -145,7 +145,7 @@ class StreamScan:
                 digests[number] = digest
             requested = subjects[number]
             if digest != digests[number]:
-                self._add_altered(number, row, "with another payload than it was published with")
+                self._add_altered(number, row, "with a payload that differs from the published one")
             elif requested and hash(row.subject) != requested and not self._is_mapped(row.subject, requested):
                 self._add_altered(number, row, f"with another subject than it was published on: `{row.subject}`")
             if copies[number]:

@@ -185,14 +185,14 @@ def _step_cases(facts: Measurements, expectations: Iterable[Expectation]) -> Ite
 
 def _capture_cases(facts: Measurements) -> Iterator[Case]:
     manifest = facts.context.manifest
-    problems = [] if manifest.is_complete else [f"the run did not come to its end: {manifest.stopped_by or 'stopped'}"]
+    problems = [] if manifest.is_complete else [f"the run did not reach its end: {manifest.stopped_by or 'stopped'}"]
     for file, written in sorted(manifest.lines.items()):
         if (held := facts.lines.get(file)) != written:
             problems.append(f"{file} is gone" if held is None else f"{file} holds {held:,} of its {written:,} lines")
     for name, attempts in facts.history.attempts.items():
         if attempts.repeated:
             shown = ", ".join(attempts.repeated[:3])
-            problems.append(f"{len(attempts.repeated):,} ids of {name} are of more than one publish, such as {shown}")
+            problems.append(f"{len(attempts.repeated):,} ids of {name} have more than one publish, such as {shown}")
     if not any(len(attempts) for attempts in facts.history.attempts.values()):
         problems.append("nothing was published")
     for stream in facts.streams.values():

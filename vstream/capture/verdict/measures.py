@@ -94,7 +94,7 @@ class Measurements:
             # What holds over the whole run holds for what did happen; the fault that did not is a case of its own.
             doubts += self._missing_faults(window)
         if window is None and not self.context.manifest.is_complete:
-            doubts.append("the run did not come to its end")
+            doubts.append("the run did not reach its end")
         return replace(found, doubts=tuple(doubts))
 
     def _missing_faults(self, window: Window | None) -> Iterator[str]:
@@ -325,5 +325,5 @@ def _same_order(stream: StreamVerdict) -> Measurement:
         return no_measurement("the orders of two regions at least are needed")
     if stream.same_order:
         return Measurement(value=1.0, detail="the messages that all regions hold are in one order", floor=None)
-    detail = f"{stream.displaced:,} messages stand elsewhere in another region"
+    detail = f"{stream.displaced:,} messages are in another place in another region"
     return Measurement(value=0.0, detail=detail, ceiling=0.0)

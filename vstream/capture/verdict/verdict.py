@@ -230,10 +230,7 @@ class StreamVerdict:
     Regions without a loss are left out.
     """
     same_order: bool | None
-    """
-    Whether all regions read the same messages in the same order.
-    None: unknown, or only one region.
-    """
+    """Whether all regions read the same messages in the same order. None: unknown, or only one region."""
     displaced: int
     """Fewest messages to move, in the region that differs most, to match the first region's order."""
     arrivals: tuple[ArrivalDelay, ...] = ()

@@ -97,7 +97,7 @@ class Partition(LinkFault):
             before = await _find_connected(probe, probe.pairs - site.cuts())
             if not before & self.cuts:
                 raise LabError(
-                    f"nothing to cut: no message gets from region to region over {self.where} as it is",
+                    f"nothing to cut: no message passes {self.where} now",
                     hint="`vstream chaos status` shows what is open, `vstream lab links` what is cut",
                 )
             await control.put_overlay(lab, name, self.states)
@@ -124,7 +124,7 @@ class LinkShape(LinkFault):
         links = control.read(lab)
         async with probe_connectivity(site, patience=_patience(site)) as probe:
             if not pairs:
-                return f"lies over {self.where}, where no message gets through as it is: felt when one does"
+                return f"lies over {self.where}, where no message gets through now: it has an effect once messages do"
             await probe.find_silent(pairs, within=_EFFECT_TIMEOUT)
             requested = {pair: self.states[pair] for pair in pairs}
             return await probe.verify_shaping(requested, {pair: links.state(pair) for pair in pairs}, before)

@@ -37,14 +37,13 @@ from vstream.files import save_output
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from vstream.audit.follow import Follower
     from vstream.audit.report import Report
-    from vstream.audit.run import AuditSource
+    from vstream.audit.run import AuditSource, StateFollower
     from vstream.cli.views.audit import StageProgress
 
-_FORMATS = ("text", "json", "junit")
 _ROUND_SECONDS = 10.0
 """From the beginning of one round of --follow to that of the next, at least."""
 _EXIT_CODES = {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: FAILED}
@@ -62,7 +61,7 @@ StreamNames = Annotated[
 ]
 Since = Annotated[
     str | None,
-    typer.Option(help="Only messages of the last so long, such as 2h; for a topology only.", metavar="DURATION"),
+    typer.Option(help="Only messages of this last period, such as 2h; for a topology only.", metavar="DURATION"),
 ]
 SampleSize = Annotated[
     int | None,
@@ -72,16 +71,15 @@ Follow = Annotated[
     bool,
     typer.Option("--follow", "-f", help="Keep auditing the last 10 minutes, or those of --since; for a topology only."),
 ]
-Format = Annotated[str, typer.Option("--format", help="text, json or junit.")]
 OnlyFindings = Annotated[bool, typer.Option("--only-findings", help="Print only the findings.")]
-HtmlFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--html", help="Also write one self-contained HTML page to this file.", metavar="FILE", dir_okay=False
-    ),
-]
 TablesDirectory = Annotated[
     str | None, typer.Option("--tables", help="Keep the tables of all stages here, as Parquet.", metavar="DIR")
+]
+StateDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        help="Keep what was read here, and next time read only what is new; for a topology only.", metavar="DIR"
+    ),
 ]
 PublishSchema = Annotated[
     str | None,
@@ -105,10 +103,11 @@ def command(
     since: Since = None,
     sample: SampleSize = None,
     follow: Follow = False,
-    output: Format = "text",
+    output: options.TextJsonOrJunit = "text",
     only_findings: OnlyFindings = False,
-    html: HtmlFile = None,
+    html: options.HtmlFile = None,
     tables: TablesDirectory = None,
+    state: StateDirectory = None,
     publish: PublishSchema = None,
     publish_as: PublishFormat = None,
     begin: FirstStage = "normalise",
@@ -118,7 +117,7 @@ def command(
     lab: options.LabName = None,
 ) -> None:
     """
-    Whether every region holds every message, once, in order, and how late it was.
+    Check whether every region holds every message, once and in order, and how late it was.
 
     Reads every stream of a topology from its servers, or what a scenario or an earlier
     audit left, and compares all regions with each other on Spark (`pip install
@@ -128,9 +127,8 @@ def command(
     Examples: `vstream audit`, `vstream audit acme.yaml --since 2h -s foo`, `vstream audit walkthrough-1/ --html audit.html`,
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
     """
-    for value, existing, option in ((output, _FORMATS, "--format"), (begin, STAGES, "--from")):
-        if value not in existing:
-            raise typer.BadParameter(f"unknown value `{value}`: expected {', '.join(existing)}", param_hint=option)
+    if begin not in STAGES:
+        raise typer.BadParameter(f"unknown stage `{begin}`: expected {', '.join(STAGES)}", param_hint="--from")
     if publish_as and publish is None:
         raise typer.BadParameter("`--publish-as` requires `--publish`", param_hint="--publish-as")
     spark_at = _SparkAddress(master, remote)
@@ -140,17 +138,21 @@ def command(
         since_ns=_parse_since(since),
         sample=sample,
         tables=uri_of(tables) if tables else None,
+        state=state.resolve() if state else None,
         begin=begin,
         publish=publish,
         publish_as=publish_as or "parquet",
     )
     if follow:
         _check_follow(target, request, printer, spark_at)
+    if request.state is not None:
+        _check_state(target, request, spark_at)
     require_spark()
     source = open_source(target, request, templates=templates, lab=lab)
     with (
         exit_on_signals() as is_interrupted,
         reserve_outputs(request.tables, html),
+        reserve_outputs(uri_of(str(state)) if state else None, None),
         scratch_directory() as scratch,
         view.progress() as progress,
         closing(source),
@@ -255,12 +257,26 @@ def _check_follow(target: str, request: AuditRequest, printer: _Printer, address
         "--follow cannot be combined with `--publish`": request.publish is not None,
         "--follow cannot be combined with `--format junit`": printer.output == "junit",
     }
+    _refuse(problems, "--follow")
+
+
+def _check_state(target: str, request: AuditRequest, address: _SparkAddress) -> None:
+    is_part = request.streams or request.since_ns is not None or request.sample is not None
+    problems = {
+        "it works only for a topology": "://" in target or Path(target).is_dir(),
+        "it is on this machine and cannot be combined with --master or --remote": not address.is_here,
+        "it holds everything and cannot be combined with `--streams`, `--since` and `--sample`": bool(is_part),
+    }
+    _refuse(problems, "--state")
+
+
+def _refuse(problems: Mapping[str, bool], option: str) -> None:
     for problem, is_there in problems.items():
         if is_there:
-            raise typer.BadParameter(problem, param_hint="--follow")
+            raise typer.BadParameter(problem, param_hint=option)
 
 
-def _follow(follower: Follower, printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
+def _follow(follower: Follower | StateFollower, printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
     """A round every few seconds, until somebody stops it."""
     rounds = RoundPrinter()
     while True:

@@ -10,7 +10,7 @@ from vstream.chaos import inject, journal, target_servers
 from vstream.chaos.faults.pause import Pause
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.fault_command import HEAL_TIMEOUT, Format, Timeout, fault_command
+from vstream.cli.chaos.fault_command import HEAL_TIMEOUT, Timeout, fault_command
 from vstream.cli.chaos.session import show_progress
 from vstream.cli.lab.find import the_lab
 from vstream.cli.views import chaos as view
@@ -40,7 +40,7 @@ def resume(
     target: Annotated[str | None, typer.Argument(help="What was paused; all, if left out.")] = None,
     timeout: Timeout = HEAL_TIMEOUT,
     lab: options.LabName = None,
-    output: Format = "text",
+    output: options.TextOrJson = "text",
 ) -> None:
     """
     Resume paused servers, and wait until all are healthy.
@@ -56,7 +56,7 @@ def resume(
 
 
 @app.command("status")
-def status(lab: options.LabName = None, output: Format = "text") -> None:
+def status(lab: options.LabName = None, output: options.TextOrJson = "text") -> None:
     """
     List the open faults of a lab.
 
@@ -79,10 +79,10 @@ def heal(
     ] = None,
     timeout: Timeout = HEAL_TIMEOUT,
     lab: options.LabName = None,
-    output: Format = "text",
+    output: options.TextOrJson = "text",
 ) -> None:
     """
-    Undo one open fault, or all, also of a vstream that was killed; and wait until all servers are healthy.
+    Undo one open fault, or all, even after vstream was killed, and wait until all servers are healthy.
 
     Examples: `vstream chaos heal`, `vstream chaos heal f2`
     """

@@ -21,19 +21,13 @@ if TYPE_CHECKING:
 
     from vstream.scenario.faults import FaultOption, FaultType
 
-Format = Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")]
 Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
 HEAL_TIMEOUT = 120.0
 _NS = 1_000_000_000
 _ENDS = 2
 
 _SETTINGS: Mapping[str, tuple[Any, Any]] = {
-    "topology": (
-        Annotated[
-            Path, typer.Option("--topology", "-t", help="The topology that the servers run.", envvar="VSTREAM_TOPOLOGY")
-        ],
-        options.DEFAULT_FILE,
-    ),
+    "topology": (options.ServedTopology, options.DEFAULT_FILE),
     "force": (
         Annotated[
             bool, typer.Option("--yes-really", help="Proceed even if the fault removes quorum beyond its target.")
@@ -42,7 +36,7 @@ _SETTINGS: Mapping[str, tuple[Any, Any]] = {
     ),
     "timeout": (Timeout, HEAL_TIMEOUT),
     "lab": (options.LabName, None),
-    "output": (Format, "text"),
+    "output": (options.TextOrJson, "text"),
 }
 """What every fault takes."""
 _HOLD = Annotated[

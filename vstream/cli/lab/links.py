@@ -33,7 +33,7 @@ LinkOptions = Annotated[
     typer.Option(
         "--link",
         metavar="REGION-REGION:KEY=VALUE,…",
-        help="A link between regions, over what the topology's `links` say: `west-east:rtt=140ms,loss=1%`. Repeatable.",
+        help="A link between regions, over what the topology's `links` say: `west-east:rtt=140ms,loss=1%`. Can be repeated.",
     ),
 ]
 

@@ -39,15 +39,13 @@ app = typer.Typer(
 def run_scenario(
     scenario: find.ScenarioFile,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where the capture goes; by default below `captures/`.")
+        Path | None, typer.Option("--output", "-o", help="Where the capture goes; by default below `captures/`.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The seed, instead of the scenario's own.")] = None,
-    server_version: Annotated[
-        str | None, typer.Option("--server-version", help="The nats-server of all servers, such as 2.12.8.")
-    ] = None,
+    server_version: options.ServerVersion = None,
     keep_lab: Annotated[bool, typer.Option("--keep-lab", help="Leave the lab running.")] = False,
-    output: verdicts.FormatOption = "text",
-    html: verdicts.HtmlOption = None,
+    output: options.TextJsonOrJunit = "text",
+    html: options.HtmlFile = None,
 ) -> None:
     """
     Rehearse: start a lab, run the workload, inject the faults, and capture everything that happens.
@@ -58,7 +56,6 @@ def run_scenario(
 
     Examples: `vstream scenario run walkthrough`, `vstream scenario run split.yaml --server-version 2.12.8 --seed 7`
     """
-    verdicts.check_format(output)
     loaded = find.load(scenario)
     chosen, regions = loaded.require(), [region.name for region in loaded.require_topology().regions]
     if seed is not None:
@@ -67,7 +64,8 @@ def run_scenario(
         chosen = replace(chosen, lab=replace(chosen.lab, versions={"*": server_version}))
     lab = f"{re.sub('[^A-Za-z0-9-]', '-', chosen.name)[:40]}-{secrets.token_hex(2)}"
     directory = out or Path("captures") / lab
-    console.print_note(f"{chosen.name}, seed {chosen.seed}, in lab {lab}: the capture is {directory}")
+    console.print_note(f"{chosen.name}, seed {chosen.seed}: {view.outline(chosen)}")
+    console.print_note(f"lab {lab}; the capture is {directory}")
     try:
         with rehearsal.show_run(regions) as on_event:
             work = runner.run(chosen, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event)

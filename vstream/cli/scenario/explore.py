@@ -41,25 +41,27 @@ def command(
         int | None, typer.Option("--seed", help="The same seed gives the same scenarios; by default a new one.", min=0)
     ] = None,
     topology: Annotated[
-        Path | None, typer.Option("--topology", "-t", help="What runs: by default three regions of three servers.")
+        Path | None,
+        typer.Option(
+            "--topology", "-t", help="What runs: by default three regions of three servers.", envvar="VSTREAM_TOPOLOGY"
+        ),
     ] = None,
-    server_version: Annotated[
-        str | None, typer.Option("--server-version", help="The nats-server of all servers, such as 2.12.8.")
-    ] = None,
+    server_version: options.ServerVersion = None,
     links: Annotated[
         Literal["proxy", "none"] | None,
         typer.Option("--links", help="What carries the links between regions; with `none` they are left alone."),
     ] = None,
     templates: options.TemplatesDirectory = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where scenarios and captures go; by default below `captures/`.")
+        Path | None,
+        typer.Option("--output", "-o", help="Where scenarios and captures go; by default below `captures/`."),
     ] = None,
     shrinking_runs: Annotated[
         int,
         typer.Option("--shrinking-runs", help="Runs to make one failed scenario short; 0 leaves it as it is.", min=0),
     ] = 24,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the captures of runs that passed, too.")] = False,
-    output: Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
 ) -> None:
     """
     Rehearse random disasters: none of them may lose or duplicate anything, and regions agree in the end.
@@ -82,7 +84,7 @@ def command(
     chosen = secrets.randbelow(2**31) if seed is None else seed
     directory = out or Path("captures") / f"explored-{chosen}-{secrets.token_hex(2)}"
     if (directory / "explored.json").exists():
-        raise VstreamError(f"{directory} holds another exploration", hint="choose another directory with `--out`")
+        raise VstreamError(f"{directory} holds another exploration", hint="choose another directory with `--output`")
     console.print_note(f"exploring with seed {chosen}: scenarios and captures are in {directory}")
     exploration = Exploration(seed=chosen)
     bounds = SearchLimits(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs)

@@ -11,11 +11,11 @@ from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.export import as_dict, to_junit
 from vstream.capture.verdict.verdict import CaseStatus
+from vstream.cli import options
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.views import console
 from vstream.cli.views import verdict as view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.verdict import VerdictFormat
 from vstream.cli.views.verdict_page import page
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
@@ -27,18 +27,13 @@ if TYPE_CHECKING:
     from vstream.capture.verdict.verdict import Verdict
     from vstream.scenario.model import Expectation
 
-FormatOption = Annotated[str, typer.Option("--format", help="text, json or junit.")]
-HtmlOption = Annotated[
-    Path | None, typer.Option("--html", help="Also write one self-contained HTML page to this file.", metavar="FILE")
-]
-
 
 def command(
     capture: Annotated[
         Path, typer.Argument(help="The directory that `vstream scenario run` wrote.", metavar="CAPTURE")
     ],
-    output: FormatOption = "text",
-    html: HtmlOption = None,
+    output: options.TextJsonOrJunit = "text",
+    html: options.HtmlFile = None,
 ) -> None:
     """
     Judge a capture again, from its files alone: no servers, and the same verdict each time.
@@ -48,18 +43,11 @@ def command(
     Examples: `vstream scenario verdict walkthrough-1/`, `vstream scenario verdict run/ --format junit > verdict.xml`,
     `vstream scenario verdict run/ --html verdict.html`
     """
-    check_format(output)
     store = Capture(capture)
     verdict = check(store, expectations(store))
     show(verdict, output, html)
     if code := exit_code(verdict):
         raise typer.Exit(code)
-
-
-def check_format(output: str) -> None:
-    """Refuse an unknown format as invalid usage."""
-    if output not in set(VerdictFormat):
-        raise typer.BadParameter(f"unknown format `{output}`: expected text, json or junit", param_hint="--format")
 
 
 def expectations(capture: Capture) -> Sequence[Expectation]:

@@ -74,7 +74,7 @@ def _group(name: str, group: GroupEffect) -> Text:
 
 
 def impact_as_dict(impact: Impact) -> dict[str, Any]:
-    """The same as plain JSON data."""
+    """What a fault will take away, as plain JSON data."""
     return {
         "regions": [_region_as_dict(region) for region in impact.regions],
         "meta": None if impact.meta is None else _group_as_dict(impact.meta),
@@ -144,7 +144,7 @@ def seconds(result: HealResult) -> float | None:
 
 
 def heal_line(result: HealResult) -> str:
-    """One line."""
+    """What was healed, in one line."""
     if not result.faults:
         return "no open faults"
     undone = ", ".join(f"{fault.id} ({fault.command})" for fault in result.faults)
@@ -154,7 +154,7 @@ def heal_line(result: HealResult) -> str:
 
 
 def restart_line(restarted: RestartResult) -> str:
-    """One line."""
+    """What a rolling restart has done, in one line."""
     return (
         f"{restarted.server}: ended in {restarted.stopping:.1f} s, healthy {restarted.recovering:.1f} s later, "
         f"runs {restarted.version}"
@@ -183,7 +183,7 @@ class RefreshPrinter:
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json
-        self._shown: tuple[str, ...] = ()
+        self._shown: tuple[str, ...] | None = None
 
     def show(self, look: RefreshLook) -> None:
         """Print what has changed since the last look; every refresh is new."""
@@ -219,7 +219,7 @@ def refresh_as_dict(look: RefreshLook) -> dict[str, Any]:
 
 
 def resync_as_dict(result: ResyncResult) -> dict[str, Any]:
-    """The same as plain JSON data."""
+    """What a resync has done, as plain JSON data."""
     return {
         "complete": result.is_complete,
         "waited_seconds": round(result.waited, 3),

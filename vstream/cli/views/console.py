@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import sys
+import time
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.segment import Segment
 from rich.text import Text
 
+from vstream.cli.exit_codes import INTERRUPTED
 from vstream.cli.views.cleaning import clean, clean_lines, clean_text, cut_text, fit_encoding
+from vstream.errors import VstreamError
+from vstream.files import save_output, state_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from vstream.errors import VstreamError
 
 
 class Display(Protocol):
@@ -28,6 +36,12 @@ class Display(Protocol):
         """Erase it."""
 
 
+_LONG = 10.0
+"""Seconds from which on a command says beforehand how long it takes."""
+_MOST_REMEMBERED = 200
+_MINUTE = 60
+QUESTIONS: list[float] = []
+"""The seconds that each question of this command has waited for its answer."""
 _UNBOUNDED = 200
 """Columns where nobody looks at a screen: tables must not be cut when they are piped."""
 
@@ -95,14 +109,102 @@ def stderr() -> Console:
     return CleanConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
+@dataclass(slots=True)
+class _Log:
+    """How what runs on speaks on standard error."""
+
+    is_json: bool = False
+    is_quiet: bool = False
+
+
+_LOG = _Log()
+_LEVELS = {"yellow": "warning", "red": "error"}
+
+
+def set_log(log_format: str, *, is_quiet: bool) -> None:
+    """From now on, one JSON object for each note and error if *log_format* is `json`; with *is_quiet*, only warnings and errors."""
+    _LOG.is_json = log_format == "json"
+    _LOG.is_quiet = is_quiet
+
+
 def print_note(text: str, *, style: str = "") -> None:
-    """One line of talk."""
-    stderr().print(Text(text, style=style))
+    """One line of talk. Yellow is a warning, red an error."""
+    level = next((level for color, level in _LEVELS.items() if color in style), "info")
+    if _LOG.is_quiet and level == "info":
+        return
+    if _LOG.is_json:
+        _print_log_line(level, text)
+    else:
+        stderr().print(Text(text, style=style))
+
+
+def _print_log_line(level: str, message: str, **more: str) -> None:
+    line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, "message": message, **more}
+    stderr().print(Text(json.dumps(line, ensure_ascii=False)))
 
 
 def print_error(error: VstreamError) -> None:
     """Why a command could not do its work, and what to do."""
+    if _LOG.is_json:
+        _print_log_line("error", error.message, **({"hint": error.hint} if error.hint else {}))
+        return
     console = stderr()
     console.print(Text.assemble(("error: ", "bold red"), error.message))
     if error.hint:
         console.print(Text.assemble(("hint: ", "bold cyan"), error.hint))
+
+
+def describe_duration(seconds: float) -> str:
+    """`about 40 s`, `about 3 min`."""
+    if seconds < 2 * _MINUTE:
+        return f"about {max(5, round(seconds / 5) * 5)} s"
+    return f"about {round(seconds / _MINUTE)} min"
+
+
+@contextmanager
+def tell_duration() -> Iterator[None]:
+    """
+    Say how long this command took the last time that it was typed here, if that was long; and remember this time.
+
+    Nothing is said of a command that was never run to its end, as nobody knows. A command that was interrupted, or that
+    failed, is not remembered. Questions do not count.
+    """
+    file = state_directory() / "durations.json"
+    key = hashlib.sha256(json.dumps([str(Path.cwd()), *sys.argv[1:]]).encode()).hexdigest()[:16]
+    last = _read_durations(file).get(key, 0.0)
+    if last >= _LONG:
+        print_note(f"{describe_duration(last)}, as last time")
+    started = time.monotonic()
+    try:
+        yield
+    except Exception as ended:
+        if getattr(ended, "exit_code", INTERRUPTED) == INTERRUPTED:
+            raise
+        _remember(file, key, time.monotonic() - started)
+        raise
+    _remember(file, key, time.monotonic() - started)
+
+
+def _remember(file: Path, key: str, seconds: float) -> None:
+    durations = _read_durations(file)  # again: another command may have ended meanwhile
+    is_new = durations.pop(key, None) is None
+    seconds -= sum(QUESTIONS)
+    if seconds >= _LONG:
+        durations[key] = round(seconds, 1)
+    elif is_new:
+        return
+    try:
+        save_output(file, json.dumps(dict(list(durations.items())[-_MOST_REMEMBERED:])), is_private=True)
+    except VstreamError:
+        return  # the command has done its work
+
+
+def _read_durations(file: Path) -> dict[str, float]:
+    """What is remembered; nothing where the file cannot be read."""
+    try:
+        durations = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(durations, dict):
+        return {}
+    return {key: value for key, value in durations.items() if isinstance(value, int | float)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -20,14 +19,6 @@ _WIDEST = 160
 """Characters of a line that are shown: JSON may have everything on one."""
 _BEFORE = 60
 _RELATED = 5
-
-
-class FindingFormat(StrEnum):
-    """How findings are written."""
-
-    FULL = "full"
-    CONCISE = "concise"
-    JSON = "json"
 
 
 def headline(finding: Finding) -> Text:

@@ -35,7 +35,7 @@ def describe_proof(proof: DeathProof) -> Iterator[Text]:
         yield Text(f"Nobody sees region {proof.region}.", style="bold")
     if not proof.alive:
         yield Text(
-            "A region that is cut off from all of them looks the same, and goes on taking publishes, which are lost. "
+            "A region that is cut off from all of them looks the same, and still accepts publishes, which are lost. "
             "Make sure that its servers are off."
         )
 

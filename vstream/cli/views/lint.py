@@ -42,7 +42,7 @@ class LintFormat(StrEnum):
 
     @property
     def is_for_people(self) -> bool:
-        """Whether it is text, which more text may stand beside."""
+        """Whether it is text, which may be mixed with other text."""
         return self in {LintFormat.FULL, LintFormat.CONCISE}
 
 

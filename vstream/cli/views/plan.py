@@ -73,7 +73,7 @@ def format_value(field: str, raw: Json) -> str:
 
 def summary(plan: Plan) -> str:
     """One sentence: what would be done."""
-    if plan.is_empty:
+    if not plan.has_work:
         if plan.unknown_servers:
             return (
                 "No changes to streams and consumers. Unknown: whether every server has loaded "
@@ -90,6 +90,8 @@ def summary(plan: Plan) -> str:
     if plan.rules:
         servers = {server for rule in plan.rules for server in rule.servers}
         text += f"; {loaded.count_rules(plan)} to load on {_count(len(servers), 'server')}"
+    if plan.resumed:
+        text += f"; {_count(len(plan.readers_to_refresh), 'reader')} to refresh"
     if plan.leaving:
         text += f"; {_count(len(plan.leaving), 'server')} to stop"
     return text + "."
@@ -161,7 +163,7 @@ def text(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     for server in plan.leaving:
         yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops and leaves the meta group")
     yield from _stage_lines(plan)
-    if not plan.is_empty:
+    if plan.has_work:
         yield Text("")
     yield Text(summary(plan), style="bold")
     for sentence in demand_sentences(plan):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -33,14 +32,6 @@ _LOCAL_HOPS = (
 _FORMS = ((Hop.FORM, "Direct Get"), (Hop.PULL, "pull requests"))
 _MANY_STREAMS = 20
 _PRECISE_BELOW_MS = 10
-
-
-class ProbeFormat(StrEnum):
-    """How a probe's report is written."""
-
-    TEXT = "text"
-    JSON = "json"
-    JUNIT = "junit"
 
 
 def text(report: ProbeReport) -> Iterator[Table | Text]:

@@ -41,7 +41,7 @@ def table(scenarios: Mapping[str, Scenario]) -> Table:
 
 
 def as_list(scenarios: Mapping[str, Scenario]) -> list[dict[str, Any]]:
-    """The same as JSON."""
+    """The scenarios as plain JSON data, in their order."""
     return [_scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
 
 

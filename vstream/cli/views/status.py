@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -39,13 +39,15 @@ _THIN = 0.5
 """The share of what is kept that is left when an outage margin becomes a worry."""
 
 
-def screen(status: Status, *, width: int) -> RenderableType:
-    """Everything, for a terminal that is *width* columns wide."""
-    parts: list[RenderableType] = [headline(status), regions(status, width=width), matrix(status)]
+def screen(status: Status, *, width: int, before: Status | None = None) -> RenderableType:
+    """Everything, for a terminal that is *width* columns wide. With a look *before*, also what has changed since."""
+    parts: list[RenderableType] = [headline(status), regions(status, width=width), matrix(status, before)]
     if any(sighting.age is not None for sighting in status.beacons):
         parts.append(beacon_matrix([region.name for region in status.regions], status.beacons))
+    if before is not None and len(status.regions) > 1:
+        parts.append(traffic(status, before))
     parts += margin(status)
-    lines = streams(status, width=width)
+    lines = streams(status, before, width=width)
     if lines is not None:
         parts.append(lines)
     if status.consumers:
@@ -73,7 +75,7 @@ def headline(status: Status) -> Text:
 
 def regions(status: Status, *, width: int) -> Table:
     """What works in each region."""
-    table = Table(box=box.SIMPLE_HEAD, title="what works", title_justify="left", title_style="bold", pad_edge=False)
+    table = _table("what works")
     short = width < _NARROW
     table.add_column("region", overflow="fold")
     table.add_column("up" if short else "servers", justify="right", no_wrap=True)
@@ -87,6 +89,10 @@ def regions(status: Status, *, width: int) -> Table:
     for region in status.regions:
         table.add_row(region.name, f"{region.reached}/{region.servers}", *_abilities(region))
     return table
+
+
+def _table(title: str) -> Table:
+    return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
 
 
 def _abilities(region: RegionStatus) -> list[Text]:
@@ -103,30 +109,59 @@ def _share(share: Share) -> Text:
     return Text("?" if share.unknown == share.of else f"? {share.unknown} of {share.of}", style="bold yellow")
 
 
-def matrix(status: Status) -> Table:
-    """From where → to where: the worst of all streams, and how many messages are still to come."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title="lag: written in → not yet in",
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
+def matrix(status: Status, before: Status | None = None) -> Table:
+    """From where → to where: the worst of all streams, and how many messages are still to come; ↑ and ↓ since *before*."""
+    table = _table("lag: written in → not yet in")
     worst = status.worst()
     readers = [place for place in status.places if any(reader == place for _, reader in worst)]
-    pending: dict[tuple[str, str], list[int | None]] = {}
-    for pair in status.pairs:
-        pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
+    pending = _pending_by_places(status)
+    earlier = {} if before is None else _pending_by_places(before)
     table.add_column("", overflow="fold")
     for reader in readers:
         table.add_column(reader, overflow="fold")
     for origin in status.places:
         if any(place == origin for place, _ in worst):
-            cells = [
-                _cell(worst.get((origin, reader)), sum_known(pending.get((origin, reader), ()))) for reader in readers
-            ]
+            cells = []
+            for reader in readers:
+                places = (origin, reader)
+                cell = _cell(worst.get(places), pending.get(places))
+                cells.append(cell.append(_trend(earlier.get(places), pending.get(places))))
             table.add_row(Text(origin, style="bold"), *cells)
     return table
+
+
+def _pending_by_places(status: Status) -> dict[tuple[str, str], int | None]:
+    """How many messages are still to come, by where they are written and where they are read."""
+    pending: dict[tuple[str, str], list[int | None]] = {}
+    for pair in status.pairs:
+        pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
+    return {places: sum_known(counts) for places, counts in pending.items()}
+
+
+def _trend(before: int | None, now: int | None) -> str:
+    if before is None or now is None or before == now:
+        return ""
+    return " ↑" if now > before else " ↓"
+
+
+def traffic(status: Status, before: Status) -> Table:
+    """From which region → to which cluster: what gateways have sent there in a second since *before*."""
+    table = _table("sent per second: from region → to cluster")
+    rates = status.sent_per_second(before)
+    clusters = sorted({cluster for _, cluster in rates})
+    for heading in ("", *clusters):
+        table.add_column(heading, overflow="fold")
+    for region in status.regions:
+        cells = [_sent_cell(rates, region.name, cluster) for cluster in clusters]
+        table.add_row(Text(region.name, style="bold"), *cells)
+    return table
+
+
+def _sent_cell(rates: Mapping[tuple[str, str], float | None], region: str, cluster: str) -> Text:
+    if (region, cluster) not in rates:
+        return Text("·", style="dim")
+    rate = rates[region, cluster]
+    return Text("? not known", style="yellow") if rate is None else Text(format_size(rate))
 
 
 def margin(status: Status) -> list[Text]:
@@ -159,17 +194,19 @@ def _cell(pair: PairStatus | None, pending: int | None) -> Text:
     return Text.assemble((f"{mark} ", style), " ".join(words))
 
 
-def streams(status: Status, *, width: int) -> Table | None:
+def streams(status: Status, before: Status | None = None, *, width: int) -> Table | None:
     """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
+    last_before = {} if before is None else {stream.name: stream.last for stream in before.streams}
     shown: Sequence[StreamStatus] = status.streams
     if len({stream.virtual for stream in shown}) > _MANY:
         shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MANY]
     if not shown:
         return None
-    table = Table(box=box.SIMPLE_HEAD, title="streams", title_justify="left", title_style="bold", pad_edge=False)
+    table = _table("streams")
     for heading in ("stream", "leader", "replicas"):
         table.add_column(heading, overflow="fold")
-    for heading in ("messages", "last", *(() if width < _NARROW else ("stored",))):
+    rates = ("per s",) if before is not None else ()
+    for heading in ("messages", "last", *rates, *(() if width < _NARROW else ("stored",))):
         table.add_column(heading, justify="right", no_wrap=True)
     for stream in shown:
         leader = Text(stream.leader) if stream.leader else Text("none", style="bold red")
@@ -181,15 +218,24 @@ def streams(status: Status, *, width: int) -> Table | None:
             "?" if stream.messages is None else f"{stream.messages:,}",
             "?" if stream.last is None else f"{stream.last:,}",
         ]
+        if before is not None:
+            row.append(_rate(last_before.get(stream.name), stream.last, status.at - before.at))
         if width >= _NARROW:
             row.append("?" if stream.bytes is None else format_size(stream.bytes))
         table.add_row(*row)
     return table
 
 
+def _rate(before: int | None, now: int | None, seconds: float) -> str:
+    """Messages a second between two looks."""
+    if before is None or now is None or seconds <= 0:
+        return "?"
+    return f"{max(0, now - before) / seconds:,.0f}"
+
+
 def consumers(status: Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
-    table = Table(box=box.SIMPLE_HEAD, title="consumers", title_justify="left", title_style="bold", pad_edge=False)
+    table = _table("consumers")
     for heading in ("consumer", "region"):
         table.add_column(heading, overflow="fold")
     for heading in ("pending", "unacked", *(() if width < _NARROW else ("redelivered", "waiting"))):
@@ -236,13 +282,7 @@ def _problem(mark: str, style: str, problem: Problem) -> Text:
 
 def beacon_matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Table:
     """From where → found in: the age of the newest beacon, the oldest of all streams."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title="newest beacon: published in → found in",
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
+    table = _table("newest beacon: published in → found in")
     table.add_column("", overflow="fold")
     for region in regions:
         table.add_column(region, overflow="fold")

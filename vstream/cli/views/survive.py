@@ -74,7 +74,7 @@ def render_markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | N
 
 
 def as_dict(topology: Topology, cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> dict[str, Any]:
-    """For `--format json`."""
+    """The table as plain JSON data; *result* is None where nothing was rehearsed."""
     outcomes = _outcomes(result)
     return {
         "topology": topology.name,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -38,14 +37,6 @@ MARKS = {
 _SHOWN_EXAMPLES = 3
 _MOST_WRONG = 20
 _NONE = Text("–", style="dim")
-
-
-class VerdictFormat(StrEnum):
-    """How a verdict is written."""
-
-    TEXT = "text"
-    JSON = "json"
-    JUNIT = "junit"
 
 
 def report(verdict: Verdict) -> Iterator[RenderableType]:

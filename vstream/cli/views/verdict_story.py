@@ -66,10 +66,10 @@ def _tell_messages(verdict: Verdict) -> str:
     if any(counts.values()):
         return f"Of what was acknowledged: {', '.join(f'{count:,} {name}' for name, count in counts.items())}."
     if not safety or CaseStatus.UNKNOWN in safety:
-        return "Whether a message was lost, doubled or reordered is not known for all streams."
+        return "Whether a message was lost, duplicated or reordered is not known for all streams."
     if CaseStatus.FAIL in safety:
-        return "Nothing was lost, doubled or reordered, but messages are wrong in another way: see below."
-    return "No acknowledged message was lost, doubled or reordered."
+        return "Nothing was lost, duplicated or reordered, but messages are wrong in another way: see below."
+    return "No acknowledged message was lost, duplicated or reordered."
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

@@ -139,7 +139,7 @@ def no_meta_leader(patient: Patient) -> Iterator[Symptom]:
 
     ## What to do
     A majority of all servers must run and reach each other. If the majority is lost for ever, 2.15 can continue with
-    fewer servers: `$JS.API.META.RESCUE`.
+    fewer servers: `vstream rescue`.
     """
     for name, _, members in _meta_groups(patient):
         leaders = Counter(server.meta_leader or "nobody" for server in members)
@@ -169,14 +169,14 @@ def meta_shape(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(
                 about=name,
                 evidence=f"the meta group counts {size} members, the topology has {len(seats)} servers",
-                do="remove members that are gone: `nats server raft peer-remove NAME`",
+                do="remove members that are gone: `nats server raft peer-remove NAME`; those that run belong in the topology",
             )
         per_region = Counter(seat.region for seat in seats)
         region, most = per_region.most_common(1)[0]
-        if len(per_region) > 1 and 2 * most >= len(seats):
+        if len(per_region) > 1 and 2 * most >= max(len(seats), size):
             yield Symptom(
                 about=region,
-                evidence=f"it has {most} of {len(seats)} servers: without it there is no majority",
+                evidence=f"it has {most} of {max(len(seats), size)} servers: without it there is no majority",
                 do="use at least three regions with the same number of servers",
                 drift=Drift.UNRELATED,  # the topology itself says so
             )

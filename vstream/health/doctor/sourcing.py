@@ -133,7 +133,7 @@ def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
     do not say how far they are: vstream reads it from what they store, and some streams keep nothing of an origin.
 
     ## What to do
-    Ask again with a longer `--deadline`, or when something was published in that region. `vstream audit` compares all messages.
+    Ask again with a longer `--timeout`, or when something was published in that region. `vstream audit` compares all messages.
     """
     unmeasured = list(_pairs(patient, PairState.UNKNOWN))
     for pair, source in unmeasured[:_NAMED]:
@@ -142,7 +142,7 @@ def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(
             about=patient.topology.name,
             evidence=f"{len(unmeasured) - _NAMED:,} more streams are not measured",
-            do="ask again with a longer `--deadline`",
+            do="ask again with a longer `--timeout`",
         )
 
 

@@ -24,6 +24,7 @@ _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
 _STOPPED = "last msgid mismatch"
 _RECREATE = "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream explain VD508`"
 _STORES_POSITIONS: Version = (2, 15, 0)
+_LISTEN = "run `vstream restore` again if it was interrupted; otherwise restart its leader"
 _START_SERVERS = "start the servers that are down (VD404)"
 
 
@@ -294,7 +295,8 @@ def refuses_messages(patient: Patient) -> Iterator[Symptom]:
     it once every region has everything (`vstream status`), and apply. For a full stream, raise the limit or purge it.
     """
     for fault in find_stream_faults(patient.topology, patient.snapshot):
-        yield Symptom(about=fault.stream, evidence=fault.evidence, do=APPLY)
+        if fault.code == "VD509":
+            yield Symptom(about=fault.stream, evidence=fault.evidence, do=APPLY)
 
 
 @check("VD510", "paused-consumer", Severity.WARNING)
@@ -329,3 +331,20 @@ def find_other_deliveries(patient: Patient) -> Iterator[Symptom]:
     """
     for fault in find_consumer_faults(patient.topology, patient.snapshot):
         yield Symptom(about=fault.consumer, evidence=fault.evidence, do=APPLY)
+
+
+@check("VD512", "not-subscribed")
+def find_unsubscribed(patient: Patient) -> Iterator[Symptom]:
+    """
+    A stream exists, and the server that leads it does not listen for it.
+
+    ## Why is this bad?
+    It answers STREAM.INFO with all its messages, and publishers get "no responders". A restore that was cut off leaves
+    such a stream. An account with more than 100,000 subscriptions on a server is not looked at; `vstream probe` finds it there too.
+
+    ## What to do
+    If `vstream restore` was interrupted, run it again. Otherwise restart the server that leads the stream.
+    """
+    for fault in find_stream_faults(patient.topology, patient.snapshot):
+        if fault.code == "VD512":
+            yield Symptom(about=fault.stream, evidence=fault.evidence, do=_LISTEN)

@@ -13,7 +13,9 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
+from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -28,10 +30,11 @@ from vstream.health.snapshot import (
     Snapshot,
     StreamSnapshot,
     parse_stream,
+    to_unix_seconds,
 )
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import reading
+from vstream.jetstream.answers import read_text, reading
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live import observe
 from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
@@ -89,6 +92,8 @@ class _SnapshotCollector:
         self._is_account_known = False
         self._streams: dict[str, StreamSnapshot] = {}
         self._absent: set[str] = set()
+        self._ahead = list[float]()
+        """How far servers' clocks, which give messages their times, are ahead of the one here, which may be wrong."""
 
     def _remaining(self) -> float:
         return max(0.05, self._deadline - time.monotonic())
@@ -114,7 +119,7 @@ class _SnapshotCollector:
             write_errors.find_write_errors(servers, self._deadline),
         )
         return Snapshot(
-            at=at,
+            at=at + (median(self._ahead) if self._ahead else 0.0),
             took=time.monotonic() - self._began,
             account=account,
             regions=tuple(regions),
@@ -138,18 +143,15 @@ class _SnapshotCollector:
             connection, stream = self._connections.get(durable.region), self._streams.get(durable.stream)
             if connection is None or stream is None or stream.leader is None:
                 return
+            key = durable.stream, durable.name
             async with slots:
                 try:
-                    answer = await JetStreamAdmin(connection).consumer(
-                        durable.stream, durable.name, timeout=self._remaining()
-                    )
+                    observed[key] = await JetStreamAdmin(connection).consumer(*key, timeout=self._remaining())
                 except ServerError as error:
                     if error.err_code == error_codes.CONSUMER_NOT_FOUND:
-                        observed[durable.stream, durable.name] = None
+                        observed[key] = None
                 except VstreamError:
                     return
-                else:
-                    observed[durable.stream, durable.name] = answer
 
         await asyncio.gather(*map(one, durables(self._topology)))
         return observed
@@ -232,6 +234,11 @@ class _SnapshotCollector:
 
     async def _read_server(self, region: str, url: str) -> ServerSnapshot:
         varz = await monitoring.varz(url, self._remaining())
+        if varz.cluster and varz.cluster not in self._topology.clusters_in(region):
+            problem = f"{url} leads to server `{varz.server_name}` of cluster `{varz.cluster}`"
+            return ServerSnapshot(name="?", region=region, url=None, problem=problem)
+        if varz.now is not None:
+            self._ahead.append(to_unix_seconds(read_text(varz.now)) - time.time())
         linked, jetstream, (rules, rules_problem) = await asyncio.gather(
             monitoring.outbound_gateways(url, self._remaining()),
             self._jetstream(region, url, varz.server_name),
@@ -259,24 +266,34 @@ class _SnapshotCollector:
 
     async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
         """What *server* reports about JetStream. Keeps the streams that it leads."""
-        account = quote(await self._account_of(region), safe="")
-        path = f"/jsz?acc={account}&streams=true&stream_leader_only=true&config=true"
+        account = await self._account_of(region)
+        path = f"/jsz?acc={quote(account, safe='')}&streams=true&stream_leader_only=true&config=true"
         try:
             answer = await monitoring.get(url, path, self._remaining())
         except ServerError:
             # It says so where the account has nothing there yet.
             return await monitoring.get(url, "/jsz", self._remaining())
-        self._keep(answer, region, led_by=server)
+        look = partial(reachability.find_unsubscribed, url, account)
+        unsubscribed = await look(self._keep(answer, region, led_by=server), self._remaining())
+        if unsubscribed:
+            # One may have been made, moved or deleted between the two answers: only what is seen twice is so.
+            answer = await monitoring.get(url, path, self._remaining())
+            again = await look(self._keep(answer, region, led_by=server), self._remaining())
+            for name in unsubscribed.keys() & again.keys():
+                self._streams[name] = replace(self._streams[name], unsubscribed=again[name])
         return answer
 
-    def _keep(self, answer: Mapping[str, Any], region: str, *, led_by: str | None) -> None:
-        home = self._home(region)
+    def _keep(self, answer: Mapping[str, Any], region: str, *, led_by: str | None) -> list[StreamSnapshot]:
+        """Remember the streams that are listed in *answer*, of those that *led_by* leads. Returns them."""
+        home, streams = self._home(region), []
         for account in answer.get("account_details") or ():
             for detail in account.get("stream_detail") or ():
                 stream = parse_stream(detail, naming.qualified_name(home, str(detail["name"])))
                 # Servers before 2.11 list replicas, too: they do not know what a source does.
                 if led_by is None or stream.leader in {led_by, UNCLUSTERED}:
                     self._streams[stream.name] = stream
+                    streams.append(stream)
+        return streams
 
     def _home(self, region: str) -> str | None:
         """The domain or account that streams of *region* are in, if one monitoring answer lists them all."""

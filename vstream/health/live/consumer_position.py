@@ -1,5 +1,5 @@
 """
-Reading a consumer's position, and looking for it in another region's stream.
+Read a consumer's position, and look for it in another region's stream.
 
 The position is read by Direct Get, which also a region without a meta leader answers: a copy that is behind
 makes it smaller, and then more comes again. Where it is in another stream is asked of that stream's leader: a copy
@@ -43,9 +43,19 @@ def origins_of(stream: VirtualStream) -> tuple[str, ...]:
 
 
 async def read_position(
-    connection: Connection, topology: Topology, stream: VirtualStream, region: str, durable: str
+    connection: Connection,
+    topology: Topology,
+    stream: VirtualStream,
+    region: str,
+    durable: str,
+    *,
+    earlier: Position | None = None,
 ) -> Position:
-    """The position of *durable* in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
+    """
+    The position of *durable* in *region*; with an *earlier* one, only what came after that is read.
+
+    Raises UnknownNameError if there is no such consumer, and as requests do.
+    """
     admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
     try:
         observed = await admin.consumer(name, durable)
@@ -64,7 +74,7 @@ async def read_position(
     after = [step async for step in _backwards(connection, name, delivered, floor, origins, get_message)]
     acknowledged = sum(takes(filters, step.subject) for step in after) - observed.unacknowledged
     is_mirror = stream.consistency.has_mirrors
-    seqs = {origins[0]: floor} if is_mirror else await _before(connection, name, floor, origins)
+    seqs = {origins[0]: floor} if is_mirror else await _before(connection, name, floor, origins, earlier)
     return Position(
         topology=topology.name,
         stream=stream.name,
@@ -76,6 +86,7 @@ async def read_position(
         beyond=max(0, acknowledged),
         unacknowledged=observed.unacknowledged,
         config=observed.config.fields,
+        floor=floor,
     )
 
 
@@ -105,16 +116,22 @@ async def resume_sequence(
     return walk.landing(name, last)
 
 
-async def _before(connection: Connection, name: str, floor: int, origins: tuple[str, ...]) -> dict[str, int]:
+async def _before(
+    connection: Connection, name: str, floor: int, origins: tuple[str, ...], earlier: Position | None
+) -> dict[str, int]:
     """The last sequence of each origin at or before *floor*, of those that are found."""
+    begin, before = max(0, floor - SCANNED), dict[str, int]()
+    if earlier is not None and begin <= earlier.floor <= floor:
+        begin = earlier.floor
+        before = {origin: seq for origin, seq in earlier.origins.items() if origin not in earlier.unknown}
     positions: dict[str, int] = {}
-    async for step in _backwards(connection, name, floor, max(0, floor - SCANNED), origins, get_message):
+    async for step in _backwards(connection, name, floor, begin, origins, get_message):
         if step.origin in origins:
             # The first one found is the last of its origin: each stands in its own order.
             positions.setdefault(str(step.origin), step.origin_seq)
             if len(positions) == len(origins):
                 break
-    return positions
+    return before | positions
 
 
 async def _of_leader(connection: Connection, stream: str, seq: int, patience: float) -> direct.DirectMessage | None:

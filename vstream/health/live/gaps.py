@@ -1,5 +1,5 @@
 """
-Messages that a stream has passed without taking them, or has taken twice.
+Messages that a stream has skipped, or has sourced twice.
 
 The newest messages of a reader name their origins and sequences. Where these leave some out
 that the origin still holds, they were skipped; where they go back in an origin that is still
@@ -125,7 +125,7 @@ def _is_same(held: DirectMessage, taken: DirectMessage) -> bool:
 
 
 def _own(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:
-    """What its publisher gave it."""
+    """The headers that its publisher set."""
     headers = message.headers.items()
     return (
         message.data,

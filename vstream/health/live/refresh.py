@@ -1,4 +1,4 @@
-"""Look at the servers again and again, and make streams source again that stand still although nothing is in the way."""
+"""Check the servers repeatedly, and refresh streams that stand still although nothing prevents them from sourcing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 LOOK_DEADLINE = 4.0
-"""Seconds that one look may take: what has not answered by then is not known."""
+"""Seconds for one check: what has not answered by then is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,8 @@ async def watch(
     """
     Look every *every* seconds until cancelled; each look takes *deadline* seconds at most.
 
-    Whatever servers answer, it goes on. Raises NotPermittedError where it may not step leaders down: that does not pass.
+    Continues whatever servers answer. Raises NotPermittedError where it may not step leaders down: waiting does not
+    change that.
     """
     policy = RefreshPolicy(topology)
     while True:

@@ -72,15 +72,17 @@ async def resync(
     timeout: float,
     step_down: bool = True,
     only: Collection[str] | None = None,
+    spares: bool = False,
 ) -> ResyncResult:
     """
     Wait for gateways and leaders, step every stream down that others feed, and measure until all of them deliver.
 
-    With *step_down* False it only measures; *only* names the streams to step down, by default all. Raises LabError if gateways, the meta leader
+    With *step_down* False it only measures; *only* names the streams to step down, by default all, *spares* whether
+    those that deliver within some seconds are left alone, so that whoever is killed and runs again does nothing twice. Raises LabError if gateways, the meta leader
     or a write stream's leader are not there after *timeout* seconds, which are then counted again.
     """
     began = time.monotonic()
-    while (missing := await _what_is_missing(site)) is not None:
+    while (missing := await _missing_link(site) or await _missing_meta_leader(site)) is not None:
         if time.monotonic() - began > timeout:
             raise LabError(
                 f"no resync: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
@@ -96,8 +98,9 @@ async def resync(
         # What read streams mirror comes first: another leader of it would stop them once more.
         for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
             turn = [fed for fed in _streams_with_role(topology, *roles_of_turn) if only is None or fed.stream in only]
+            restart = _restart_silent if spares else _resync_stream
             streams += await asyncio.gather(
-                *(_resync_stream(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
+                *(restart(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
             )
     return ResyncResult(waited=ready - began, streams=tuple(streams))
 
@@ -122,12 +125,8 @@ def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
     return tuple(streams)
 
 
-async def _what_is_missing(site: TargetServers) -> str | None:
-    """The missing gateway, or that there is no leader; None if everything is ready, or no monitoring address is known."""
-    return await _missing_link(site) or await _missing_meta_leader(site)
-
-
 async def _missing_link(site: TargetServers) -> str | None:
+    """The missing gateway; None if there is none, or no monitoring address is known."""
     joined = set(site.hubs.values()) or set(site.servers)
     present = {site.clusters[server] for server in joined if site.serves(server)}
     for url in site.monitors(joined):
@@ -136,7 +135,7 @@ async def _missing_link(site: TargetServers) -> str | None:
         except VstreamError as error:
             return error.message
         # A server has gateways to all clusters but its own.
-        if len(missing := present - linked) > 1:
+        if len(missing := present - linked.keys()) > 1:
             return f"the server at `{url}` misses a gateway to one or more of {', '.join(sorted(missing))}"
     return None
 
@@ -160,12 +159,22 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
         await asyncio.sleep(_POLL)
 
 
+async def _restart_silent(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ResyncedStream:
+    """Make it deliver if it does not."""
+    soon = min(deadline, time.monotonic() + 2 * _ALIVE)
+    resynced = await _resync_stream(connection, fed, soon, step_down=False)
+    if resynced.caught_up is not None or not step_down:
+        return resynced
+    return await _resync_stream(connection, fed, deadline, step_down=True)
+
+
 async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ResyncedStream:
     stream, region = fed.stream, fed.place
     old, note = await _make_step_down(connection, stream, deadline) if step_down else (None, None)
     began = time.monotonic()
     heard = _Heard()
     active: float | None = None
+    caught_up: float | None = None
     problem: str | None = "not asked"
     target: int | None = None
     while time.monotonic() < deadline:
@@ -186,17 +195,11 @@ async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, 
             # Servers say "lag 0" and "just heard" of a mirror that begins to ask again, too.
             problem = None if target is not None and held >= target else f"at {held} of {target or 'an unknown number'}"
         if problem is None:
-            return ResyncedStream(
-                stream=stream,
-                region=region,
-                is_stepped_down=old is not None,
-                active=active,
-                caught_up=elapsed,
-                note=note,
-            )
+            caught_up, problem = elapsed, note
+            break
         await asyncio.sleep(_POLL)
     return ResyncedStream(
-        stream=stream, region=region, is_stepped_down=old is not None, active=active, caught_up=None, note=problem
+        stream=stream, region=region, is_stepped_down=old is not None, active=active, caught_up=caught_up, note=problem
     )
 
 
@@ -261,19 +264,16 @@ async def _info(connection: Connection, stream: str, *, after: StreamLeadership 
 
 async def _last_seq(connection: Connection, stream: str) -> int | None:
     """The last sequence of *stream*; None if it does not answer."""
-    try:
-        return int((await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE))["state"]["last_seq"])
-    except NotPermittedError:
-        raise
-    except (NotReachableError, ServerError):
-        return None
+    info = await _info(connection, stream, after=None)
+    return None if info is None else int(info["state"]["last_seq"])
 
 
 def is_still(before: StreamLeadership, cluster: Mapping[str, Any]) -> bool:
     """
-    Whether *cluster* is led by the leader of *before*, and not again: who hands over may be elected anew.
+    Whether *cluster* still has the leader of *before*, which was not elected again.
 
-    Servers before 2.12 do not say since when they lead. There, the same name counts as the same leader.
+    A leader that steps down may be elected again. Servers before 2.12 do not report since when they lead. There, the
+    same name counts as the same leader.
     """
     since = cluster.get("leader_since")
     return cluster.get("leader") == before.leader and (since is None or since == before.since)

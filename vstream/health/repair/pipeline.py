@@ -54,7 +54,7 @@ class RepairKind(Enum):
 
 _CONTENTS = frozenset({RepairKind.REPLAY, RepairKind.DELETE})
 MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENTS})
-"""Kinds that have been tried where all streams share an account."""
+"""Kinds that were only tested where all streams share an account."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class SourcingRepairs:
     standstills: tuple[Standstill, ...] = ()
     refills: tuple[Refill, ...] = ()
     unknown: tuple[PairStatus, ...] = ()
-    """Pairs about which nothing is known, or nothing can be done."""
+    """Pairs with unknown state, or that cannot be repaired."""
 
     @property
     def is_open(self) -> bool:
@@ -200,10 +200,9 @@ def select(
 
 async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResult:
     """
-    Look at everything that *request* names, and repair it if that is approved.
+    Check everything that *request* names, and repair it if approved.
 
-    How streams take from each other comes first: what they hold depends on it. Raises NotReachableError if no
-    region can be reached.
+    Sourcing comes first, since contents depend on it. Raises NotReachableError if no region can be reached.
     """
     result = RepairResult(request=request)
     result.sourcing = await _examine_sourcing(request)

@@ -31,11 +31,11 @@ class Held:
     """Sequences that it holds more than once."""
     least: int = 0
     greatest: int = 0
-    """The highest sequence that it took from the origin itself, not from a replay; 0 for none."""
+    """The highest sequence that it sourced from the origin itself, not from a replay; 0 for none."""
     anchor: int = 0
     """The newest message, by its sequence in the reader, of the source as it is defined now."""
     identities: set[str] = field(default_factory=set)
-    """Those that the origin said it had: another one each time it is created."""
+    """The origin's identities in headers: a new one each time it is created."""
 
     def take(self, *, at: int, seq: int, is_replayed: bool, is_current: bool, identity: str) -> None:
         """Add one message of the reader: at *at* there, and *seq* in the origin."""
@@ -53,12 +53,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """The sequences of an origin of which a reader should have something."""
+    """The sequences of an origin that a reader should hold."""
 
     position: int | None
-    """How far it is, as it reports; None on servers that do not."""
+    """Its reported position; None on servers that do not report it."""
     is_whole: bool
-    """Whether it still has its beginning: nothing of it was dropped by limits, or left out when it was made."""
+    """Whether its beginning is complete: no limit removed any of it, and it was not created later."""
 
 
 def missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> SequenceSet:
@@ -204,7 +204,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
-    """A stream that takes nothing from an origin, or not the message that waits there."""
+    """A stream that sources nothing from an origin, or not the message that waits there."""
 
     virtual: str
     reader: str

@@ -75,7 +75,7 @@ class Refill:
         if self.absent and self.filler is None:
             return (
                 f"no reader holds {format_sequences(self.absent)}, and without a `canary` subject in the topology nothing "
-                "can stand in for them. Give the stream one, or move its sequence forward yourself: "
+                "can replace them. Give the stream one, or move its sequence forward yourself: "
                 f"`nats stream purge --seq {self.lost.last_taken + 1}`, which drops what slower readers have not taken"
             )
         return None

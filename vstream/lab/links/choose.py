@@ -50,10 +50,9 @@ def links_of_running_lab(
     shape: Mapping[Pair, LinkState],
 ) -> Links:
     """
-    The links of a lab that runs with servers at *addresses*, and shall have *shape*.
+    The links of a lab that runs with servers at *addresses*; *shape* wins over the shape that it was started with.
 
-    Where that is another shape than it was started with, it counts; what was changed since is kept. Raises
-    LabError if the links are made by something else than *asked*.
+    What was changed since is kept. Raises LabError if the links are made by something else than *asked*.
     """
     # None if an earlier version of vstream has started it, or if the file was lost.
     links = ProxyProcess(directory).read() or initial_links(addresses, _backend_of(addresses), shape)

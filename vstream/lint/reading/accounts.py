@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.workspace import MappingForm, MappingsBlock
 from vstream.subjects.account_flow import (
     GLOBAL_ACCOUNT,
@@ -16,13 +16,13 @@ from vstream.subjects.account_flow import (
 )
 from vstream.subjects.algebra import is_subset
 from vstream.subjects.resolve import MappingTable, compile_mappings
-from vstream.syntax.natsconf import ConfArray, ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import AccountConf, ClaimedImport, ClaimsAccount, ConfValue, ServerConf, Workspace
+    from vstream.syntax.natsconf import ConfMap
 
 _KINDS: Final = ("stream", "service")
 
@@ -50,7 +50,7 @@ class AccountImport(NamedTuple):
 def exports_of(account: AccountConf) -> tuple[AccountExport, ...]:
     """What *account* exports."""
     exports = []
-    for conf in _maps(account, "exports"):
+    for conf in maps_in(account.conf, "exports"):
         for kind in _KINDS:
             subject = option(conf, kind)
             if subject is not None and subject.text is not None:
@@ -63,19 +63,13 @@ def exports_of(account: AccountConf) -> tuple[AccountExport, ...]:
 def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
     """What *account* imports."""
     imports = []
-    for conf in _maps(account, "imports"):
+    for conf in maps_in(account.conf, "imports"):
         for kind in _KINDS:
             source = table(conf, kind)
             name, subject = option(source, "account"), option(source, "subject")
             if name is not None and subject is not None and subject.text is not None:
                 imports.append(AccountImport(kind, name, subject, option(conf, "to"), option(conf, "prefix"), conf))
     return tuple(imports)
-
-
-def _maps(account: AccountConf, name: str) -> Iterator[ConfMap]:
-    listed = entry(account.conf, name)
-    if listed is not None and isinstance(listed.value, ConfArray):
-        yield from (item for item in listed.value.items if isinstance(item, ConfMap))
 
 
 def read_account_flow(server: ServerConf) -> AccountFlow:
@@ -130,14 +124,14 @@ def _is_exported(link: AccountLink, exports: tuple[AccountExport, ...]) -> bool:
 
 
 def accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
-    """The accounts that import or export and have no mappings, each with a block without rules."""
+    """The accounts that import or export, or are signed, and have no mappings, each with a block without rules."""
     blocks: dict[str, MappingsBlock] = {}
     for server in workspace.servers:
         for account in server.accounts:
             if not account.mappings and (imports_of(account) or exports_of(account)):
                 blocks.setdefault(account.name, empty_block(server.file, account.name, account.key_span))
     for claimed in workspace.claims:
-        if claimed.block is None and (claimed.imports or claimed.exports):
+        if claimed.block is None:
             blocks.setdefault(claimed.name, empty_block(claimed.file, claimed.name, claimed.span))
     return blocks
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.lint.reading.accounts import read_account_flow
-from vstream.lint.reading.nodes import entry, option, several, table, url_parts
+from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.subjects.leaf_flow import JETSTREAM_SUBJECTS, LeafLink, LeafSide, SubjectFilter
-from vstream.syntax.natsconf import ConfArray, ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
+    from vstream.syntax.natsconf import ConfMap
 
     _Denied = tuple[str, Span | None]
 
 _BLOCKS: Final = ("leafnodes", "leaf")
 _DEFAULT_PORT: Final = 7422
-_LOGINS: Final = ("credentials", "creds", "nkey", "seed")
+LOGINS: Final = ("credentials", "creds", "nkey", "seed")
+"""The options of a remote that log in without a user in its addresses."""
 
 
 def read_leaf_links(workspace: Workspace) -> tuple[LeafLink, ...]:
@@ -69,9 +70,7 @@ def leaf_users(hub: ServerConf) -> frozenset[str] | None:
     authorization = table(table(hub.root, *_BLOCKS), "authorization")
     if authorization is None:
         return frozenset(user.name for user in hub.users) or None
-    listed = entry(authorization, "users")
-    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
-    written = [option(item, "user", "username") for item in (*items, authorization) if isinstance(item, ConfMap)]
+    written = [option(item, "user", "username") for item in (*maps_in(authorization, "users"), authorization)]
     # With an account alone, users are those of the account.
     names = frozenset(str(user.value) for user in written if user is not None)
     return names or frozenset(user.name for user in hub.users) or None
@@ -146,7 +145,7 @@ def _deny_list_of(permission: Permission | None) -> tuple[_Denied, ...]:
 
 def _bind(hub: ServerConf, remote: LeafRemote) -> tuple[str, UserConf | None] | None:
     """The account of *hub* that *remote* comes to, and the user that it comes as; None where the files do not say."""
-    if any(entry(remote.conf, name) for name in _LOGINS):
+    if any(entry(remote.conf, name) for name in LOGINS):
         return None
     name = _user(remote)
     authorization = table(table(hub.root, *_BLOCKS), "authorization")
@@ -161,11 +160,9 @@ def _bind(hub: ServerConf, remote: LeafRemote) -> tuple[str, UserConf | None] | 
 
 def _bind_in(authorization: ConfMap, name: str | None) -> tuple[str, None] | None:
     """The same for the users of `leafnodes`."""
-    listed = entry(authorization, "users")
-    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
-    for item in (*items, authorization):
-        user = option(item, "user", "username") if isinstance(item, ConfMap) else None
-        if isinstance(item, ConfMap) and (str(user.value) if user else None) == name:
+    for item in (*maps_in(authorization, "users"), authorization):
+        user = option(item, "user", "username")
+        if (str(user.value) if user else None) == name:
             account = option(item, "account")
             return (str(account.value) if account else GLOBAL_ACCOUNT), None
     return None

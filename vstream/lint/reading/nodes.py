@@ -9,6 +9,8 @@ from vstream.lint.workspace import ConfValue
 from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vstream.diagnostics import Span
 
 _GO_TYPES = {
@@ -61,6 +63,14 @@ def table(conf: ConfMap | None, *names: str) -> ConfMap | None:
     """The value of an option that is a map."""
     named = entry(conf, *names)
     return named.value if named and isinstance(named.value, ConfMap) else None
+
+
+def maps_in(conf: ConfMap | None, name: str) -> Iterator[ConfMap]:
+    """The maps in the array that is the value of an option."""
+    listed = entry(conf, name)
+    for item in listed.value.items if listed and isinstance(listed.value, ConfArray) else ():
+        if isinstance(item, ConfMap):
+            yield item
 
 
 def url_parts(url: ConfValue) -> tuple[str, int | None, str | None]:

@@ -49,6 +49,7 @@ _SERVER_OPTIONS: Final = frozenset(
         *_BLOCKS,
     }
 )
+_MANY_DIGITS: Final = 10
 _OFF: Final = frozenset({"disabled", "disable", "false", "off", "0"})
 
 
@@ -234,7 +235,7 @@ def _listener(block: str, conf: ConfMap | None) -> Listener | None:
 def _address(listen: ConfValue) -> tuple[str, int | None]:
     """Host and port of a `listen` option: `host:port`, or a port alone."""
     host, _, port = str(listen.value).rpartition(":")
-    return host, int(port) if port.isascii() and port.isdecimal() and len(port) <= len("65535") else None
+    return host, int(port) if port.isascii() and port.isdecimal() and len(port) < _MANY_DIGITS else None
 
 
 def _start(root: ConfMap) -> Span:

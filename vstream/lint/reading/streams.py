@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from importlib import import_module
 from pathlib import PurePosixPath
 from types import NoneType
 from typing import TYPE_CHECKING, Final
@@ -11,10 +13,11 @@ from vstream.lint.workspace import ConfValue, ConsumerFile, StreamFile, StreamRo
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Path, SourceMap
+    from vstream.topology.model import Topology
 
 _NAME: Final = re.compile(r"(.+)-(write|read)-(.+)")
 _TELLING: Final = frozenset({"subjects", "sources", "mirror", "retention", "storage", "num_replicas", "max_age"})
@@ -31,17 +34,32 @@ def stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
     streams = []
     for prefix, fields in _configs(data):
         name = fields.get("name")
-        if _is_stream(fields) and isinstance(name, (str, NoneType)):
+        is_in_request = _stream_name(data, prefix, source) is not None
+        if not is_in_request and _is_stream(fields) and isinstance(name, (str, NoneType)):
             streams.append(_stream_file(name, fields, prefix, source))
     return tuple(streams)
+
+
+def with_roles(streams: Iterable[StreamFile], topology: Topology | None) -> tuple[StreamFile, ...]:
+    """*streams*, those without metadata with the role that *topology* gives a stream of their name."""
+    if topology is None:
+        return tuple(streams)
+    # Imported here: most runs have no topology, and the profiles take long to import.
+    parts = import_module("vstream.topology.physical").parts_by_name(topology)
+    told = []
+    for stream in streams:
+        virtual, role, place = parts.get(stream.config.name, (None, None, None))
+        is_told = role is not None and ROLE_KEY not in stream.config.metadata
+        told.append(replace(stream, role=StreamRole(role.value), virtual=virtual, region=place) if is_told else stream)
+    return tuple(told)
 
 
 def consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ...]:
     """The consumer configurations in *data*: one, an array of them, or what `nats consumer info --json` prints."""
     consumers = []
     for prefix, fields in _configs(data):
-        if is_consumer(fields):
-            stream = _stream_name(data, prefix, source)
+        stream = _stream_name(data, prefix, source)
+        if is_consumer(fields, 1 if stream else _ENOUGH_OF_CONSUMER):
             consumers.append(ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix, stream=stream))
     return tuple(consumers)
 
@@ -58,9 +76,9 @@ def _stream_name(data: Json, prefix: Path, source: SourceMap) -> ConfValue | Non
     return ConfValue(name, source.value(path)) if isinstance(name, str) else None
 
 
-def is_consumer(fields: dict[str, Json]) -> bool:
-    """Whether the fields are those of a consumer."""
-    return "durable_name" in fields or len(_CONSUMER & fields.keys()) >= _ENOUGH_OF_CONSUMER
+def is_consumer(fields: dict[str, Json], enough: int = _ENOUGH_OF_CONSUMER) -> bool:
+    """Whether the fields are those of a consumer: *enough* of them speak for it."""
+    return "durable_name" in fields or len(_CONSUMER & fields.keys()) >= enough
 
 
 def _is_stream(fields: dict[str, Json]) -> bool:
@@ -102,11 +120,17 @@ def _stream_file(written: str | None, fields: dict[str, Json], prefix: Path, sou
 
 
 def _guess(config: StreamConfig, named: str | None) -> StreamRole:
-    """A stream that only sources is for reading; one that listens is for writing if its name says so."""
-    if config.fields.get("subjects"):
-        return (
-            StreamRole.WRITE
-            if named == StreamRole.WRITE.value and not config.fields.get("sources")
-            else StreamRole.PLAIN
-        )
-    return StreamRole.READ if config.fields.get("sources") else StreamRole.PLAIN
+    """What a stream is by its name, and by whom it sources: many streams that only source are in no virtual stream."""
+    sources = config.fields.get("sources")
+    if config.fields.get("subjects") and not (sources and named == StreamRole.READ.value):
+        return StreamRole.WRITE if named == StreamRole.WRITE.value and not sources else StreamRole.PLAIN
+    if not sources:
+        return StreamRole.PLAIN
+    is_read = named == StreamRole.READ.value or (isinstance(sources, list) and any(map(_is_write_stream, sources)))
+    return StreamRole.READ if is_read else StreamRole.AGGREGATE
+
+
+def _is_write_stream(source: Json) -> bool:
+    """Whether *source* is called like the write stream of a region."""
+    match = _NAME.fullmatch(str(source.get("name"))) if isinstance(source, dict) else None
+    return match is not None and match[2] == StreamRole.WRITE.value

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def closest(word: str, known: list[str], label: str) -> str:
-    """A hint about a name that does not exist: the one that was meant, or all that there are."""
+    """A hint about a name that does not exist: the likely one, or all existing ones."""
     close = get_close_matches(word, known, n=1)
     return f"did you mean `{close[0]}`?" if close else f"{label}: {join_names(known) if known else 'none'}"
 

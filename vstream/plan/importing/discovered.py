@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import ObservedStream
 
 AT_ITS_CLUSTER = ""
-"""The place of an unmarked stream that is called so: nothing but its cluster says where it is."""
+"""The place of an unmarked stream with such a name: only its cluster says where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class RegionLayout:
 
 
 def cluster_of(stream: ObservedStream) -> str | None:
-    """The cluster that a stream is meant to live in, else where it does."""
+    """The cluster that a stream should be in, else the one that it is in."""
     placement = stream.config.fields.get("placement")
     meant = placement.get("cluster") if isinstance(placement, dict) else None
     return str(meant) if meant else stream.cluster

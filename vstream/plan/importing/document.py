@@ -13,6 +13,7 @@ from vstream.plan.importing.discovered import UndescribedItem, servers_in
 from vstream.syntax.quoting import quote_value
 from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
+from vstream.topology.consumer_config import POSITION_KEY
 from vstream.topology.document import TopologyDocument
 from vstream.topology.model import Consistency, Naming, Role
 from vstream.topology.physical import physical_name
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 _ROUNDS = 4
-"""Defaults can depend on settings, and those on nothing else: two rounds settle them."""
+"""Defaults can depend on settings, and settings on nothing: two rounds are enough."""
 _OF_ONE_KIND = frozenset({"max_age", "duplicate_window"})
-"""What means something else for streams that take publishes than for their copies, also if it is equal."""
+"""Settings with different meanings for streams that take publishes and for their copies, even if equal."""
 _MERGED = frozenset({"metadata", "config"})
-"""What is put together key by key: what all have in a map, one cannot take out again."""
+"""Maps that are merged key by key: a single stream cannot remove a key that all have."""
 _WORD = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
 
 
 def topology_document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
     """
-    The topology called *name* as plain data, and which consumers it does not say.
+    The topology called *name* as plain data, and the consumers that it leaves out.
 
-    Raises VstreamError if the language has no word for something that it needs.
+    Raises VstreamError if the language cannot express something that it needs.
     """
     try:
         return _document(name, found, seen)
@@ -292,7 +293,7 @@ def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Da
     leftovers = [*_elsewhere(one, found, reads)]
     for stream, region in reads.items():
         for name, consumer in found.consumers.get(stream, {}).items():
-            if consumer.config.owner not in {None, owner}:
+            if consumer.config.owner not in {None, owner} or POSITION_KEY in consumer.config.metadata:
                 continue
             durables.setdefault(name, {})[region] = settings.consumer_settings(consumer.config.fields)
             marked[name] += consumer.config.owner == owner
@@ -300,7 +301,7 @@ def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Da
     for name, by_region in sorted(durables.items()):
         if reason := _unlike_each_other(by_region, one.regions, is_marked=bool(marked[name])):
             text = f"{reason}: {', '.join(by_region)}"
-            do = f"declare it under `consumers` of `{one.name}` if it shall be the same everywhere"
+            do = f"declare it under `consumers` of `{one.name}` if it should be the same everywhere"
             leftovers.append(UndescribedItem(kind="consumer", name=f"{one.name} > {name}", text=text, do=do))
             continue
         first = next(iter(by_region.values())) or {}
@@ -319,7 +320,7 @@ def _unlike_each_other(by_region: Mapping[str, Data | None], regions: Iterable[s
     """Why a durable cannot be said."""
     settings_by_region = list(by_region.values())
     if any(consumer is None for consumer in settings_by_region):
-        return "pushes, or begins at a message that is another in each region"
+        return "pushes, or begins at a message that differs between regions"
     if any(consumer != settings_by_region[0] for consumer in settings_by_region):
         return "is not the same in each region"
     return None if is_marked or set(by_region) == set(regions) else "is not in every region"

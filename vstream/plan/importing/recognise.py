@@ -211,7 +211,7 @@ def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterabl
             for source in (*config.source_names, config.mirror_name):
                 if source is not None and source not in found.streams:
                     text = f"takes from `{source}`, which does not exist"
-                    do = "if that is of a region which is to come back, add the region to the stream's `regions`"
+                    do = "if it belongs to a region that will come back, add the region to the stream's `regions`"
                     yield UndescribedItem(kind="field", name=config.name, text=text, do=do)
 
 
@@ -243,8 +243,8 @@ def match_streams(
     """
     The parts that virtual streams have among *streams*, and what is marked in a way that cannot be.
 
-    Those marked by the topology *owner* are what they say; those that no topology has marked are told by how they are
-    wired. Streams of other topologies are nobody's.
+    For streams with the metadata of the topology *owner*, that counts; streams without any are recognised by their
+    sources. Streams of other topologies are left out.
     """
     parts: list[MatchedStream] = []
     leftovers: list[UndescribedItem] = []
@@ -257,7 +257,7 @@ def match_streams(
         elif part := _match_by_marks(observed):
             parts.append(part)
         else:
-            text = "has vstream's marks, and is not called as they say"
+            text = "has vstream's metadata, but not the name that follows from it"
             leftovers.append(UndescribedItem(kind="stream", name=name, text=text))
     for other_owner, number in sorted(other_owners.items()):
         do = f"`--name {other_owner}` imports that one"

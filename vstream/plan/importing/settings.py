@@ -53,21 +53,21 @@ _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "deny_purge": ("deny_purge", _same),
     "description": ("description", _same),
 }
-"""Fields that have a word in the language, and how their values are written."""
+"""Fields with a key in the language, and how their values are written."""
 _PASSED_ON = (
     "allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules", "consumer_limits",
     "discard_new_per_subject", "no_ack", "persist_mode", "republish", "subject_delete_marker_ttl",
 )  # fmt: skip
-"""Fields that the language passes on under `config`. What else a stream has follows from the topology, or is not said."""
+"""Fields that the language passes on under `config`. All others follow from the topology, or are left out."""
 _OF_VSTREAM = "vstream."
 _OF_SERVERS = "_nats."
 
 
 def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
     """
-    What to say of a physical stream that *has* these fields, and would have the fields *would* if nothing were said.
+    The settings of a physical stream that *has* these fields, and would have the fields *would* without settings.
 
-    Words of the language, and `placement_tags`, `metadata` and `config`.
+    Keys of the language, and `placement_tags`, `metadata` and `config`.
     """
     form, default = _canonical(has, role), _canonical(would, role)
     stated: Data = {
@@ -86,7 +86,7 @@ def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role:
 
 
 def max_age(fields: Mapping[str, Json]) -> Data:
-    """How long a stream with these *fields* keeps its messages, said in any case."""
+    """The `max_age` of a stream with these *fields*, even if it is the default."""
     return {"max_age": _age(int(str(fields.get("max_age") or 0)))}
 
 
@@ -131,7 +131,7 @@ _UNSAYABLE = (
 
 
 def consumer_settings(fields: Mapping[str, Json]) -> Data | None:
-    """What to say of a durable with these *fields*, None if the language cannot say it."""
+    """The settings of a durable with these *fields*, None if the language cannot express them."""
     form, default = consumers.canonical(fields), consumers.canonical(_CONSUMER_DEFAULT)
     written = fields.get("metadata")
     if isinstance(written, dict) and FAILOVER_KEY in written:
@@ -161,7 +161,7 @@ _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
 def bucket_place(one: RecognisedStream) -> tuple[str, str] | None:
-    """Where the language says the bucket that *one* may be: `kv` or `objects`, and its name. None if it is a stream."""
+    """The place of *one* as a bucket in a topology: `kv` or `objects`, and its name. None if it is a stream."""
     # Streams that are read by mappings are no buckets for clients (VS144).
     if not one.consistency.has_origin and not one.is_order_named:
         return None

@@ -71,9 +71,9 @@ def _problem(finding: Finding) -> dict[str, str]:
 
 def import_topology(found: Discovered, *, name: str | None, file: str) -> ImportedTopology:
     """
-    The topology called *name* that says what was *found*, to be written to *file*.
+    The topology called *name* that describes what was *found*, to be written to *file*.
 
-    Without a name it is that of the streams' owner. Raises UnknownNameError if several topologies own streams there, and
+    The default name is that of the streams' owner. Raises UnknownNameError if several topologies own streams there, and
     RefusedError if what runs is not laid out as a topology with `routing: mapped` is.
     """
     check_routing(found)
@@ -109,7 +109,7 @@ def import_topology(found: Discovered, *, name: str | None, file: str) -> Import
 
 
 def check_routing(found: Discovered) -> None:
-    """Raises RefusedError if what runs is laid out with another routing than `mapped`."""
+    """Raises RefusedError if the running streams have another routing than `mapped`."""
     marks = {destination.config.metadata.get(ROUTING_KEY) for destination in found.streams.values()}
     marked = [profile.routing for profile in _OTHERS if profile.routing.value in marks]
     if marked:
@@ -190,9 +190,9 @@ def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Un
                 do = "name one of its servers, too: `--server`, or `--context`"
                 yield UndescribedItem(kind="region", name=region, text=text, do=do)
     for address in found.unread:
-        yield UndescribedItem(kind="server", name=address, text="does not answer: what it has loaded is not known")
+        yield UndescribedItem(kind="server", name=address, text="does not answer: its loaded rules are not known")
     if seen.places.stretch and not seen.places.members:
-        text = "nothing says in which regions its servers stand"
+        text = "nothing says in which regions its servers are"
         do = "list them under `stretch`: `members`"
         yield UndescribedItem(kind="region", name=seen.places.stretch, text=text, do=do)
 
@@ -200,7 +200,7 @@ def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Un
 def _head(found: Discovered) -> Iterator[str]:
     yield "Written by `vstream import` from what runs. Look at every comment, then: vstream validate, vstream plan"
     if found.lab is None:
-        yield "Not on the servers' word: host names, ports and disks. Regions have a number of servers; list host names"
+        yield "Servers do not tell their host names, ports and disks. Regions have a number of servers; list host names"
         yield "under `servers` if vstream is to render server configurations."
     yield "No server knows the subjects that probes may publish on: see `canary` in docs/topology.md."
 
@@ -216,7 +216,7 @@ def _beside(found: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, 
         if look:
             yield f"regions.{region}", f"LOOK: {', '.join(look)}"
     if unsure:
-        yield "server_version", "LOOK: the oldest server that there is"
+        yield "server_version", "LOOK: the oldest server of all regions"
     if seen.places.stretch and not seen.places.members:
         yield "stretch", "LOOK: which regions have a member?"
     for recognised in seen.virtual:

@@ -138,8 +138,8 @@ async def _streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
             return streams
         if time.monotonic() > deadline:
             raise NotReachableError(
-                f"these streams exist, and no server answers for them: {', '.join(missing)}",
-                hint="import when all regions are up: a topology without them would take their sources away",
+                f"these streams exist, but no server answers for them: {', '.join(missing)}",
+                hint="import when all regions are up: a topology without them would remove their sources",
             )
         await asyncio.sleep(_PAUSE)
 
@@ -159,7 +159,7 @@ async def _consumers(
     for name, (_, missing) in answers.items():
         if missing:
             raise NotReachableError(
-                f"these consumers exist, and no server answers for them: {name} > {', '.join(missing)}",
+                f"these consumers exist, but no server answers for them: {name} > {', '.join(missing)}",
                 hint="import when all regions are up",
             )
     return {name: consumers for name, (consumers, _) in answers.items()}

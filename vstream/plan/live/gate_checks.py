@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.read_stream import read_headers
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.plan import GateKind
 from vstream.plan.transitions import seed_region
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
 STEADY = 2.0
 """Seconds that a gate's condition must hold: by then, accepted messages are stored."""
 SCANNED = 4096
-"""Messages at the end of a stream that are looked through for the newest from a write stream."""
-_SCANNED_AT_REST = 65536
-"""The same, where it is known from before how far it is at least."""
+"""Messages at the end of a stream that are looked through for the newest from a write stream that is there."""
+_READ_TIMEOUT = 30.0
+"""Seconds without a message, where a whole stream is read."""
 _AT_ONCE = 64
 _TIMEOUT = 5.0
 
@@ -49,11 +51,11 @@ class _Stream:
     last_seq: int
     messages: int
     positions: Mapping[str, int]
-    """How far it has come in each source, as servers of 2.15 say; a source that has not begun is not in it."""
+    """Its position in each source, as servers since 2.15 report it; without sources that have not begun."""
     lags: Mapping[str, int]
-    """How many messages of each source it knew of and did not have when it last heard from it."""
+    """How many messages of each source it lacked when it last heard from it."""
     is_settled: bool
-    """Whether all of its replicas are as far as its leader."""
+    """Whether all of its replicas are current."""
 
 
 class LiveGateChecker:
@@ -103,10 +105,10 @@ class LiveGateChecker:
                 assert_never(gate.kind)
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
-        """See Gauges. What came after that was written down is found in the reader itself, which is at rest."""
+        """See GateChecker. Later messages than the recorded ones are found in the reader itself, which has stopped."""
         stream = await self._stream(reader)
         noted = seed_region.positions(stream.config.metadata)
-        newest = {origin: await self._scan(stream, origin, _SCANNED_AT_REST) for origin in noted}
+        newest = {origin: await self._read_newest(stream, origin) for origin in noted}
         starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
         mirrored = stream.config.metadata.get(seed_region.COPY_KEY)
         # Of a stream that sources nothing, a mirror has the very sequences.
@@ -127,7 +129,7 @@ class LiveGateChecker:
         last_known = 0
         for name in readers:
             reader = await self._stream(name)
-            newest = await self._scan(reader, origin, _SCANNED_AT_REST)
+            newest = await self._read_newest(reader, origin)
             last = max(reader.positions.get(origin, 0), newest or 0)
             cursors[name] = last or (None if reader.messages else 0)
             last_known = max(last_known, last + reader.lags.get(origin, 0))
@@ -213,11 +215,8 @@ class LiveGateChecker:
         before = self._drained.get(origin.name)
         if before is not None:
             more = origin.last_seq - before
-            return (
-                f"{more:,} messages have come into `{origin.name}`, which no stream sources any more: {_BACK}"
-                if more
-                else None
-            )
+            text = f"{more:,} messages have come into `{origin.name}`, which no stream sources any more: {_BACK}"
+            return text if more else None
         # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
         for name in gate.counterparts:
             missing = await self._behind(await self._stream(name), origin)
@@ -259,7 +258,12 @@ class LiveGateChecker:
         origin = await self._stream(name)
         if not origin.messages:
             return origin.last_seq  # whatever it held, there is nothing left to begin with
-        return await self._newest(reader, origin)
+        newest = await self._newest(reader, origin)
+        if newest is None:
+            newest = await self._read_newest(reader, name)
+        if newest is None and reader.messages == reader.last_seq:  # nothing was ever removed: its source has not begun
+            return max(_start(reader, name) - 1, 0)
+        return newest
 
     async def _newest(self, reader: _Stream, origin: _Stream) -> int | None:
         """The sequence in *origin* of the newest message from there that *reader* holds; None if none is found."""
@@ -298,8 +302,28 @@ class LiveGateChecker:
                 high = middle - 1
         return newest
 
-    async def _scan(self, reader: _Stream, origin: str, limit: int = SCANNED) -> int | None:
-        bottom = max(reader.first_seq, reader.last_seq - limit + 1, 1)
+    async def _read_newest(self, reader: _Stream, origin: str) -> int | None:
+        """
+        The sequence in *origin* of the newest message from there that *reader* holds; None if it holds none.
+
+        However far back that is: what others have published since the origin's region was lost may be any number.
+        """
+        bottom, top, size = max(reader.first_seq, 1), reader.last_seq, SCANNED
+        while top >= bottom:
+            first, newest = max(bottom, top - size + 1), None
+            headers_of_all = read_headers(self._connection, reader.name, first=first, last=top, timeout=_READ_TIMEOUT)
+            async with aclosing(headers_of_all) as messages:
+                async for _, headers in messages:
+                    source, seq = origin_of(headers, [origin], taker=reader.name)
+                    newest = seq if source == origin and seq is not None else newest
+            if newest is not None:
+                return newest
+            top, size = first - 1, 2 * size
+        return None
+
+    async def _scan(self, reader: _Stream, origin: str) -> int | None:
+        """As `_read_newest`, of the last `SCANNED` messages."""
+        bottom = max(reader.first_seq, reader.last_seq - SCANNED + 1, 1)
         # Where Direct Get is off, nobody answers it.
         get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
         for top in range(reader.last_seq, bottom - 1, -_AT_ONCE):
@@ -331,8 +355,6 @@ class LiveGateChecker:
 
 
 _BEACON = "publish a message in that region, and it will be"
-
-
 _BACK = "let the topology have the region again, apply it, and take it out once more"
 
 

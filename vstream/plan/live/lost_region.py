@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint, Topology
 
 _HINT = (
-    "it is alive: `vstream failback` takes it in again; without `--lost`, `apply` waits until the others have all of it"
+    "it is alive: `vstream failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 )
 
 
@@ -115,7 +115,7 @@ async def choose_homes(topology: Topology, region: str, endpoints: Mapping[str, 
         if not copies or not {*names}.isdisjoint(missing):
             silent = ", ".join(f"`{name}`" for name in names if name in missing) or "no copy"
             raise NotReachableError(
-                f"`{stream.name}` was at home in `{region}`, and {silent} answers: nobody knows which copy has most",
+                f"`{stream.name}` was at home in `{region}`, and {silent} answers: the most complete copy is not known",
                 hint="run this again once every other region answers; or give up the region that does not, too",
             )
         homes[stream.name] = copies[0].config.metadata[REGION_KEY]

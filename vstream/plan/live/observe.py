@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
@@ -27,6 +27,7 @@ from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
 from vstream.topology.model import Role, Security
 from vstream.topology.profiles import profile_of
+from vstream.topology.profiles.shared import WHO_AM_I
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY
 from vstream.topology.versions import format_version, parse_version
@@ -266,6 +267,11 @@ async def observe(
     if topology.has_accounts:
         asked += leaving_accounts(topology, loaded_here, asking)
     at = datetime.now(UTC)
+    partly = {
+        name for name in asked if name and not all(is_reachable(name, loaded, asking) for loaded in rules.values())
+    }
+    silent_accounts = await _silent_accounts(JetStreamAdmin(connection), sorted(partly))
+    asked = [name for name in asked if name not in silent_accounts]
     streams, missing = await _list_streams(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
@@ -314,6 +320,8 @@ def _unknown_regions(
     )
 
 
+_LONGEST_ACCOUNT = 1000
+"""Characters. Names of accounts stand in addresses and reports; operator mode's have 56."""
 _GLOBAL = "$G"
 """The account of clients without a user. It can neither export nor import (server/opts.go, isReservedAccount)."""
 
@@ -351,6 +359,24 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
 
 
+async def _silent_accounts(admin: JetStreamAdmin, partly: Sequence[str]) -> frozenset[str]:
+    """
+    Those of the accounts *partly*, which not every server has loaded, whose JetStream does not answer.
+
+    A new account answers once the meta leader's server has it. Until then a plan takes it as empty, and loads it first.
+    """
+
+    async def is_silent(account: str) -> bool:
+        try:
+            await admin.streams([account])
+        except (NotReachableError, NoRespondersError):
+            return True
+        return False
+
+    answers = await asyncio.gather(*map(is_silent, partly))
+    return frozenset(account for account, silent in zip(partly, answers, strict=True) if silent)
+
+
 async def _list_streams(
     topology: Topology,
     connections: Mapping[str, Connection | NotReachableError],
@@ -385,10 +411,13 @@ async def _list_streams(
 
 
 async def account_name(connection: Connection) -> str:
-    """The account that *connection* belongs to."""
-    answer = await connection.request_json("$SYS.REQ.USER.INFO")
+    """The account that *connection* belongs to. Raises MalformedAnswerError if what the server names can be none."""
+    answer = await connection.request_json(WHO_AM_I)
     data = answer.get("data")
-    return str(data.get("account", _GLOBAL)) if isinstance(data, dict) else _GLOBAL
+    account = str(data.get("account", _GLOBAL)) if isinstance(data, dict) else _GLOBAL
+    if len(account) > _LONGEST_ACCOUNT:
+        raise MalformedAnswerError(WHO_AM_I, f"the account's name has {len(account):,} characters")
+    return account
 
 
 async def _region_rules(
@@ -399,15 +428,11 @@ async def _region_rules(
     if endpoint is None or not endpoint.monitor:
         return {}, names
     answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
-    expected = topology.region(region).cluster
-    stretch = topology.stretch
-    # A member of the stretch cluster stands in this region, and loads the same mappings.
-    clusters = {expected, *((stretch.cluster,) if stretch and region in stretch.members else ())}
     for url, answer in zip(endpoint.monitor, answers, strict=True):
-        if answer is not None and answer[0].cluster not in clusters:
+        if answer is not None and answer[0].cluster not in topology.clusters_in(region):
             raise VstreamError(
                 f"the monitoring address {url} of region `{region}` leads to cluster `{answer[0].cluster}` "
-                f"(server `{answer[0].server_name}`), not to `{expected}`",
+                f"(server `{answer[0].server_name}`), not to `{topology.region(region).cluster}`",
                 hint="correct `monitor` under `connect`, or the region's `cluster` in the topology",
             )
     rules: dict[str, Mapping[str, tuple[str, ...]]] = {

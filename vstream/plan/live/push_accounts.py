@@ -139,7 +139,7 @@ class SignedAccounts:
                 return
             if time.monotonic() > deadline:
                 raise VstreamError(
-                    f"the server at {url} has confirmed account `{claims['name']}` and not loaded it",
+                    f"the server at {url} has confirmed account `{claims['name']}`, but has not loaded it",
                     hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`); its log says more",
                 )
             await asyncio.sleep(_POLL)

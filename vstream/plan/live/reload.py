@@ -16,7 +16,7 @@ from vstream.jetstream.answers import decode_object, read_text, reading
 from vstream.plan.live.push_accounts import connect_to_system
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from typing import TypeAlias
 
     from vstream.jetstream.connection import Connection, Reply
@@ -41,8 +41,8 @@ class ShippedMappings:
     MappingAdmin for servers whose files somebody ships.
 
     *ship* puts the files on the servers; None where that is done by others. *reloads* have servers load them, one after
-    the other; none where something beside them does, such as a sidecar. *missing* says what is not loaded, and *patience* is how many
-    seconds it may take until nothing is.
+    the other; none where something beside them does, such as a sidecar. *missing* says what is not loaded. *patience* is how many
+    seconds it may take until nothing is, where something beside them brings files or loads them; None where nothing does.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ShippedMappings:
         ship: Callable[[], None] | None,
         reloads: Sequence[RemoteReload],
         missing: ReadMissing,
-        patience: float = _SETTLED,
+        patience: float | None = None,
     ) -> None:
         self._ship = ship
         self._reloads = reloads
@@ -62,14 +62,32 @@ class ShippedMappings:
         """See MappingAdmin."""
         if self._ship is not None:
             await asyncio.to_thread(self._ship)
-        for reload in self._reloads:
-            await reload.run(self._check_canary)
-        behind = await wait_loaded(self._missing, None, self._patience)
+        # What somebody else brings may not be there yet.
+        if self._ship is not None or self._patience is None:
+            for reload in self._reloads:
+                await reload.run(self._check_canary)
+        patience = _SETTLED if self._patience is None else self._patience
+        behind = await self._wait_with_reloads(patience)
         if behind:
             raise VstreamError(
-                f"{_describe(behind)} after {self._patience:g} s",
+                f"{_describe(behind)} after {patience:g} s",
                 hint="compare the file on that server with `vstream render`, and its log; then apply again",
             )
+
+    async def _wait_with_reloads(self, patience: float) -> dict[str, Sequence[str]]:
+        """
+        What servers still have not loaded after *patience* seconds.
+
+        Whoever brings the files has servers load them once. Where an account is new, they serve what that imports only
+        after one more reload: so what is behind for long is told to reload.
+        """
+        until = time.monotonic() + patience
+        behind = await wait_loaded(self._missing, None, min(_SETTLED, patience))
+        while behind and time.monotonic() < until:
+            for reload in self._reloads:
+                await reload.run(None, only=behind.keys())
+            behind = await wait_loaded(self._missing, None, min(_SETTLED, until - time.monotonic()))
+        return behind
 
     async def _check_canary(self, server: str) -> None:
         behind = await wait_loaded(self._missing, server, _SETTLED)
@@ -112,15 +130,22 @@ class RemoteReload:
         self._servers = servers
         self._times = times
 
-    async def run(self, check_canary: Callable[[str], Awaitable[None]]) -> None:
-        """Reload all of them; *check_canary* is called with the first one before others are told. Raises VstreamError."""
+    async def run(
+        self, check_canary: Callable[[str], Awaitable[None]] | None, *, only: Collection[str] | None = None
+    ) -> None:
+        """
+        Reload all of them, or *only* these; *check_canary* is called with the first one before others are told.
+
+        Raises VstreamError.
+        """
+        servers = [server for server in self._servers if only is None or server in only]
         connection = await connect_to_system(self._system)
         try:
-            ids = await read_server_ids(connection, self._servers)
-            for number, server in enumerate(self._servers):
+            ids = await read_server_ids(connection, servers)
+            for number, server in enumerate(servers):
                 for _ in range(self._times):
                     await reload_server(connection, server, ids[server])
-                if number == 0:
+                if number == 0 and check_canary is not None:
                     await check_canary(server)
         finally:
             await connection.close()
@@ -163,5 +188,5 @@ async def reload_server(connection: Connection, server: str, server_id: str) -> 
             reason = read_text(error.get("description", "no reason given"))
             raise VstreamError(
                 f"server `{server}` refuses its files: {reason}",
-                hint="`nats-server -t -c FILE` on that server says more; it goes on with what it had",
+                hint="`nats-server -t -c FILE` on that server says more; it keeps its former rules",
             )

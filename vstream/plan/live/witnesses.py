@@ -12,12 +12,14 @@ import asyncio
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import decode_object, read_text, reading
 from vstream.jetstream.connection import open_connection
+from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
 
 if TYPE_CHECKING:
@@ -33,19 +35,20 @@ _ANSWERS = 3.0
 PEER_PATIENCE = 420.0
 """Seconds until servers have joined: one that was removed is let in again after five minutes (server/raft.go, peerRemoveTimeout)."""
 _POLL = 0.5
+_DIAL = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathProof:
-    """What was heard of a region, a sentence each."""
+    """The answers about a region, one sentence each."""
 
     region: str
     alive: tuple[str, ...] = ()
-    """Who answers there, or is connected to it."""
+    """What answers there, or is connected to it."""
     silent: tuple[str, ...] = ()
-    """Who would know, and does not see it."""
+    """Witnesses that do not see it."""
     unknown: tuple[str, ...] = ()
-    """Who would know, and could not be asked."""
+    """Witnesses that could not be asked."""
 
     @property
     def is_dead(self) -> bool | None:
@@ -86,17 +89,33 @@ async def hear_witnesses(
 async def _ask_itself(region: Region, endpoint: Endpoint | None) -> tuple[list[str], list[str], list[str]]:
     if endpoint is None:
         return [], [f"`{region.name}`: no address of it is known any more"], []
+    endpoint = resolve_context(endpoint) if endpoint.context else endpoint
     urls = await asyncio.gather(*(_server_at(url) for url in endpoint.monitor))
     alive = [f"server `{name}` answers at its monitoring address" for name in urls if name]
     try:
         connection = await open_connection(endpoint, region.name)
     except NotReachableError as error:
+        # Whoever refuses us, or answers something else, may be alive and serve others.
+        if any(await asyncio.gather(*map(listens, (*endpoint.urls, *endpoint.monitor)))):
+            return alive, [], [f"{error.message}, and something listens there"]
         return alive, [error.message], []
     except VstreamError as error:  # a password that is missing says nothing about the servers
         return alive, [], [f"`{region.name}`: {error.message}"]
     alive.append(f"server `{connection.server_name}` takes connections")
     await connection.close()
     return alive, [], []
+
+
+async def listens(url: str) -> bool:
+    """Whether somebody takes connections there: a server that does not answer, or not us, is alive."""
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        async with asyncio.timeout(_DIAL):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
+    except (OSError, ValueError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 async def _server_at(url: str) -> str | None:
@@ -190,7 +209,7 @@ async def wait_for_members(servers: Collection[str], monitors: Collection[str]) 
             missing = ", ".join(sorted({*servers} - members))
             raise NotReachableError(
                 f"{missing} has not joined the meta group in {PEER_PATIENCE:g} s",
-                hint="do its servers have the gateways of the others, and a name that is theirs alone? Then run this again",
+                hint="do its servers have the gateways of the others, and unique names? Then run this again",
             )
         await asyncio.sleep(_POLL)
 

@@ -83,7 +83,7 @@ def block_abandoned_streams(outcomes: Sequence[Outcome], context: DiffContext) -
             yield Blocked(
                 name=name,
                 region=metadata.get(REGION_KEY),
-                reason=f"`{virtual}` is to have another consistency model, and what is stored here would be lost",
+                reason=f"`{virtual}` gets another consistency model, and what is stored here would be lost",
                 hint="change the topology back, or give the virtual stream another name and move over",
             )
 
@@ -112,7 +112,7 @@ def create_ordering_stream(change: Create) -> Iterator[Create | Update]:
                 before=[],
                 after=subjects,
                 risk=Risk.SAFE,
-                why="clients find it by them; what they publish, every server maps to the write streams by now",
+                why="clients find it by these subjects; by now, every server maps their publishes to the write streams",
             ),
         ),
     )

@@ -130,7 +130,7 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
             yield Blocked(
                 name=name,
                 region=stream.config.metadata.get(REGION_KEY),
-                reason=f"its account `{account}` would be gone before others have taken everything of it",
+                reason=f"its account `{account}` would be removed before other streams have copied everything from it",
                 hint=_STEPS,
             )
 
@@ -167,9 +167,9 @@ def block_mixed_account_changes(outcomes: Sequence[Outcome], context: DiffContex
             yield Blocked(
                 name=rule.source.partition(" ")[2],
                 region=None,
-                reason="the account is new, which servers load before streams are made; other things go, which they "
-                "load afterwards",
-                hint="take two steps: apply what is new first, then what goes",
+                reason="servers load a new account before streams are created, and removals after streams are deleted; "
+                "this plan has both",
+                hint="take two steps: apply the additions first, then the removals",
             )
 
 
@@ -183,7 +183,7 @@ def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) 
             yield Blocked(
                 name=name,
                 region=stream.config.metadata.get(REGION_KEY),
-                reason="it still hands on what it has, and what servers load changes otherwise too",
+                reason="it still passes messages on, and other loaded rules or accounts change, too",
                 hint="apply `moves_from: mapped` with everything else first, then take that alone out of the topology",
             )
 
@@ -248,14 +248,14 @@ _BESIDE = (
     "notice nothing of this step: they stay in the layout that they are in, and the new one is made and fed beside it"
 )
 _LED_OVER = (
-    "are led over: from the moment in which their server loads the mappings, they publish into the new streams and read "
-    "from these, which have the history. Consumers of the old streams stay behind; those under `consumers` begin as their "
-    "`deliver_policy` says. A `Nats-Msg-Id` of before is not known there, and a publish while a server reloads may have "
+    "move over: once their server has loaded the mappings, they publish into the new streams and read "
+    "from them; these have the history. Consumers of the old streams stay behind; those under `consumers` begin as their "
+    "`deliver_policy` says. An earlier `Nats-Msg-Id` is not known there, and a publish while a server reloads may get "
     "no answer. There is no way back"
 )
 _TAKEN_OUT = (
-    "notice that consumers of the old streams go with these, if they still use any, and that a publish while a server "
-    "reloads may have no answer"
+    "lose the consumers of the old streams, if they still use any, and a publish while a server "
+    "reloads may get no answer"
 )
 _BACK = "notice nothing of this step: they have not left the layout that stays"
 

@@ -40,7 +40,7 @@ def reconfigured_sources(fields: Sequence[FieldChange]) -> tuple[FieldChange, ..
 
 
 def drops_source(fields: Sequence[FieldChange]) -> bool:
-    """Whether a source goes with *fields*."""
+    """Whether *fields* remove a source."""
     return any(change.is_source and change.after is None for change in fields)
 
 
@@ -50,7 +50,7 @@ def is_stopped(observed: ObservedStream) -> bool:
 
 
 def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:
-    """The write stream, and the subject in it, that a source of *reader* takes and will not take any more."""
+    """A write stream, and a subject in it, that a source of *reader* takes now and would no longer take."""
     for change in reconfigured_sources(fields):
         before, after = _source_of(reader, change.before), _source_of(reader, change.after)
         if before is None or after is None:
@@ -89,13 +89,13 @@ def _is_extended(reader: str, change: FieldChange) -> bool:
 def stop_sources(
     stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool
 ) -> Update:
-    """*observed* without the sources that change. It becomes vstream's, so that the next run continues whatever happens."""
+    """*observed* without the sources that change. It becomes vstream's, so that a later run can continue."""
     going = reconfigured_sources(fields)
     reader = observed.config
     names = {source.stream for change in going if (source := _source_of(reader.name, change.before)) is not None}
     ownership = {key: value for key, value in stream.config.metadata.items() if key in _OWNERSHIP}
     stopped = reader.with_sources(source for source in reader.sources if source.stream not in names)
-    why = "it stops, for seconds; where it goes on is written down"
+    why = "it stops for some seconds, and its position is recorded"
     return Update(
         config=stopped.with_fields(metadata={**reader.metadata, **ownership}),
         region=stream.region,
@@ -118,7 +118,7 @@ def start_sources(update: Update) -> Update:
             continue  # the subject that servers give a stream without sources
         if change.is_source and change.after is not None:
             is_back = change.before is not None and not update.adopts and not _is_extended(update.config.name, change)
-            risk, why = (Risk.RESOURCING, _BACK) if is_back else (Risk.SAFE, "it goes on where it stopped")
+            risk, why = (Risk.RESOURCING, _BACK) if is_back else (Risk.SAFE, "it continues where it stopped")
             fields.append(replace(change, before=None, risk=risk, why=why))
         elif change.field == "subject_transform" and change.after is None:
             fields.append(replace(change, risk=Risk.DISRUPTIVE, why="each source has its own from now on"))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def promote(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:
-    """The steps, or the rest of them, that make the origin *stream* in its new home; none if that is not needed."""
+    """The remaining steps that create the origin *stream* in its new home; none if that is not needed."""
     name = _replaced_copy(stream, context)
     if name is None:
         return ()
@@ -111,7 +111,7 @@ def _all_steps(stream: RenderedStream, copy: ObservedStream, context: DiffContex
 def _detach(copy: ObservedStream, region: str) -> Update:
     fields = {key: value for key, value in copy.config.fields.items() if key not in {"mirror", "mirror_direct"}}
     before = {"name": copy.config.mirror_name}
-    why = "what it mirrors is dead, and it is what the new one is made out of"
+    why = "the stream that it mirrors is dead, and the new one is made from it"
     return Update(
         config=StreamConfig(name=copy.config.name, fields=fields),
         region=region,

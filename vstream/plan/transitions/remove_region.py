@@ -61,7 +61,7 @@ def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Updat
     before, after = change.config.fields.get("subjects"), [f"{CLOSED}.{virtual}"]
     if not is_read or before == after:
         return
-    why = "what still comes past the mappings is refused from now on"
+    why = "publishes that still bypass the mappings are refused from now on"
     if change.role is Role.WRITE:
         why = f"publishes in `{change.region}` are refused from now on"
     yield Update(

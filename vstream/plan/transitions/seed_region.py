@@ -121,7 +121,7 @@ def copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
 
 
 def stop_copy(stream: RenderedStream, donor: str) -> Update:
-    """The step with which *stream*, a copy, takes no more from *donor*."""
+    """The step after which *stream*, a copy, takes nothing more from *donor*."""
     copy = copy_config(stream, donor)
     fields = {key: value for key, value in copy.fields.items() if key != "mirror"}
     return Update(
@@ -134,7 +134,7 @@ def stop_copy(stream: RenderedStream, donor: str) -> Update:
                 before={"name": donor},
                 after=None,
                 risk=Risk.SAFE,
-                why="it takes no more from there, and keeps what it has",
+                why="it sources nothing more from there, and keeps what it has",
             ),
         ),
         handover=Handover.STOP,
@@ -144,7 +144,7 @@ def stop_copy(stream: RenderedStream, donor: str) -> Update:
 def _source(stream: RenderedStream, others: Sequence[FieldChange]) -> Update:
     sources = []
     for source in stream.config.sources:
-        field, why = f"sources.{source.fields['name']}", "it goes on where the copy ends"
+        field, why = f"sources.{source.fields['name']}", "it continues where the copy ends"
         sources.append(FieldChange(field=field, before=None, after=dict(source.fields), risk=Risk.SAFE, why=why))
     return Update(
         config=stream.config,

@@ -1,5 +1,5 @@
 """
-Values of the official NATS chart: one release for each region, which is one cluster of the super-cluster.
+Values of the official NATS chart: a release for each region, and one for each member of the stretch cluster.
 
 The chart has no schema for its values: what it does not know passes silently. `scripts/check-targets` renders the chart
 with these values and compares the configuration that comes out with what vstream renders for files.
@@ -7,21 +7,25 @@ with these values and compares the configuration that comes out with what vstrea
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
 from vstream.render.server_view import available_options
 from vstream.render.targets.hosts import missing_files
-from vstream.topology.bundle import Artifact, loaded_path
+from vstream.topology.bundle import OPERATOR_PATH, Artifact, loaded_path
 from vstream.topology.model import Security
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import jinja2
 
     from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Region, Topology
+    from vstream.topology.model import JetStreamLimits, Region, Server, Stretch, Topology
 
 _MIB = 1024**2
+_OBEYED = re.compile(r"<<|\$(?:include|tplYaml)")
 _MOST_IN_CONFIG_MAP = 1_000_000
 """Size that Kubernetes accepts in a ConfigMap, in bytes, minus its wrapping."""
 _ROOM = 1.1
@@ -29,33 +33,66 @@ _ROOM = 1.1
 
 
 def render_values(topology: Topology, bundle: Bundle, templates: jinja2.Environment) -> tuple[Artifact, ...]:
-    """`REGION/values.yaml`. Raises VstreamError for what one release a region cannot be."""
+    """
+    `REGION/values.yaml`, and beside it `CLUSTER-values.yaml` for a member of the stretch cluster; with tokens, these too.
+
+    Raises VstreamError for what a release cannot be.
+    """
     _check(topology)
+    _check_texts(topology)
     template = templates.get_template("targets/helm/values.yaml.j2")
+    common = _common_view(topology, bundle)
     artifacts = []
     for region in topology.regions:
-        text = template.render(_view(topology, bundle, region))
-        artifacts.append(Artifact(path=f"{region.name}/values.yaml", text=text, origin=("regions", region.name)))
+        origin = ("regions", region.name)
+        releases = {"values.yaml": _region_view(topology, region)}
+        if topology.stretch is not None and region.name in topology.stretch.members:
+            releases[f"{topology.stretch.cluster}-values.yaml"] = _stretch_view(topology, topology.stretch, region)
+        for name, view in releases.items():
+            text = template.render({**common, **view, "place": region.name, "file": name})
+            artifacts.append(Artifact(path=f"{region.name}/{name}", text=text, origin=origin))
+        if topology.security is Security.OPERATOR:
+            tokens = Artifact(path=f"{region.name}/{OPERATOR_PATH}", text=bundle.text(OPERATOR_PATH), origin=origin)
+            artifacts.append(tokens)
     return tuple(artifacts)
 
 
 def _check(topology: Topology) -> None:
-    if topology.stretch is not None or topology.hubs is not None:
+    if topology.hubs is not None:
         raise VstreamError(
-            f"a {'stretch cluster' if topology.stretch else 'hub'} is no release of the chart in one region",
-            hint="take `--target files` for its servers",
+            "the chart cannot make hubs: servers without JetStream that others join as leaf nodes",
+            hint="take `--target files` for `routing: domains`",
         )
-    if topology.security in {Security.OPERATOR, Security.CERTIFICATES}:
+    if topology.security is Security.CERTIFICATES and topology.transport is None:
         raise VstreamError(
-            f"`security: {{mode: {topology.security.value}}}` is not written for the chart yet",
-            hint="passwords and nkeys are; or take `--target files`",
+            "users with certificates need TLS, and the topology does not set it up",
+            hint="say so: `security: {transport: {cert_file: …, key_file: …, ca_file: …}}`; the chart's paths are its own",
+        )
+    stretch = topology.stretch
+    open_members = [region for region, server in stretch.members.items() if server.host is None] if stretch else []
+    if stretch is not None and open_members:
+        raise VstreamError(
+            f"the stretch cluster's member in region `{open_members[0]}` does not say where the others reach it",
+            hint=f"name its load balancer: `stretch: {{members: {{{open_members[0]}: "
+            f"{stretch.cluster}.{open_members[0]}.example.net, …}}}}`",
         )
     for region in topology.regions:
         _check_region(topology, region)
 
 
+def _check_texts(topology: Topology) -> None:
+    """The chart puts what stands in `<< >>` and behind `$include` into the configuration as it is: more than a text may say."""
+    metadata = topology.server_options.metadata
+    tags = (tag for region in topology.regions for server in region.servers for tag in server.tags)
+    for text in (*tags, *metadata, *metadata.values()):
+        if _OBEYED.search(text):
+            raise VstreamError(
+                f"the chart would obey the tag or metadata `{text}`", hint="write it without `<<` and `$`"
+            )
+
+
 def _check_region(topology: Topology, region: Region) -> None:
-    if region.gateway is None and len(topology.regions) > 1:
+    if region.gateway is None and (len(topology.regions) > 1 or topology.stretch is not None):
         raise VstreamError(
             f"region `{region.name}` does not say where other regions reach its gateways",
             hint=f"name its load balancer: `regions: {{{region.name}: {{gateway: nats-gw.{region.name}.example.net}}}}`",
@@ -87,7 +124,8 @@ def _split_pod_names(region: Region) -> tuple[str, str]:
     return prefix + dash, pods
 
 
-def _view(topology: Topology, bundle: Bundle, region: Region) -> dict[str, Any]:
+def _common_view(topology: Topology, bundle: Bundle) -> dict[str, Any]:
+    """What all releases have in common."""
     loaded = loaded_path(topology)
     text = bundle.text(loaded)
     if len(text.encode()) > _MOST_IN_CONFIG_MAP:
@@ -95,26 +133,95 @@ def _view(topology: Topology, bundle: Bundle, region: Region) -> dict[str, Any]:
             f"{loaded} has {len(text.encode()):,} bytes: a ConfigMap takes 1 MiB",
             hint="put streams below common `roots`, or ship the file in a volume of your own",
         )
-    prefix, pods = _split_pod_names(region)
+    has_tokens = topology.security is Security.OPERATOR
     return {
         "topology": topology,
-        "region": region,
-        "prefix": prefix,
-        "pods": pods,
         "transport": topology.transport,
-        "jetstream": region.jetstream,
-        "volume": f"{-(-int(region.jetstream.max_file * _ROOM) // _MIB)}Mi",
-        "tags": region.servers[0].tags,
+        "asks_for_certificates": topology.security is Security.CERTIFICATES,
+        "has_tokens": has_tokens,
         "options": available_options(topology),
-        "gateways": _gateways_to_dial(topology, region) if len(topology.regions) > 1 else [],
         "loaded": loaded,
         "text": text,
-        "secrets": missing_files(bundle),
+        "secrets": (*missing_files(bundle), *((loaded,) if has_tokens else ())),
     }
 
 
+def _region_view(topology: Topology, region: Region) -> dict[str, Any]:
+    prefix, pods = _split_pod_names(region)
+    return {
+        "prefix": prefix,
+        "pods": pods,
+        "config_map": f"{pods}-vstream",
+        "server_name": None,
+        "replicas": len(region.servers),
+        "cluster": region.cluster,
+        "routes": None,
+        "cluster_port": None,
+        "gateway_port": region.ports.gateway,
+        "advertise": region.gateway,
+        "gateways": _gateways_to_dial(topology, region),
+        "tags": region.servers[0].tags,
+        **_storage_view(region.jetstream),
+    }
+
+
+def _stretch_view(topology: Topology, stretch: Stretch, region: Region) -> dict[str, Any]:
+    """A release of one pod, which finds the other members by their load balancers."""
+    scheme, server = _scheme(topology), stretch.members[region.name]
+    return {
+        "prefix": "",
+        "pods": stretch.cluster,
+        "config_map": f"{stretch.cluster}-vstream",
+        "server_name": server.name,
+        "replicas": 1,
+        "cluster": stretch.cluster,
+        "routes": [f"{scheme}://{member.host}:{stretch.ports.cluster}" for member in stretch.members.values()],
+        "cluster_port": stretch.ports.cluster,
+        "gateway_port": stretch.ports.gateway,
+        "advertise": f"{server.host}:{stretch.ports.gateway}",
+        "gateways": [
+            *(_gateway(topology, peer.cluster, str(peer.gateway)) for peer in topology.regions if peer.gateway),
+            *_members_gateway(topology, stretch.members.values()),
+        ],
+        "tags": server.tags,
+        **_storage_view(stretch.jetstream),
+    }
+
+
+def _storage_view(jetstream: JetStreamLimits) -> dict[str, Any]:
+    return {"jetstream": jetstream, "volume": f"{-(-int(jetstream.max_file * _ROOM) // _MIB)}Mi"}
+
+
 def _gateways_to_dial(topology: Topology, region: Region) -> list[dict[str, Any]]:
-    """*region* and those before it. Later ones dial in, and are heard of then: a new region changes no old list."""
-    scheme = "tls" if topology.transport else "nats"
-    dialed = topology.regions[: topology.regions.index(region) + 1]
-    return [{"name": peer.cluster, "urls": [f"{scheme}://{peer.gateway}"]} for peer in dialed]
+    """
+    *region* and those before it. Later ones dial in, and are heard of then: a new region changes no old list.
+
+    All of them where gateways refuse others. Of the stretch cluster, the member in *region*: through another, each publish
+    would cross to that region first.
+    """
+    stretch, transport = topology.stretch, topology.transport
+    if len(topology.regions) == 1 and stretch is None:
+        return []
+    is_closed = transport is not None and transport.rejects_unknown_clusters
+    dialed = topology.regions if is_closed else topology.regions[: topology.regions.index(region) + 1]
+    gateways = [_gateway(topology, peer.cluster, str(peer.gateway)) for peer in dialed]
+    if stretch is not None:
+        near = [member for name, member in stretch.members.items() if name == region.name]
+        elsewhere = stretch.members.values() if is_closed else ()
+        gateways += _members_gateway(topology, near or elsewhere)
+    return gateways
+
+
+def _members_gateway(topology: Topology, members: Iterable[Server]) -> list[dict[str, Any]]:
+    """The stretch cluster as reached through *members*; none without any."""
+    stretch = topology.stretch
+    addresses = [f"{member.host}:{stretch.ports.gateway}" for member in members] if stretch else []
+    return [_gateway(topology, stretch.cluster, *addresses)] if stretch and addresses else []
+
+
+def _gateway(topology: Topology, cluster: str, *addresses: str) -> dict[str, Any]:
+    return {"name": cluster, "urls": [f"{_scheme(topology)}://{address}" for address in addresses]}
+
+
+def _scheme(topology: Topology) -> str:
+    return "tls" if topology.transport else "nats"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 _INCLUDE = re.compile(r'^\s*include "(?:\.\./)?([^"]+)"', re.MULTILINE)
+_PATH = re.compile(r"[\w/.+-]+")
 STATE_DIRECTORY = "/var/lib/nats"
 """The working directory of servers, below which a relative `store_dir` is."""
 
@@ -77,6 +78,11 @@ def _servers_of_hosts(topology: Topology, bundle: Bundle) -> Mapping[str, Sequen
             )
     hosts: dict[str, list[ServerAddress]] = defaultdict(list)
     for address in bundle.servers:
+        if not _PATH.fullmatch(address.store_dir):
+            raise VstreamError(
+                f"`store_dir` is `{address.store_dir}`: systemd or Docker would act on some of its characters",
+                hint="use letters, digits, and `/ . _ - +`, or `--target files`",
+            )
         hosts[address.host].append(address)
     return hosts
 

@@ -97,7 +97,7 @@ def _refuse_equal_names(resources: list[dict[str, Any]]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise VstreamError(
-                f"two resources would be called `{name}`: Kubernetes does not tell capitals and `_` apart",
+                f"two resources would be called `{name}`: names in Kubernetes have no capitals and no `_`",
                 hint="rename one of the streams or consumers",
             )
 

@@ -27,6 +27,8 @@ from vstream.topology import naming
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.process import Words
     from vstream.runner.workload.spec import SampledRegion
@@ -129,11 +131,11 @@ async def _info(connection: ReconnectingConnection, stream: str) -> dict[str, An
 
 
 async def _links(region: SampledRegion) -> dict[str, int]:
-    async def one(url: str) -> frozenset[str]:
+    async def one(url: str) -> Mapping[str, int]:
         try:
             return await monitoring.outbound_gateways(url, DEADLINE)
         except VstreamError:
-            return frozenset()
+            return {}
 
     answers = await asyncio.gather(*(one(url) for url in region.monitor))
     return dict(sorted(Counter(cluster for clusters in answers for cluster in clusters).items()))

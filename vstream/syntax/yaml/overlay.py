@@ -19,7 +19,7 @@ class OverlayMerger:
     Lays a document over another as a JSON Merge Patch (RFC 7396).
 
     Maps are merged key by key, everything else is replaced, and `null` removes. *values* and *keys* say where
-    each path of the result was written, in either file. *findings* has what is removed and was not there (VS006).
+    each path of the result was written, in either file; *keys* also where one was removed. *findings* has what is removed and was not there (VS006).
     """
 
     def __init__(self, base: SourceMap, overlay: SourceMap) -> None:
@@ -50,6 +50,8 @@ class OverlayMerger:
         if key in merged:
             del merged[key]
             self._forget_places(at)
+            # Where something is missing now, this is why.
+            self.keys[at] = self._overlay.key(at)
             return
         self.findings.append(
             Finding(

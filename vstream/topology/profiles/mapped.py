@@ -37,6 +37,7 @@ from vstream.topology.profiles import hidden_accounts
 from vstream.topology.profiles.profile import Profile
 from vstream.topology.profiles.shared import (
     ACKS,
+    ANSWERS,
     FLOW,
     GETS,
     LOOKS,
@@ -44,6 +45,7 @@ from vstream.topology.profiles.shared import (
     PULLS,
     READS,
     READS_ALL,
+    SNAPSHOTS,
     WHO_AM_I,
     canaries,
     delivery_export,
@@ -248,7 +250,8 @@ def _users(topology: Topology) -> tuple[User, ...]:
             (
                 *written,
                 *MANAGED,
-                *ACKS,
+                *(f"{API}.STREAM.SNAPSHOT.*", f"{API}.STREAM.RESTORE.*", SNAPSHOTS),  # backups
+                *(*ACKS, ANSWERS),  # traces of a publish are published to whoever asks
                 *managed_below(f"{ACCOUNT_API_PREFIX}.*"),
                 f"{naming.REPAIR_PREFIX}.>",
                 f"{naming.REPAIR_ALIVE_PREFIX}.*",
@@ -275,9 +278,13 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
         spelled = naming.with_placeholders(subject)
         destinations = []
         for region, cluster in clusters:
-            target = naming.physical_subject(topology.naming, stream.name, region, spelled)
-            destinations.append(Destination(subject=target, cluster=cluster))
-        if stream.is_order_named:
+            if region not in stream.takers:
+                target = naming.physical_subject(topology.naming, stream.name, region, spelled)
+                is_for_others = region in stream.takers.values()
+                destinations.append(Destination(subject=target, cluster=None if is_for_others else cluster))
+        if stream.takers:
+            destinations += _leave_unchanged(topology, stream, spelled)
+        elif stream.is_order_named:
             destinations += _nowhere(topology, stream, spelled)
         yield Mapping(source=subject, destinations=tuple(destinations))
     if stream.has_namesake:
@@ -288,6 +295,20 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
             target = destination.replace("<read>", MAPPED.local_name(stream, Role.READ, region))
             destinations.append(Destination(subject=target, cluster=cluster))
         yield Mapping(source=source.replace("<stream>", stream.name), destinations=tuple(destinations))
+
+
+def _leave_unchanged(topology: Topology, stream: VirtualStream, spelled: str) -> Iterator[Destination]:
+    """
+    What clusters that are none of the stream's do with a publish while one of its regions is drained: what they always do.
+
+    Servers refuse the same destination for two clusters. So the one that takes a drained region's publishes has no cluster, and
+    serves all that are not listed.
+    """
+    clusters = [region.cluster for region in topology.regions if region.name not in stream.regions]
+    if topology.stretch is not None:
+        clusters.append(topology.stretch.cluster)
+    for cluster in clusters:
+        yield Destination(subject=spelled, cluster=cluster)
 
 
 def _nowhere(topology: Topology, stream: VirtualStream, spelled: str) -> tuple[Destination, ...]:

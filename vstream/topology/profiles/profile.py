@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Naming, Routing, Topology, VirtualStream
 
 OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
-"""How the API of the account of clients itself is reached while a topology moves."""
+"""The prefix of the clients' account's own API while a topology moves."""
 
 
 class Profile(ABC):
@@ -56,7 +56,7 @@ class Profile(ABC):
 
     @abstractmethod
     def acknowledged_us(self, rules: int) -> float:
-        """Microseconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
+        """Microseconds of server CPU for a publish and its acknowledgement with so many *rules*; measured on 2.15.1."""
 
     # Names
 
@@ -117,7 +117,7 @@ class Profile(ABC):
         return ()
 
     denied: ClassVar[tuple[str, ...]] = (f"{naming.ACCOUNT_API_PREFIX}.>",)
-    """What users of somebody else's, in the account of clients, may not publish."""
+    """What other users in the account of clients may not publish."""
     passwords_path: ClassVar[str] = PASSWORDS_PATH
     """The file with passwords that stands around all accounts."""
 
@@ -130,7 +130,7 @@ class Profile(ABC):
         """The mapping rules of the account of clients, in the order of the topology."""
 
     def mapping_set(self, topology: Topology) -> tuple[Mapping, ...]:
-        """The same, with what a topology needs besides while it moves from one profile to another."""
+        """The same, with additional rules while a topology moves from one profile to another."""
         moves = topology.moves_to or topology.moves_from
         return (*self.mapping_rules(topology), *((OWN_API,) if moves else ()))
 

@@ -75,6 +75,8 @@ LOOKS = ("INFO", "STREAM.INFO.*", "STREAM.LIST", "STREAM.NAMES", "STREAM.MSG.GET
 """What looks at streams and changes nothing."""
 READS_ALL = ("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>")
 """What reads a whole stream."""
+SNAPSHOTS = "$JS.SNAPSHOT.>"
+"""Where the parts of a snapshot are acknowledged, and sent when it is restored."""
 MANAGE_THRESHOLD = "2m"
 
 

@@ -64,7 +64,7 @@ async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[Dupli
 
 
 def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tuple[str, int, int, int]]:
-    """Which of *places* stays, and with it each that goes: the first one stays, if servers do not need another."""
+    """The copy of *places* to keep, with each one to delete: the first stays, unless servers need another."""
     origin, seq = key
     # Servers before 2.15 go on behind the newest message that the source as it is defined now has brought.
     anchor = scan.held[origin].anchor

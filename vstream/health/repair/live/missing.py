@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vstream.topology.replication import PhysicalStream
 
 SETTLE = 1.0
-"""Seconds until a second look: a message that counts as taken may not be stored yet."""
+"""Seconds until a second check: a message that counts as taken may not be stored yet."""
 _AT_ONCE = 64
 _NS = 1_000_000_000
 _UNFIT = {
@@ -61,7 +61,7 @@ class Contents:
 
 
 def has_provenance(stream: VirtualStream) -> bool:
-    """Whether copies of *stream* say where they come from: those that mirror an origin are the same by their sequences."""
+    """Whether copies of *stream* name their origin: mirrors of an origin have its sequences instead."""
     return not stream.consistency.has_origin
 
 
@@ -97,6 +97,8 @@ async def find_missing(
                 await scan.go_on(tick)
         for scan, origin, lacks in _missing(scans, written, stream):
             replays.append(await fetcher.replay(scan, origins[origin], lacks, written, scans))
+        for scan in scans:
+            replays = await fetcher.leave_older(scan, replays)
     return Contents(
         stream=stream,
         scans=tuple(scans),
@@ -140,6 +142,17 @@ def _missing(
     return missing
 
 
+def _leave(planned: Replay, passed: SequenceSet, lost: SequenceSet) -> Replay:
+    """*planned* without what *passed* has; of that, what is *lost* is named."""
+    fit = {holder: sequences - passed for holder, sequences in planned.by_holder.items()}
+    older = planned.left.get(newest.OLDER, SequenceSet()) | lost
+    return replace(
+        planned,
+        by_holder={holder: sequences for holder, sequences in fit.items() if sequences},
+        left={**planned.left, newest.OLDER: older} if older else planned.left,
+    )
+
+
 class Fetcher:
     """Fetches messages of *stream* by origin and sequence."""
 
@@ -152,11 +165,12 @@ class Fetcher:
         self._tick = tick
         self._places = {part.name: part.place for part in physical_streams(stream)}
         self._origins = [part.name for part in physical_streams(stream) if part.role is Role.WRITE]
+        self._candidates: dict[str, newest.Candidates] = defaultdict(newest.Candidates)
 
     async def replay(
         self, scan: Scan, origin: PhysicalStream, lacks: SequenceSet, own: Mapping[str, SequenceSet], scans: list[Scan]
     ) -> Replay:
-        """What of *lacks* can be put into the stream of *scan* again, and from where it can be had."""
+        """Which of *lacks* can be put back into the stream of *scan*, and from which streams."""
         by_holder: dict[str, SequenceSet] = {}
         left: dict[str, SequenceSet] = defaultdict(SequenceSet)
         holders = [(origin.name, own.get(origin.name, SequenceSet()))]
@@ -190,6 +204,15 @@ class Fetcher:
             if fit:
                 by_holder[holder] = fit
         return self._replay(scan, origin, by_holder, left)
+
+    async def leave_older(self, scan: Scan, replays: list[Replay]) -> list[Replay]:
+        """*replays*, of which into *scan* only the last message of each subject: one that came behind it would replace it."""
+        passed, lost = await self._candidates[scan.name].sort(scan)
+        lasts: list[Replay] = []
+        for replay in replays:
+            is_here = replay.reader == scan.name and passed[replay.origin]
+            lasts.append(_leave(replay, passed[replay.origin], lost[replay.origin]) if is_here else replay)
+        return lasts
 
     def _replay(
         self, scan: Scan, origin: PhysicalStream, by_holder: Mapping[str, SequenceSet], left: Mapping[str, SequenceSet]
@@ -263,7 +286,7 @@ class Fetcher:
         return block
 
     async def _reason(self, scan: Scan, message: DirectMessage, origin: str, seq: int, *, is_older: bool) -> str | None:
-        """Why *message* cannot be put in; None if it can, empty if nobody misses it."""
+        """Why *message* cannot be put back; None if it can, empty if it is not missing."""
         names = [name.lower() for name in message.headers]
         subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
         if FILLER_HEADER.lower() in names or self._is_canary(subject):
@@ -283,6 +306,8 @@ class Fetcher:
             connections = {name: lag.connection_to(self._connections, self._places[name]) for name in self._origins}
             if await newest.has_newer(scan, message, origin, seq, subject, connections):
                 return newest.OLDER if await newest.has_room(scan, subject) else ""
+            candidate = newest.MissingMessage(written=stored, seq=seq, origin=origin)
+            self._candidates[scan.name].add(subject, candidate)
         return None
 
     def _is_canary(self, subject: str) -> bool:

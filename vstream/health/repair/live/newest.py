@@ -82,6 +82,41 @@ async def _count_messages(scan: Scan, subjects: tuple[str, ...]) -> dict[str, in
     return counts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class MissingMessage:
+    """A missing message that nothing in its reader is newer than; the order is that in which they were written."""
+
+    written: float
+    seq: int
+    origin: str
+
+
+class Candidates:
+    """By subject of one reader: what could come back, of all origins and from all holders."""
+
+    def __init__(self) -> None:
+        self._by_subject: dict[str, list[MissingMessage]] = defaultdict(list)
+
+    def add(self, subject: str, candidate: MissingMessage) -> None:
+        """Note *candidate*."""
+        self._by_subject[subject].append(candidate)
+
+    async def sort(self, scan: Scan) -> tuple[dict[str, SequenceSet], dict[str, SequenceSet]]:
+        """By origin: what is not the last of its subject; and of that, what the stream of *scan* has lost for good."""
+        passed, lost = defaultdict[str, SequenceSet](SequenceSet), defaultdict[str, SequenceSet](SequenceSet)
+        several = {
+            subject: sorted(candidates)[:-1] for subject, candidates in self._by_subject.items() if len(candidates) > 1
+        }
+        counts = await _count_messages(scan, tuple(several))
+        for subject, older in several.items():
+            room = max(0, kept_of_subject(scan) - counts.get(subject, 0) - 1)
+            for candidate in older:
+                passed[candidate.origin].add(candidate.seq)
+            for candidate in older[-room:] if room else ():
+                lost[candidate.origin].add(candidate.seq)
+        return passed, lost
+
+
 async def has_room(scan: Scan, subject: str) -> bool:
     """Whether the stream of *scan* has fewer messages on *subject* than it keeps, so that newer ones have not replaced one."""
     return (await _count_messages(scan, (subject,))).get(subject, 0) < kept_of_subject(scan)

@@ -39,7 +39,7 @@ async def plan_refill(
     topology: Topology, lost: LostEnd, streams: Mapping[str, StreamSnapshot], connections: Mapping[str, Connection]
 ) -> Refill:
     """
-    What readers hold of *lost*. Reads backwards from each reader's end until that is known.
+    The messages of *lost* that readers hold. Reads backwards from each reader's end until that is known.
 
     Raises VstreamError if a reader does not answer.
     """

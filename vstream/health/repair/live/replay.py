@@ -1,5 +1,5 @@
 """
-Putting messages back into the middle of what a stream has taken: at its end, under the sequences that they had.
+Put back messages that a stream lacks in its middle: at its end, under the sequences that they had.
 
 Nobody may publish to a stream that sources, nor write where a message comes from: only servers do, of what they
 source. So a temporary stream beside the reader gets the missing messages, at the sequences that they have in their
@@ -48,9 +48,9 @@ _DROPPED = ("nats-stream-source", "nats-expected-", "nats-batch-")
 """Header prefixes that servers remove when they source a message."""
 _POLL = 0.02
 _STALLED = 20.0
-"""Seconds in which a message has to arrive. A source that met no stream asks again after 10."""
+"""Seconds for a message to arrive. A source that found no stream retries after 10."""
 _DEDUPLICATED = 3.0
-"""Seconds after which one that the reader says it has passed will not come any more."""
+"""Seconds after which a message that the reader has passed will not arrive any more."""
 _BATCH = 10_000
 """Maximum messages in the temporary stream."""
 _WINDOW = 100_000_000
@@ -65,7 +65,7 @@ async def replay_missing(
     tick: Tick,
 ) -> SequenceSet:
     """
-    Put what is *wanted* into its reader, and return what it did not take: by the message's id, it has it already.
+    Put the *wanted* messages into their reader, and return those that it refused as duplicates by their ids.
 
     Whatever happens, what is temporary is removed again; what a killed one leaves, `find_leftovers` finds.
     Raises NotReachableError without a connection to the reader's own region, and as requests do.
@@ -270,7 +270,7 @@ class _Visit:
 
 
 async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
-    """What interrupted repairs of *topology* have left, or running ones use."""
+    """Temporary streams of interrupted or running repairs of *topology*."""
     origins = {part.name for part in all_physical_streams(topology) if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
 

@@ -44,7 +44,7 @@ class Scan:
         self.place = place
         self.held = {origin: Held() for origin in origins}
         self.info: dict[str, Any] = {}
-        """What its leader said before anything was read."""
+        """The leader's answer before anything was read."""
         self.last = 0
         """It has been read up to this sequence."""
 
@@ -66,7 +66,7 @@ class Scan:
                 )
 
     def reach(self, origin: str) -> Reach:
-        """The sequences of *origin* of which it should have something."""
+        """The sequences of *origin* that it should hold."""
         config, state = self.info["config"], self.info["state"]
         source: dict[str, Any] = next(
             (candidate for candidate in self.info.get("sources") or () if candidate.get("name") == origin), {}

@@ -13,13 +13,16 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, sources, view
 from vstream.lint.rules.server_values import are_copies, cluster, super_clusters, whole
-from vstream.subjects.algebra import is_subset
+from vstream.lint.rules.wording import join_names
+from vstream.lint.workspace import StreamRole
+from vstream.subjects.algebra import is_subset, overlaps
+from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, Workspace
+    from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, StreamFile, Workspace
 
 _ENOUGH_RULES = 2
 """The number of rules that must agree before a different one is reported."""
@@ -238,14 +241,16 @@ def _by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> di
 @rule("VS317", "stream-not-mapped", Severity.ERROR)
 def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
-    The topology has a virtual stream whose subjects no rule maps.
+    The topology has a virtual stream whose subjects no rule maps, or a rule maps a region past its write stream.
 
     ## Why is this bad?
     Publishes to these subjects reach no write stream: they are lost, or stored
-    where nobody reads. Only files that are checked against a topology
-    (`--topology`) can show this.
+    where nobody reads, or in another region. A topology (`--topology`) tells the first; the JSON of the write streams
+    beside the rules, the second.
     """
     topology = workspace.topology
+    for block in workspace.blocks:
+        yield from _mapped_past(block, workspace.streams)
     blocks = workspace.blocks
     if topology is None or not blocks:
         return
@@ -260,6 +265,33 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
                     message=f"no rule maps `{subject}` of virtual stream `{stream.name}`",
                     hint="render the topology again, or add the rule",
                 )
+
+
+def _mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterator[Violation]:
+    """Destinations of a cluster that its write stream does not store, where one of the same rule stays in the virtual stream."""
+    by_virtual: defaultdict[str, dict[str, StreamFile]] = defaultdict(dict)
+    for stream in streams:
+        placement = stream.config.fields.get("placement")
+        cluster_name = placement.get("cluster") if isinstance(placement, dict) else None
+        if stream.role is StreamRole.WRITE and stream.virtual and isinstance(cluster_name, str):
+            by_virtual[stream.virtual][cluster_name] = stream
+    for entry in view(block).accepted if by_virtual else ():
+        targets = [(destination, FUNCTION.sub("*", destination.model.subject)) for destination in entry.destinations]
+        for writes in by_virtual.values():
+            is_for_these = any(_stores(stream, target) for stream in writes.values() for _, target in targets)
+            for destination, target in targets if is_for_these else ():
+                stream_here = writes.get(destination.model.cluster or "")
+                if stream_here is not None and not _stores(stream_here, target):
+                    yield Violation(
+                        at=destination.subject.span if destination.subject else destination.span,
+                        message=f"`{stream_here.config.name}`, the write stream in this cluster, does not store `{target}`",
+                        hint=f"write the subject that it stores: {join_names(stream_here.config.subjects[:_PAIR])}",
+                        related=(Related(span=stream_here.at("subjects"), message="what it stores"),),
+                    )
+
+
+def _stores(stream: StreamFile, target: str) -> bool:
+    return any(overlaps(target, stored) for stored in stream.config.subjects)
 
 
 def _covers(entry: MappingEntry, subject: str) -> bool:

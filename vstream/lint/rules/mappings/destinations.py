@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _FIELD = {MappingForm.CONF: "destination", MappingForm.CLAIMS: "subject"}
 _MARKER_AND_MORE = re.compile(r"\$[0-9]+[^0-9]")
+_NO_PARTITION = re.compile(r"\{\{\s*[pP]artition\s*\(\s*0+\s*[,)]")
+_SURVIVES_SINCE = (2, 12)
+"""Servers before divide by the number of partitions, whatever it is: seen with 2.10.26, and not with 2.12.8."""
 _FUNCTIONS = (
     "wildcard, partition, random, split, splitFromLeft, splitFromRight, sliceFromLeft, sliceFromRight, left, right"
 )
@@ -60,7 +63,7 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     The server does not start, and a reload keeps the old rules (server/subject_transform.go, NewSubjectTransform;
     server/sublist.go, ValidateMapping; all versions). The finding also shows the server's own message, which is often
-    just "invalid subject".
+    just "invalid subject". `partition(0,…)` is accepted, and before 2.12 the first message crashes the server.
     """
     kinds = (MappingErrorKind.INVALID_DESTINATION, MappingErrorKind.INVALID_REMAINDER)
     for block in workspace.blocks:
@@ -71,6 +74,19 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
                     message=with_server(error.message, error.server_message),
                     hint=_hint(error),
                 )
+        for entry in view(block).accepted:
+            for destination in entry.destinations:
+                if _NO_PARTITION.search(destination.model.subject):
+                    is_new = (workspace.stated_version or (0, 0)) >= _SURVIVES_SINCE
+                    effect = (
+                        "every message goes to number 0" if is_new else "servers before 2.12 crash at the first message"
+                    )
+                    yield Violation(
+                        at=place(destination),
+                        message=f"0 partitions in `{destination.model.subject}`: {effect}",
+                        hint="write the number of partitions, such as `{{partition(10,1)}}`",
+                        severity=Severity.WARNING if is_new else None,
+                    )
 
 
 def _hint(error: MappingError) -> str:

@@ -101,7 +101,7 @@ def place_of(block: MappingsBlock, error: MappingError) -> Span:
 
 
 def place(destination: MappingDestination) -> Span:
-    """Where a destination's subject stands, or the whole destination if it has none."""
+    """Where a destination's subject is written, or the whole destination if it has none."""
     return destination.subject.span if destination.subject else destination.span
 
 

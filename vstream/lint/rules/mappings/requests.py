@@ -232,6 +232,7 @@ _PROBES = (
     ("$JS.FC.s.c.x", "every reply of flow control", "push consumers and sources stop"),
     ("$KV.b.k", "every key of every key/value bucket", "no client of the account can write to a bucket"),
     ("$O.b.C.x", "every chunk of every object", "no client of the account can write to an object store"),
+    ("$SYS.REQ.USER.INFO", "every request to the server itself", "clients cannot ask who they are"),
     ("_INBOX.a", "every reply", "requests of clients time out"),
     ("_INBOX.a.b", "every reply", "requests of clients time out"),
 )

@@ -56,7 +56,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
         elif brace := next((publisher for publisher in "{}" if publisher in example), None):
             yield Violation(
                 at=at,
-                message=f"the `{brace}` in {quote_value(publisher.subject)} has no other half: it would be published as it stands",
+                message=f"the `{brace}` in {quote_value(publisher.subject)} has no matching brace: it would be published literally",
                 hint="placeholders are `{region}`, `{key}` and `{n}`",
             )
         elif not is_literal(example):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related
 from vstream.lint.reading.accounts import exports_of, imports_of
-from vstream.lint.reading.nodes import entry, option, table
+from vstream.lint.reading.nodes import entry, maps_in, option, table
 from vstream.lint.registry import Violation
+from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
@@ -49,9 +50,7 @@ def check_user_keys(server: ServerConf) -> Iterator[Violation]:
 
 def _user_confs(server: ServerConf) -> Iterator[ConfMap]:
     for conf in (server.authorization, *(account.conf for account in server.accounts)):
-        listed = entry(conf, "users")
-        if listed is not None and isinstance(listed.value, ConfArray):
-            yield from (item for item in listed.value.items if isinstance(item, ConfMap))
+        yield from maps_in(conf, "users")
 
 
 def check_token(server: ServerConf) -> Iterator[Violation]:
@@ -72,7 +71,7 @@ def check_exports(server: ServerConf) -> Iterator[Violation]:
         if account.name == _RESERVED:
             yield Violation(
                 at=account.key_span,
-                message=f"`{_RESERVED}` is the account of whoever has none: the server does not start",
+                message=f"`{_RESERVED}` is the account of users that have none: the server does not start",
                 hint="give the account another name, or move its users into `authorization`",
             )
         for export in exports_of(account):
@@ -154,6 +153,12 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_prefix(wish: AccountImport) -> Iterator[Violation]:
+    if wish.prefix is not None and wish.to is not None:
+        yield Violation(
+            at=wish.prefix.span,
+            message="an import has a `prefix` or a `to`, not both: the server does not start",
+            hint="remove one of them",
+        )
     if wish.prefix is not None and wish.prefix.text and has_wildcards(wish.prefix.text):
         yield Violation(
             at=wish.prefix.span,
@@ -203,4 +208,28 @@ class _Cycles:
         return False
 
 
-CHECKS: Final = (check_user_keys, check_token, check_exports, check_imports)
+def check_items(server: ServerConf) -> Iterator[Violation]:
+    """Items of `exports` and `imports` that are a stream and a service, and imports that do not say of what."""
+    for account in server.accounts:
+        for item in (*maps_in(account.conf, "exports"), *maps_in(account.conf, "imports")):
+            stream, service = entry(item, "stream"), entry(item, "service")
+            if stream is not None and service is not None:
+                yield Violation(
+                    at=service.key_span,
+                    message="one item is a `stream` and a `service`: the server does not start",
+                    hint="make two items of it, or remove one",
+                )
+        for item in maps_in(account.conf, "imports"):
+            source = entry(item, "stream", "service")
+            conf = source.value if source is not None and isinstance(source.value, ConfMap) else None
+            lacking = [name for name in ("account", "subject") if not has_any(conf, name)]
+            # Of two options, one is misspelt, as VS421 says.
+            if source is not None and conf is not None and lacking and len(conf.entries) <= 1:
+                yield Violation(
+                    at=source.key_span,
+                    message=f"this import has no `{lacking[0]}`: the server does not start",
+                    hint=f"add `{lacking[0]}`: an import is `{source.key}: {{account: NAME, subject: SUBJECT}}`",
+                )
+
+
+CHECKS: Final = (check_user_keys, check_token, check_exports, check_imports, check_items)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.accounts import exports_of, imports_of
-from vstream.lint.reading.nodes import entry
+from vstream.lint.reading.nodes import entry, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.trust import ACCOUNTS as TRUST
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_subset, is_valid
+from vstream.syntax.natsconf import ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,13 +111,31 @@ def _permissions(server: ServerConf) -> Iterator[Violation]:
             written = (*(permission.allow or ()), *permission.deny) if permission else ()
             for value in written:
                 # A subscription may name a queue behind the subject.
-                subject = str(value.value).split(" ")[0] if permission is user.subscribe else str(value.value)
-                if not is_valid(subject):
+                most = 1 if permission is user.subscribe else 0
+                subject, *queue = str(value.value).split() or [""]
+                if not is_valid(subject) or len(queue) > most:
                     yield Violation(
                         at=value.span,
                         message=f"`{value.value}` is not a subject that user `{user.name}` may have: the server does not start",
                         hint="write tokens between single dots, and `>` only at the end",
                     )
+
+    yield from _route_permissions(server)
+
+
+def _route_permissions(server: ServerConf) -> Iterator[Violation]:
+    conf = table(server.cluster, "permissions")
+    for direction in (entry(conf, "import", "publish", "pub"), entry(conf, "export", "subscribe", "sub")):
+        lists = [direction.value] if direction is not None else []
+        if direction is not None and isinstance(direction.value, ConfMap):
+            lists = [part.value for part in direction.value.effective()]
+        for written in (value for listed in lists for value in several(listed)):
+            if written.text is not None and not is_valid(written.text):
+                yield Violation(
+                    at=written.span,
+                    message=f"`{written.text}` is not a subject that routes may have: the server does not start",
+                    hint="write tokens between single dots, and `>` only at the end",
+                )
 
 
 def _users(server: ServerConf) -> Iterator[Violation]:

@@ -6,22 +6,25 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.lint.reading.leafnodes import hubs_of, leaf_users
-from vstream.lint.reading.nodes import entry, option, several, table, url_parts
+from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, system_of
+from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import directory, has_any, place, whole
-from vstream.lint.rules.wording import closest
+from vstream.lint.rules.wording import closest, join_names
+from vstream.syntax.natsconf import to_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vstream.lint.workspace import ServerConf, Workspace
+    from vstream.lint.workspace import AccountConf, LeafRemote, ServerConf, UserConf, Workspace
     from vstream.syntax.natsconf import ConfMap
 
     Reading = tuple[str, Span] | None
     """What one server has, as text, and where."""
 
 
+_ANYTHING: Final = ">"
+_SHOWN: Final = 3
 _DEFAULT_PAYLOAD: Final = 1 << 20
 _HANDSHAKE_FIRST: Final = ("handshake_first", "first", "immediate")
 
@@ -42,8 +45,10 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     A server whose cluster has another name, whose routes alone have TLS or another password, is refused by the others
     and stays alone (server/route.go, gateway.go). With another domain it is not in their JetStream, with another system
-    account nobody sees it, and an account that it lacks has no users there. Leaf nodes and their hub must both begin with the TLS handshake, or none. With
-    a smaller `max_payload`, a server refuses what clients published elsewhere before they reconnected. Each file is valid by itself
+    account nobody sees it, and an account that it lacks has no users there. Who may do more on one server than on the
+    others has a hole to go through: clients choose their server. Leaf nodes and their hub must both begin with the TLS handshake, or none, and
+    need clusters and domains with names of their own; a hub that has users asks for a login, and two servers that are
+    leaf nodes of each other are a loop (server/leafnode.go). With a smaller `max_payload`, a server refuses what clients published elsewhere before they reconnected. Each file is valid by itself
     (all versions). Servers are compared if one lists an address of the other, and the files are side by side; what most
     of them have is taken for right.
     """
@@ -51,14 +56,19 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     for group in _group_connected(servers, _route_addresses, "cluster"):
         for trait in _TRAITS:
             yield from _compare(group, trait)
-        yield from _compare_logins(group)
+        yield from _compare_logins([server.cluster for server in group], "routes")
         yield from _compare_accounts(group)
+        yield from _compare_shared_subjects(group)
+        yield from _compare_users(group)
         yield from _compare_payloads(group)
     for group in _group_connected(servers, _gateway_addresses, "gateway"):
         yield from _compare(group, _GATEWAY_TLS)
+        yield from _compare(group, _SYSTEM)
+        gateways = [server.gateway.conf if server.gateway else None for server in group]
+        yield from _compare_logins(gateways, "gateways")
     for server in servers:
-        yield from _unknown_leaf_users(workspace, server)
-        yield from _compare_leaf_tls(workspace, server)
+        yield from _compare_leaf_links(workspace, server)
+        yield from _compare_leaf_domains(workspace, server)
 
 
 def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
@@ -74,56 +84,123 @@ def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
             yield Violation(
                 at=limit.span if limit else place(server),
                 message=f"messages may have {size:,} bytes here, and {most:,} in `{largest_server.file}`: "
-                "who reconnects to this server cannot publish the larger ones",
+                "clients that reconnect to this server cannot publish larger ones",
                 hint=f"write `max_payload: {most}` on all servers that connect to each other",
                 related=(Related(span=at, message="the larger limit"),),
                 severity=Severity.WARNING,
             )
 
 
-def _compare_leaf_tls(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:
+def _find_hub(workspace: Workspace, leaf: ServerConf, remote: LeafRemote) -> ServerConf | None:
+    """The server that *remote* leads to, if the files beside *leaf* leave no choice."""
+    hubs = [hub for hub in hubs_of(workspace, remote) if directory(hub) == directory(leaf)]
+    return hubs[0] if len(hubs) == 1 else None
+
+
+def _compare_leaf_links(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:
+    for remote in leaf.leaf_remotes:
+        hub = _find_hub(workspace, leaf, remote)
+        if hub is not None and hub is not leaf:
+            yield from _compare_leaf_tls(remote, hub)
+            yield from _compare_leaf_logins(remote, hub)
+            yield from _compare_leaf_clusters(leaf, hub)
+            yield from _leads_both_ways(workspace, leaf, remote, hub)
+
+
+def _compare_leaf_tls(remote: LeafRemote, hub: ServerConf) -> Iterator[Violation]:
     """Both sides must begin with the TLS handshake, or none."""
-    for remote in leaf.leaf_remotes:
-        hubs = [hub for hub in hubs_of(workspace, remote) if directory(hub) == directory(leaf)]
-        hub_tls = table(table(hubs[0].root, "leafnodes", "leaf"), "tls") if len(hubs) == 1 else None
-        leaf_tls = table(remote.conf, "tls")
-        is_websocket = any(str(url.value).lower().startswith(("ws://", "wss://")) for url in remote.urls)
-        if len(hubs) == 1 and hub_tls is None and leaf_tls is not None and not is_websocket:
-            yield Violation(
-                at=leaf_tls.span,
-                message=f"this leaf node has TLS, and `{hubs[0].file}` has none for leaf nodes: they never connect",
-                hint="add `tls` to the `leafnodes` of that file, or remove it here",
-            )
-        first, hub_first = (entry(conf, *_HANDSHAKE_FIRST) for conf in (leaf_tls, hub_tls))
-        # `auto` and a duration take both kinds.
-        is_first, is_hub_first = (
-            getattr(getattr(written, "value", None), "value", False) for written in (first, hub_first)
+    hub_tls, leaf_tls = table(table(hub.root, "leafnodes", "leaf"), "tls"), table(remote.conf, "tls")
+    is_websocket = any(str(url.value).lower().startswith(("ws://", "wss://")) for url in remote.urls)
+    if hub_tls is None and leaf_tls is not None and not is_websocket:
+        yield Violation(
+            at=leaf_tls.span,
+            message=f"this leaf node has TLS, and `{hub.file}` has none for leaf nodes: they never connect",
+            hint="add `tls` to the `leafnodes` of that file, or remove it here",
         )
-        if hub_tls is not None and isinstance(is_hub_first, bool) and is_hub_first != (is_first is True):
+    first, hub_first = (entry(conf, *_HANDSHAKE_FIRST) for conf in (leaf_tls, hub_tls))
+    # `auto` and a duration take both kinds.
+    is_first, is_hub_first = (
+        getattr(getattr(written, "value", None), "value", False) for written in (first, hub_first)
+    )
+    if hub_tls is not None and isinstance(is_hub_first, bool) and is_hub_first != (is_first is True):
+        yield Violation(
+            at=first.key_span if first else (leaf_tls or remote).span,
+            message=f"`{hub.file}` {'begins' if is_hub_first else 'does not begin'} with the TLS handshake, and this "
+            f"leaf node {'does not' if is_hub_first else 'does'}: they never connect",
+            hint=f"write `handshake_first: {str(is_hub_first).lower()}` in the `tls` of this remote",
+            related=(Related(span=hub_tls.span, message="the other side"),),
+        )
+
+
+def _compare_leaf_logins(remote: LeafRemote, hub: ServerConf) -> Iterator[Violation]:
+    """Leaf nodes that log in as a user whom the other server does not have, or not at all."""
+    names, has_login = leaf_users(hub), any(has_any(remote.conf, name) for name in LOGINS)
+    url = next((url for url in remote.urls if url_parts(url)[2]), remote.urls[0])
+    login = url_parts(url)[2]
+    if names is None or login in names or (login is None and has_login):
+        return
+    is_open = has_any(hub.root, "no_auth_user") or has_any(remote.conf, "tls")
+    if login is not None:
+        yield Violation(
+            at=url.span,
+            message=f"`{hub.file}` has no user `{login}` for leaf nodes: it refuses this one",
+            hint=closest(login, sorted(names), "users"),
+        )
+    elif not is_open:
+        yield Violation(
+            at=url.span,
+            message=f"`{hub.file}` asks leaf nodes for a login, and this one has none: it refuses this one",
+            hint="write `nats-leaf://USER:PASSWORD@HOST:PORT`, with variables, or add `credentials`",
+        )
+
+
+def _compare_leaf_clusters(leaf: ServerConf, hub: ServerConf) -> Iterator[Violation]:
+    """One name for two clusters (server/leafnode.go, processLeafNodeConnect): the messages of one would be the other's."""
+    name, hub_name = leaf.cluster_name, hub.cluster_name
+    if name is not None and name.text and hub_name is not None and name.text == hub_name.text:
+        yield Violation(
+            at=name.span,
+            message=f"the cluster of `{hub.file}`, which this leaf node connects to, is called `{name.text}` too: "
+            "it refuses this one",
+            hint="give the cluster of the leaf node another name",
+            related=(Related(span=hub_name.span, message="the other cluster"),),
+        )
+
+
+def _leads_both_ways(
+    workspace: Workspace, leaf: ServerConf, remote: LeafRemote, hub: ServerConf
+) -> Iterator[Violation]:
+    """Each is a leaf node of the other, for the same accounts: a loop, which servers cut again and again."""
+    for back in hub.leaf_remotes:
+        is_back = back.span > remote.span and _find_hub(workspace, hub, back) is leaf
+        if is_back and not any(has_any(each.conf, "account") or url_parts(each.urls[0])[2] for each in (remote, back)):
             yield Violation(
-                at=first.key_span if first else (leaf_tls or remote).span,
-                message=f"`{hubs[0].file}` {'begins' if is_hub_first else 'does not begin'} with the TLS handshake, and this "
-                f"leaf node {'does not' if is_hub_first else 'does'}: they never connect",
-                hint=f"write `handshake_first: {str(is_hub_first).lower()}` in the `tls` of this remote",
-                related=(Related(span=hub_tls.span, message="the other side"),),
+                at=back.span,
+                message=f"`{leaf.file}` is a leaf node of this server already: servers cut such a loop",
+                hint="remove one of the two remotes: messages go both ways on one",
+                related=(Related(span=remote.span, message="the way back"),),
             )
 
 
-def _unknown_leaf_users(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:
-    """Leaf nodes that log in to a server of the files as a user that it does not have."""
-    for remote in leaf.leaf_remotes:
-        user = next((url for url in remote.urls if url_parts(url)[2]), None)
-        hubs = [hub for hub in hubs_of(workspace, remote) if directory(hub) == directory(leaf)]
-        names = [leaf_users(hub) for hub in hubs]
-        if user is None or len(hubs) != 1 or names[0] is None:
-            continue
-        login = url_parts(user)[2]
-        if login not in names[0]:
-            yield Violation(
-                at=user.span,
-                message=f"`{hubs[0].file}` has no user `{login}` for leaf nodes: it refuses this one",
-                hint=closest(str(login), sorted(names[0]), "users"),
-            )
+def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:
+    """With one domain on both sides, and separate system accounts, requests for it reach the nearer server only."""
+    system = leaf.system_account.text if leaf.system_account else "$SYS"
+    domain = leaf.jetstream.domain if leaf.jetstream and leaf.jetstream.is_enabled else None
+    is_extended = any(remote.account and remote.account.text == system for remote in leaf.leaf_remotes)
+    if domain is None or not domain.text or is_extended:
+        return
+    hubs = {hub.file: hub for remote in leaf.leaf_remotes for hub in hubs_of(workspace, remote)}
+    nearby = [hub for hub in hubs.values() if directory(hub) == directory(leaf) and system_of(hub) != system_of(leaf)]
+    theirs = nearby[0].jetstream.domain if len(nearby) == 1 and nearby[0].jetstream else None
+    if theirs is not None and theirs.text == domain.text:
+        yield Violation(
+            at=domain.span,
+            message=f"`{nearby[0].file}`, which this leaf node connects to, has the domain `{domain.text}` too: "
+            "from there, the streams of this one cannot be reached",
+            hint="give each its own domain, or connect the system accounts too",
+            related=(Related(span=theirs.span, message="the same domain"),),
+            severity=Severity.WARNING,
+        )
 
 
 def _route_addresses(server: ServerConf) -> Iterator[tuple[str, int | None]]:
@@ -161,7 +238,8 @@ def _group_connected(
     groups: dict[int, list[ServerConf]] = {}
     for index, server in enumerate(servers):
         groups.setdefault(leader[index], []).append(server)
-    return [group for group in groups.values() if len(group) > 1]
+    # By name: where two servers differ, the first is taken for right.
+    return [sorted(group, key=lambda server: server.file) for group in groups.values() if len(group) > 1]
 
 
 def _compare(group: list[ServerConf], trait: _Trait) -> Iterator[Violation]:
@@ -216,11 +294,11 @@ def _presence(conf: ConfMap | None) -> Reading:
     return ("TLS", tls.key_span) if tls is not None else ("no TLS", conf.span)
 
 
-def _compare_logins(group: list[ServerConf]) -> Iterator[Violation]:
-    """The login of routes. Passwords are not printed, and those of variables are not compared."""
+def _compare_logins(blocks: list[ConfMap | None], kind: str) -> Iterator[Violation]:
+    """The login of routes or gateways. Passwords are not printed, and those of variables are not compared."""
     logins = []
-    for server in group:
-        login, conf = entry(server.cluster, "authorization"), table(server.cluster, "authorization")
+    for block in blocks:
+        login, conf = entry(block, "authorization"), table(block, "authorization")
         user, password = option(conf, "user", "username"), option(conf, "password", "pass")
         if login is not None and user is not None and password is not None and password.text:
             logins.append(((user.value, password.text), login.key_span))
@@ -228,16 +306,17 @@ def _compare_logins(group: list[ServerConf]) -> Iterator[Violation]:
         if secret != logins[0][0]:
             yield Violation(
                 at=span,
-                message=f"routes log in with another user or password than in `{logins[0][1].file}`: they cannot connect",
+                message=f"{kind} log in with another user or password than in `{logins[0][1].file}`: they cannot connect",
                 hint="make it the same on all servers that connect to each other",
                 related=(Related(span=logins[0][1], message="the other server"),),
             )
 
 
+_SYSTEM: Final = _Trait("the system account is", "they do not see each other's events", _system_account)
 _TRAITS: Final = (
     _Trait("the cluster is called", "they refuse each other", _cluster_name),
     _Trait("the domain is", "they are not one JetStream", _domain),
-    _Trait("the system account is", "they do not see each other's events", _system_account),
+    _SYSTEM,
     _Trait("routes have", "they cannot connect", _has_tls),
 )
 _GATEWAY_TLS: Final = _Trait("the gateway has", "they cannot connect", _has_gateway_tls)
@@ -248,13 +327,98 @@ def _compare_accounts(group: list[ServerConf]) -> Iterator[Violation]:
         return
     having = [server for server in group if server.accounts]
     counted = Counter(account.name for server in having for account in server.accounts)
-    for server in having:
+    for server in having if len(having) > 1 else ():
+        peers = [peer for peer in having if peer is not server]
         for account in server.accounts:
-            if counted[account.name] == 1 and len(having) > 1:
-                peers = [peer for peer in having if peer is not server]
+            if counted[account.name] == 1:
                 yield Violation(
                     at=account.key_span,
                     message=f"no other server of the cluster has account `{account.name}`: "
                     "its messages stay on this server",
                     hint=f"add it to the `accounts` of `{peers[0].file}`, or give it the same name everywhere",
                 )
+        lacking = counted.keys() - {account.name for account in server.accounts}
+        if any(counted[account.name] == 1 for account in server.accounts):
+            continue  # It probably has the account under another name.
+        for name in sorted(name for name in lacking if counted[name] == len(peers) > 1):
+            yield Violation(
+                at=place(server),
+                message=f"all other servers of the cluster have account `{name}`, and this one does not: "
+                "its users cannot log in here",
+                hint=f"add it to the `accounts`, as in `{peers[0].file}`",
+            )
+
+
+def _compare_shared_subjects(group: list[ServerConf]) -> Iterator[Violation]:
+    """What an account exports and imports on each server."""
+    holders: dict[tuple[str, str], list[tuple[ServerConf, AccountConf, list[str]]]] = {}
+    for server in group:
+        for account in server.accounts:
+            for word in ("exports", "imports"):
+                written = sorted(str(to_python(item)) for item in maps_in(account.conf, word))
+                holders.setdefault((account.name, word), []).append((server, account, written))
+    for (name, word), having in holders.items():
+        every = [written for _, _, written in having]
+        usual = max(every, key=every.count)
+        example_server, example, _ = having[every.index(usual)]
+        for _, account, written in having:
+            if written != usual:
+                yield Violation(
+                    at=account.key_span,
+                    message=f"the {word} of account `{name}` are others here than in `{example_server.file}`: "
+                    "which messages pass depends on the server",
+                    hint="make it the same on all servers that connect to each other",
+                    related=(Related(span=example.key_span, message="the same account"),),
+                    severity=Severity.WARNING,
+                )
+
+
+def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
+    """What one user may do on each server, and who cannot log in on one of them."""
+    holders: dict[tuple[str | None, str], list[tuple[ServerConf, UserConf]]] = {}
+    for server in group:
+        for user in server.users:
+            holders.setdefault((user.account, user.name), []).append((server, user))
+    for having in holders.values():
+        every = [_rights(user) for _, user in having]
+        usual = max(every, key=every.count)
+        example_server, example = having[every.index(usual)]
+        for (_, user), rights in zip(having, every, strict=True):
+            difference = next((word for word in usual if rights[word] != usual[word]), None)
+            if difference is not None:
+                yield Violation(
+                    at=user.span,
+                    message=f"`{difference}` of user `{user.name}` is {_show(rights[difference])} here, and "
+                    f"{_show(usual[difference])} in `{example_server.file}`: its rights depend on the server",
+                    hint="make it the same on all servers that connect to each other",
+                    related=(Related(span=example.span, message="the same user"),),
+                    severity=Severity.WARNING,
+                )
+        lacking = []
+        for server in group:
+            accounts = {account.name for account in server.accounts} | ({None} if server.users else set())
+            if example.account in accounts and not any(server is holder for holder, _ in having):
+                lacking.append(server)
+        if len(lacking) == 1 and len(having) > 1:
+            yield Violation(
+                at=place(lacking[0]),
+                message=f"all other servers of the cluster have user `{example.name}`, and this one does not: "
+                "it cannot log in here",
+                hint=f"add it to the `users`, as in `{example_server.file}`",
+                related=(Related(span=example.span, message="the user"),),
+                severity=Severity.WARNING,
+            )
+
+
+def _rights(user: UserConf) -> dict[str, frozenset[str]]:
+    """What *user* is allowed and denied, each with its subjects."""
+    rights = {}
+    for word, permission in (("publish", user.publish), ("subscribe", user.subscribe)):
+        allow = permission.allow if permission else None
+        rights[f"{word} allow"] = frozenset({_ANYTHING} if allow is None else (str(value.value) for value in allow))
+        rights[f"{word} deny"] = frozenset(str(value.value) for value in permission.deny) if permission else frozenset()
+    return rights
+
+
+def _show(subjects: frozenset[str]) -> str:
+    return join_names(sorted(subjects)[:_SHOWN]) + ("" if len(subjects) <= _SHOWN else " …") if subjects else "nothing"

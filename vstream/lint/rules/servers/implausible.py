@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Severity
-from vstream.lint.reading.nodes import entry, option, several, table
+from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
@@ -128,7 +128,7 @@ def _passwords(server: ServerConf) -> Iterator[Violation]:
         if secret.text.startswith("$2") and secret.text != _NOBODY and not _BCRYPT.fullmatch(secret.text):
             yield Violation(
                 at=secret.span,
-                message=f"the {kind} begins like a bcrypt hash and is none: nobody can log in with it",
+                message=f"the {kind} looks like a bcrypt hash but is not one: nobody can log in with it",
                 hint="copy all 60 characters that `nats server passwd` prints",
             )
         elif _VARIABLE.fullmatch(secret.text) and not secret.text.startswith("$2"):
@@ -174,11 +174,9 @@ def _user_confs(server: ServerConf) -> Iterator[ConfMap]:
     blocks = (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt"))
     guests = {guest.text for conf in blocks if (guest := option(conf, "no_auth_user")) is not None}
     for conf in (server.authorization, *(account.conf for account in server.accounts)):
-        listed = entry(conf, "users")
-        items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
-        for item in (*items, *([conf] if conf is server.authorization and conf is not None else [])):
-            name = option(item, "user", "username") if isinstance(item, ConfMap) else None
-            if isinstance(item, ConfMap) and name is not None and name.text not in guests:
+        for item in (*maps_in(conf, "users"), *([conf] if conf is server.authorization and conf is not None else [])):
+            name = option(item, "user", "username")
+            if name is not None and name.text not in guests:
                 yield item
 
 

@@ -207,6 +207,32 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _users_without_inbox(server)
         yield from _routes_without_login(server)
         yield from _mapped_for_nobody(server)
+        yield from _logs_twice(server)
+        yield from _tls_missing(server)
+        yield from _websocket_routes(server)
+        yield from _remotes_without_effect(server)
+
+
+def _remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
+    """Of two gateways with one name the last counts (server/gateway.go, newGateway); a leaf node without a URL connects nowhere."""
+    remotes = server.gateway.remotes if server.gateway else ()
+    names = {remote.name.text: remote for remote in remotes if remote.name}
+    for remote in remotes:
+        if remote.name and names[remote.name.text] is not remote:
+            yield Violation(
+                at=remote.name.span,
+                message=f"gateway `{remote.name.text}` is listed again further down, which alone counts",
+                hint="write all addresses into one entry: `urls: […]`",
+            )
+    for leaf_remote in server.leaf_remotes:
+        if not leaf_remote.urls and not any(
+            written.key.lower().startswith("ur") for written in leaf_remote.conf.entries
+        ):
+            yield Violation(
+                at=leaf_remote.span,
+                message="a remote without `urls` connects nowhere",
+                hint="add `url: nats-leaf://HOST:7422`",
+            )
 
 
 def _routes_without_login(server: ServerConf) -> Iterator[Violation]:
@@ -223,6 +249,59 @@ def _routes_without_login(server: ServerConf) -> Iterator[Violation]:
                 hint=f"write `nats://USER:PASSWORD@{host}…`, with variables",
             )
             return
+
+
+def _logs_twice(server: ServerConf) -> Iterator[Violation]:
+    """A log file is written alone (server/log.go, ConfigureLogger)."""
+    file = entry(server.root, "log_file", "logfile")
+    for name in ("remote_syslog", "syslog"):
+        unused = entry(server.root, name)
+        if file is not None and unused is not None and getattr(unused.value, "value", False):
+            yield Violation(
+                at=unused.key_span,
+                message=f"`{name}` does nothing beside `{file.key}`: the log goes to the file alone",
+                hint=f"remove `{file.key}`, or `{name}`",
+            )
+
+
+def _tls_missing(server: ServerConf) -> Iterator[Violation]:
+    """What is about certificates, on a server without any."""
+    allowed, stapling = entry(server.root, "allow_non_tls"), entry(server.root, "ocsp")
+    unused = allowed or stapling
+    places = (server.root, server.cluster, server.gateway.conf if server.gateway else None)
+    blocks = (table(server.root, name) for name in ("leafnodes", "leaf", "websocket", "ws", "mqtt"))
+    has_tls = any(has_any(conf, "tls") for conf in (*places, *blocks)) if not allowed else has_any(server.root, "tls")
+    if unused is not None and not has_tls and getattr(unused.value, "value", True) is not False:
+        yield Violation(
+            at=unused.key_span,
+            message=f"`{unused.key}` does nothing, as there is no `tls`",
+            hint="add `tls { cert_file: …, key_file: … }`, or remove it",
+        )
+
+
+def _websocket_routes(server: ServerConf) -> Iterator[Violation]:
+    """Only leaf nodes connect by websockets: elsewhere the scheme is passed over (server/route.go, gateway.go)."""
+    routes = entry(server.cluster, "routes")
+    urls = [*(several(routes.value) if routes else ())]
+    urls += [url for remote in (server.gateway.remotes if server.gateway else ()) for url in remote.urls]
+    for url in urls:
+        scheme, mark, rest = str(url.value).partition("://")
+        if mark and scheme.lower() in {"ws", "wss", "http", "https"}:
+            yield Violation(
+                at=url.span,
+                message=f"`{scheme}://` does nothing: routes and gateways do not speak it, and connect without it",
+                hint=f"write `nats://{rest}`",
+            )
+    for remote in server.leaf_remotes:
+        for url in remote.urls:
+            scheme, mark, rest = str(url.value).partition("://")
+            if mark and scheme.lower() in {"http", "https"}:
+                websocket = scheme.lower().replace("http", "ws")
+                yield Violation(
+                    at=url.span,
+                    message=f"`{scheme}://` does nothing: leaf nodes connect to `{rest}` as if it were `nats://`",
+                    hint=f"write `{websocket}://{rest}` for websockets, or `nats://{rest}`",
+                )
 
 
 def _mapped_for_nobody(server: ServerConf) -> Iterator[Violation]:
@@ -265,7 +344,7 @@ def _users_without_inbox(server: ServerConf) -> Iterator[Violation]:
         if asked and heard is not None and not any(_may_be_inbox(str(value.value)) for value in heard):
             yield Violation(
                 at=asked[0].span,
-                message=f"user `{user.name}` may ask for `{asked[0].value}`, and may listen to no inbox for the answer",
+                message=f"user `{user.name}` may ask for `{asked[0].value}`, but may not subscribe to an inbox for the answer",
                 hint="add `_INBOX.>` to what the user may subscribe to",
             )
 
@@ -297,7 +376,7 @@ def _routes_without_port(server: ServerConf) -> Iterator[Violation]:
     if routes is not None and several(routes.value) and not has_port:
         yield Violation(
             at=routes.key_span,
-            message="routes, and no port of the cluster: the server connects to none of them",
+            message="the cluster has routes but no port: the server connects to none of them",
             hint="add `port: 6222`",
         )
 

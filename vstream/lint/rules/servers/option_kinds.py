@@ -121,7 +121,7 @@ _VERSION: Final = TextForm(
     "a version of servers from 2.8.0 on",
     "2.10.0",
     "write `2.10.0`, or a later one",
-    lambda text: re.match(r"v?2\.\d+\.\d+", text) is not None,
+    lambda text: re.match(r"v?2\.([89]|\d\d+)\.\d+", text) is not None,
 )
 _LITERAL: Final = TextForm(
     "a subject without wildcards",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Severity
-from vstream.lint.reading.nodes import entry, option, table
+from vstream.lint.reading.nodes import entry, maps_in, option, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.api import is_api
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, is_literal, overlaps
-from vstream.syntax.natsconf import ConfArray, ConfMap
 from vstream.topology.naming import PHYSICAL_PREFIX
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def _flow_control_of(creates: SharedSubject) -> str:
 
 
 def _read_exports(account: AccountConf) -> Iterator[SharedSubject]:
-    for item in _items(account, "exports"):
+    for item in maps_in(account.conf, "exports"):
         for kind in ("service", "stream"):
             subject = option(item, kind)
             if subject is not None and subject.text:
@@ -156,7 +155,7 @@ def _read_exports(account: AccountConf) -> Iterator[SharedSubject]:
 
 
 def _read_imports(account: AccountConf) -> Iterator[SharedSubject]:
-    for item in _items(account, "imports"):
+    for item in maps_in(account.conf, "imports"):
         for kind in ("service", "stream"):
             source = table(item, kind)
             subject, origin = option(source, "subject"), option(source, "account")
@@ -164,9 +163,3 @@ def _read_imports(account: AccountConf) -> Iterator[SharedSubject]:
                 yield SharedSubject(
                     is_service=kind == "service", subject=subject, account=origin.text, name=option(item, "to")
                 )
-
-
-def _items(account: AccountConf, name: str) -> Iterator[ConfMap]:
-    shares = entry(account.conf, name)
-    if shares is not None and isinstance(shares.value, ConfArray):
-        yield from (item for item in shares.value.items if isinstance(item, ConfMap))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.reading.nodes import entry, option, table
+from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, has_operator, is_clustered, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
+from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
 from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_valid
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
+    from vstream.syntax.natsconf import ConfEntry
 
 _MOST_PORT: Final = 65535
 _COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better", "s2_fast"]
@@ -34,6 +37,9 @@ _DEFAULT_PAYLOAD: Final = 1 << 20
 _LAME_DUCK_S: Final = 120
 _LEAST_LAME_DUCK_S: Final = 30
 _BUILT_IN: Final = ("$SYS", "$G")
+_KNOWN_URLS: Final = ("verify_cert_and_check_known_urls", "verify_cert_and_check_known_url")
+_INSECURE: Final = re.compile(r"_RC4_|_3DES_|_CBC_SHA256$|^TLS_RSA_", re.IGNORECASE)
+"""Of what Go calls insecure (crypto/tls, InsecureCipherSuites)."""
 
 
 @rule("VS426", "does-not-start", Severity.ERROR)
@@ -55,19 +61,25 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
         if not any(map(has_operator, parts)):
             yield from _accounts(server, names)
             yield from check_leaf_accounts(server, names)
+            yield from check_guests(server)
             yield from _default_domains(server, names)
             yield from check_operator(server)
+            yield from check_leaves_beside_gateways(server, parts)
         for check in (*_CHECKS, *DETAILS, *START):
             yield from check(server)
 
 
 def _accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     system = server.system_account
-    if system is not None and system.text and system.text not in {*names, "$SYS"}:
+    if system is not None and system.text and system.text not in {*names, "$G"}:
+        # The built-in one is there only if `system_account` names none.
+        is_built_in = system.text == "$SYS"
         yield Violation(
             at=system.span,
             message=f"unknown account `{system.text}` in `system_account`: the server does not start",
-            hint=closest(system.text, sorted(names), "accounts"),
+            hint="add it to `accounts`, or remove `system_account`"
+            if is_built_in
+            else closest(system.text, sorted(names), "accounts"),
         )
     for remote in server.leaf_remotes:
         account = remote.account
@@ -77,14 +89,6 @@ def _accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
                 message=f"unknown account `{account.text}` of this leaf node: the server does not start",
                 hint=closest(account.text, sorted(names), "accounts"),
             )
-    guest = option(server.root, "no_auth_user")
-    users = sorted({user.name for user in server.users})
-    if guest is not None and guest.text and users and guest.text not in users:
-        yield Violation(
-            at=guest.span,
-            message=f"unknown user `{guest.text}` in `no_auth_user`: the server does not start",
-            hint=closest(guest.text, users, "users"),
-        )
 
 
 def _gateway(server: ServerConf) -> Iterator[Violation]:
@@ -232,16 +236,44 @@ def _names(server: ServerConf) -> Iterator[Violation]:
 
 
 def _tls(server: ServerConf) -> Iterator[Violation]:
-    tls = entry(server.root, "tls")
-    conf = tls.value if tls is not None and isinstance(tls.value, ConfMap) else None
-    if conf is None or tls is None:
-        return
+    gateway = server.gateway.conf if server.gateway else None
+    blocks = {None: server.root, "cluster": server.cluster, "gateway": gateway}
+    blocks |= {name: table(server.root, name) for name in ("leafnodes", "leaf", "websocket", "ws", "mqtt")}
+    for block, conf in blocks.items():
+        tls = entry(conf, "tls")
+        if tls is not None and isinstance(tls.value, ConfMap):
+            yield from _certificates(tls, tls.value)
+            urls = entry(tls.value, *_KNOWN_URLS)
+            if urls is not None and block not in {"cluster", "gateway"}:
+                message = f"`{urls.key}` is for clusters and gateways: the server does not start"
+                yield Violation(at=urls.key_span, message=message, hint="remove it, or write `verify: true`")
+
+
+def _certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
     for present, absent in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if has_any(conf, present) and not has_any(conf, absent):
             yield Violation(
                 at=tls.key_span,
                 message=f"`tls` has a `{present}` but no `{absent}`: the server does not start",
                 hint=f"add `{absent}`",
+            )
+    several_certificates, suites = entry(conf, "certs", "certificates"), entry(conf, "cipher_suites")
+    if several_certificates is not None and has_any(conf, "cert_file"):
+        yield Violation(
+            at=several_certificates.key_span,
+            message=f"`tls` has a `cert_file` and `{several_certificates.key}`: the server does not start",
+            hint=f"move the file into `{several_certificates.key}`",
+        )
+    names = several(suites.value) if suites is not None else ()
+    if suites is not None and not names:
+        message, hint = "`cipher_suites` is empty: the server does not start", "remove it: the default is safe"
+        yield Violation(at=suites.key_span, message=message, hint=hint)
+    for name in names if not has_any(conf, "allow_insecure_cipher_suites") else ():
+        if name.text and _INSECURE.search(name.text):
+            yield Violation(
+                at=name.span,
+                message=f"`{name.text}` is not secure: newer servers do not start",
+                hint="remove it, or set `allow_insecure_cipher_suites: true`",
             )
 
 
@@ -252,13 +284,27 @@ def _compression(server: ServerConf) -> Iterator[Violation]:
         if mode is not None and mode.text and mode.text.lower() not in {*_COMPRESSIONS, *_OTHER_COMPRESSIONS}:
             yield Violation(
                 at=mode.span,
-                message=f"`{mode.text}` is no mode of compression: the server does not start",
+                message=f"`{mode.text}` is not a compression mode: the server does not start",
                 hint=closest(mode.text.lower(), _COMPRESSIONS, "modes"),
             )
 
 
+def _is_enabled(switch: object) -> bool:
+    return isinstance(switch, dict) or switch in (True, "enabled", "enable")
+
+
 def _default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     domains = table(server.root, "default_js_domain")
+    switches = {account.name: option(account.conf, "jetstream") for account in server.accounts}
+    enabled = {name for name, switch in switches.items() if switch and _is_enabled(switch.value)}
+    for domain in domains.effective() if domains is not None else ():
+        if domain.key in enabled:
+            yield Violation(
+                at=domain.key_span,
+                message=f"account `{domain.key}` has JetStream here, and `default_js_domain` sends it elsewhere: "
+                "the server does not start",
+                hint=f"remove it, or the `jetstream` of account `{domain.key}`",
+            )
     for domain in domains.effective() if domains is not None else ():
         if domain.key not in {*names, *_BUILT_IN}:
             yield Violation(

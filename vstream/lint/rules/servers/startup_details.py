@@ -13,13 +13,14 @@ from vstream.subjects.algebra import is_valid
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import ServerConf
 
 _ON: Final = frozenset({"enabled", "enable"})
 _ORIGINS: Final = ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin")
+_MOST_THRESHOLDS: Final = 4
 _THRESHOLDS: Final = ("rtt_thresholds", "thresholds", "rtts", "rtt")
 
 
@@ -52,14 +53,27 @@ def _system_jetstream(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _guest_without_users(server: ServerConf) -> Iterator[Violation]:
-    guest = option(server.root, "no_auth_user")
-    if guest is not None and guest.text and not server.users and not has_operator(server):
-        yield Violation(
-            at=guest.span,
-            message=f"there is no user `{guest.text}` for `no_auth_user`, as there are no users: the server does not start",
-            hint="add the user, or remove `no_auth_user`",
-        )
+def check_guests(server: ServerConf) -> Iterator[Violation]:
+    """The users of whoever gives no login, and logins of websockets and MQTT beside users; for a server without an operator."""
+    listening = {listener.block for listener in server.listeners}
+    users = sorted({user.name for user in server.users})
+    has_single = has_any(server.authorization, "user", "username")
+    for block in (None, "websocket", "ws", "mqtt"):
+        conf = table(server.root, block) if block in listening and block else None
+        guest = option(server.root if block is None else conf, "no_auth_user")
+        if guest is not None and guest.text and guest.text not in users:
+            yield Violation(
+                at=guest.span,
+                message=f"unknown user `{guest.text}` in `no_auth_user`: the server does not start",
+                hint=closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
+            )
+        login = entry(table(conf, "authorization"), "user", "username", "token")
+        if login is not None and users and not has_single:
+            yield Violation(
+                at=login.key_span,
+                message=f"`{block}` has a `{login.key}` of its own, and the server has users: it does not start",
+                hint="remove it: the users may connect here too; `no_auth_user` names one for whoever gives no login",
+            )
 
 
 def _https(server: ServerConf) -> Iterator[Violation]:
@@ -97,7 +111,7 @@ def _remotes(server: ServerConf) -> Iterator[Violation]:
         if remote.urls and key in first:
             yield Violation(
                 at=remote.span,
-                message=f"a remote with the same addresses and account `{account}`: the server does not start",
+                message=f"another remote has the same addresses and account `{account}`: the server does not start",
                 hint="remove it, or give it another account",
                 related=(Related(span=first[key], message="the other one"),),
             )
@@ -113,17 +127,83 @@ def _remotes(server: ServerConf) -> Iterator[Violation]:
                     )
 
 
+def _mqtt_access(server: ServerConf) -> Iterator[Violation]:
+    mqtt = entry(server.root, "mqtt")
+    if mqtt is None or not any(listener.block == "mqtt" for listener in server.listeners):
+        return
+    # With JetStream, VS422 says so.
+    is_linked = is_clustered(server) or server.gateway is not None
+    if server.server_name is None and is_linked and not has_jetstream(server):
+        yield Violation(
+            at=mqtt.key_span,
+            message="MQTT in a cluster needs a `server_name`: the server does not start",
+            hint="add `server_name`, or start it with `--name`",
+            # The command line may have it.
+            severity=Severity.NOTE,
+        )
+
+
+def check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf]) -> Iterator[Violation]:
+    """The built-in system account is not enough (server/leafnode.go, validateLeafNode). *parts* are it and what it includes."""
+    has_leaves = any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners)
+    if has_leaves and server.gateway is not None and all(part.system_account is None for part in parts):
+        yield Violation(
+            at=server.gateway.key_span,
+            message="leaf nodes beside a gateway need a `system_account`: the server does not start",
+            hint="add `system_account: SYS`, and `SYS` to `accounts`",
+        )
+
+
+def _proxies(server: ServerConf) -> Iterator[Violation]:
+    for remote in server.leaf_remotes:
+        proxy = table(remote.conf, "proxy")
+        url = option(proxy, "url")
+        if url is None or not url.text or url.text.startswith("$"):
+            continue
+        scheme, _, host = url.text.partition("://")
+        if scheme not in {"http", "https"} or not host.strip("/"):
+            yield Violation(
+                at=url.span,
+                message=f"`{url.text}` is not the address of a proxy: the server does not start",
+                hint="write `http://HOST:PORT` or `https://HOST:PORT`",
+            )
+        logins = [entry(proxy, "username"), entry(proxy, "password")]
+        written = [login for login in logins if login]
+        if len(written) == 1:
+            lacking = "password" if logins[0] else "username"
+            yield Violation(
+                at=written[0].key_span,
+                message=f"the proxy has a `{written[0].key}` and no `{lacking}`: the server does not start",
+                hint=f"add `{lacking}`, or remove `{written[0].key}`",
+            )
+
+
+def _remote_log(server: ServerConf) -> Iterator[Violation]:
+    address = option(server.root, "remote_syslog")
+    if address is None or not address.text or has_any(server.root, "log_file", "logfile"):
+        return  # Beside a file, VS430 says that it does nothing.
+    if not address.text.startswith(("udp://", "tcp://", "unix://", "$")):
+        yield Violation(
+            at=address.span,
+            message=f"`{address.text}` is not the address of a log: the server stops without a message",
+            hint="write `udp://HOST:514`, `tcp://HOST:514` or `unix:///PATH`",
+        )
+
+
+def _store_twice(server: ServerConf) -> Iterator[Violation]:
+    outside = entry(server.root, "store_dir", "storedir")
+    if outside is not None and server.jetstream is not None and server.jetstream.store_dir is not None:
+        yield Violation(
+            at=outside.key_span,
+            message="`store_dir` is also in `jetstream`: the server does not start",
+            hint="remove one of them",
+        )
+
+
 def _websocket_access(server: ServerConf) -> Iterator[Violation]:
     websocket = table(server.root, "websocket", "ws")
     if not any(listener.block in {"websocket", "ws"} for listener in server.listeners):
         return
-    guest, users = option(websocket, "no_auth_user"), sorted({user.name for user in server.users})
-    if guest is not None and guest.text and guest.text not in users and not has_operator(server):
-        yield Violation(
-            at=guest.span,
-            message=f"unknown user `{guest.text}` in `no_auth_user`: the server does not start",
-            hint=closest(guest.text, users, "users"),
-        )
     origins = entry(websocket, *_ORIGINS)
     for origin in several(origins.value) if origins else ():
         if origin.text and not origin.text.startswith(("http://", "https://", "$")):
@@ -178,6 +258,12 @@ def _thresholds(server: ServerConf) -> Iterator[Violation]:
                 message="the thresholds are not in ascending order: the server does not start",
                 hint="write the shortest time first",
             )
+        elif len(values) > _MOST_THRESHOLDS:
+            yield Violation(
+                at=listed.key_span if listed else server.root.span,
+                message=f"{len(values)} thresholds, for {_MOST_THRESHOLDS} levels: the server does not start",
+                hint=f"write {_MOST_THRESHOLDS} or less",
+            )
 
 
 def _nanoseconds(text: str) -> int | None:
@@ -190,10 +276,13 @@ def _nanoseconds(text: str) -> int | None:
 CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _cluster_without_routes,
     _system_jetstream,
-    _guest_without_users,
     _https,
     _mixed_urls,
     _remotes,
+    _mqtt_access,
+    _proxies,
+    _remote_log,
+    _store_twice,
     _websocket_access,
     _check_advertised,
     _pool,

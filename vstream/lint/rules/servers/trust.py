@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
-from vstream.lint.reading.nodes import entry, option, several, table, url_parts
+from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_literal, is_valid
-from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind
+from vstream.syntax.natsconf import ConfMap, ConfScalar, ScalarKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ _ONLY_FULL: Final = ("interval", "allow_delete", "hard_delete")
 _TIMES: Final = ("interval", "ttl", "timeout")
 _TIME: Final = re.compile(r"(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
 _HANDSHAKE: Final = "sec-websocket-"
+_OWN_HEADERS: Final = frozenset({"host", "content-length", "connection", "upgrade", "nats-no-masking"})
 _STOPS: Final = "the server does not start"
 
 
@@ -39,7 +41,7 @@ def _resolver(server: ServerConf) -> Iterator[Violation]:
         text = str(node.value)
         is_known = text.upper() in _IN_MEMORY or _URL.fullmatch(text) is not None
         if not is_known and node.kind is not ScalarKind.UNRESOLVED:
-            yield Violation(at=node.span, message=f"`{text}` is no account resolver: {_STOPS}", hint=_RESOLVER_HINT)
+            yield Violation(at=node.span, message=f"`{text}` is not an account resolver: {_STOPS}", hint=_RESOLVER_HINT)
     elif isinstance(node, ConfMap):
         yield from _resolver_of_files(node)
 
@@ -70,6 +72,16 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
             )
 
 
+def _resolver_preload(server: ServerConf) -> Iterator[Violation]:
+    tokens = table(server.root, "resolver_preload")
+    for written in tokens.effective() if tokens is not None else ():
+        token = written.value.value if isinstance(written.value, ConfScalar) else None
+        is_variable = isinstance(written.value, ConfScalar) and written.value.kind is ScalarKind.UNRESOLVED
+        if isinstance(token, str) and not is_variable and find_token(token) is None:
+            message = f"this is not the token of an account: {_STOPS}"
+            yield Violation(at=written.value.span, message=message, hint="copy all of the JWT, as `nsc` prints it")
+
+
 def _trace(server: ServerConf) -> Iterator[Violation]:
     for account in server.accounts:
         subject = option(account.conf, "msg_trace", "trace_dest")
@@ -92,7 +104,7 @@ def _routes(server: ServerConf) -> Iterator[Violation]:
 def _headers(server: ServerConf) -> Iterator[Violation]:
     headers = table(table(server.root, "websocket", "ws"), "headers")
     for header in headers.effective() if headers is not None else ():
-        if header.key.lower().startswith(_HANDSHAKE):
+        if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
             message = f"`{header.key}` belongs to the handshake of websockets: {_STOPS}"
             yield Violation(at=header.key_span, message=message, hint="remove it")
         elif not isinstance(getattr(header.value, "value", None), str):
@@ -123,9 +135,7 @@ def _callout(server: ServerConf) -> Iterator[Violation]:
 
 def _nameless_users(server: ServerConf) -> Iterator[Violation]:
     for conf in (server.authorization, *(account.conf for account in server.accounts)):
-        listed = entry(conf, "users")
-        for item in listed.value.items if listed and isinstance(listed.value, ConfArray) else ():
-            user = item if isinstance(item, ConfMap) else None
+        for user in maps_in(conf, "users"):
             password = entry(user, "password", "pass")
             if password is not None and not has_any(user, "user", "username", "nkey"):
                 message = f"a password without a user: {_STOPS}"
@@ -163,6 +173,24 @@ def _latencies(server: ServerConf) -> Iterator[Violation]:
                 yield Violation(at=latency.key_span, message=message, hint="add `subject`, where it is published")
 
 
+def _leaf_logins(server: ServerConf) -> Iterator[Violation]:
+    """A single login beside a list, and one user twice, for leaf nodes that connect here."""
+    authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
+    single, listed = entry(authorization, "user", "username", "nkey"), entry(authorization, "users")
+    if single is not None and listed is not None:
+        message = f"leaf nodes have a single `{single.key}` and a list of users: {_STOPS}"
+        yield Violation(
+            at=single.key_span, message=message, hint=f"move it into `users`, and remove `{single.key}` here"
+        )
+    names = set()
+    for user in maps_in(authorization, "users"):
+        name = option(user, "user", "username")
+        if name is not None and name.text and name.text in names:
+            message = f"user `{name.text}` of leaf nodes is defined twice: {_STOPS}"
+            yield Violation(at=name.span, message=message, hint="give each a name of its own")
+        names.add(name.text if name else None)
+
+
 def _both_logins(server: ServerConf) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         key = entry(remote.conf, "nkey", "seed")
@@ -174,10 +202,8 @@ def _both_logins(server: ServerConf) -> Iterator[Violation]:
 def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     """Leaf nodes that log in to an account which is none of *names*, for a server without an operator."""
     authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
-    listed = entry(authorization, "users")
-    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
     accounts = {*names, "$G", "$SYS"}
-    for conf in (authorization, *(item for item in items if isinstance(item, ConfMap))):
+    for conf in (authorization, *maps_in(authorization, "users")):
         account = option(conf, "account")
         if account is not None and account.text and account.text not in accounts:
             yield Violation(
@@ -225,13 +251,20 @@ def _guest_alone(server: ServerConf) -> Iterator[Violation]:
         yield Violation(at=guest.span, message=message, hint="move the user into `users: [{…}]`")
 
 
-VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (_resolver, _trace, _routes, _headers)
+VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+    _resolver,
+    _resolver_preload,
+    _trace,
+    _routes,
+    _headers,
+)
 """What VS424 asks besides the types of options."""
 ACCOUNTS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _callout,
     _nameless_users,
     _single_user,
     _latencies,
+    _leaf_logins,
     _both_logins,
 )
 """What VS425 asks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.rules.streams.buckets import broken_bucket
-from vstream.lint.rules.streams.consumers import consumer_does_not_fit, unknown_stream
+from vstream.lint.rules.streams.consumers import consumer_does_not_fit, refused_consumer, unknown_stream
 from vstream.lint.rules.streams.dedupe import (
     flags_differ,
     refused_window,
@@ -17,7 +17,6 @@ from vstream.lint.rules.streams.dedupe import (
 from vstream.lint.rules.streams.fields import (
     invalid_name,
     needs_newer_server,
-    refused_consumer,
     unknown_consumer_field,
     unknown_field,
     wrong_consumer_value,

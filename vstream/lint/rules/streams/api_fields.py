@@ -208,7 +208,6 @@ STREAM_FIELDS: Final[Mapping[str, Field]] = {
     "subject_delete_marker_ttl": Field(DURATION, (2, 11)),
     "subject_transform": Field(_TRANSFORM, (2, 10)),
     "subjects": Field(_array(TEXT)),
-    "template_owner": Field(TEXT),
 }
 
 CONSUMER_FIELDS: Final[Mapping[str, Field]] = {

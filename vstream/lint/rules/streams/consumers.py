@@ -1,21 +1,221 @@
-"""VS246: consumers that do not fit the stream that their file names."""
+"""Consumers: fields that servers refuse together, and consumers that do not fit the stream that their file names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections import Counter
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import StreamSet, mirror, near_name, strings, table, word
-from vstream.subjects.algebra import overlaps
+from vstream.lint.rules.streams.values import (
+    FORBIDDEN,
+    LONGEST_NAME,
+    StreamSet,
+    limit,
+    long_texts,
+    may_hold,
+    mirror,
+    near_name,
+    replicas,
+    stored_subjects,
+    strings,
+    table,
+    word,
+)
+from vstream.lint.rules.wording import format_version, join_names
+from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
+from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 
+    Contradiction = tuple[str, str, str]
 
 _COMPARABLE = 1_000
+_MOST_REPLICAS = 5
+_LENIENT_SINCE = (2, 12)
+"""Since then, limits below zero are none, and filters may overlap in part."""
+_GROUP: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
+_START: Final = {"by_start_sequence": "opt_start_seq", "by_start_time": "opt_start_time"}
+
+
+@rule("VS243", "refused-consumer", Severity.ERROR)
+def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
+    r"""
+    Fields of a consumer contradict each other.
+
+    ## Why is this bad?
+    Servers refuse the consumer: a start position needs the matching policy, heartbeats and flow control are for push
+    consumers, times are not negative, and names must not contain `.`, `*`, `>`, `/` or `\` (server/consumer.go,
+    checkConsumerCfg; all versions).
+    """
+    oldest = workspace.stated_version
+    checks = (*_CHECKS, _check_old) if oldest is not None and oldest < _LENIENT_SINCE else _CHECKS
+    for consumer in workspace.consumers:
+        for check in checks:
+            for name, message, hint in check(consumer.fields):
+                yield Violation(at=consumer.at(name), message=f"{message}: servers refuse the consumer", hint=hint)
+
+
+def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """Each field alone."""
+    yield from long_texts(dict(fields))
+    copies, sample, target = (fields.get(name) for name in ("num_replicas", "sample_freq", "deliver_subject"))
+    if isinstance(copies, int) and not 0 <= copies <= _MOST_REPLICAS:
+        yield "num_replicas", f"{copies} replicas, and {_MOST_REPLICAS} is the most", "write 1, 3 or 5, or remove it"
+    if isinstance(sample, str) and sample and not sample.removesuffix("%").removeprefix("+").isdecimal():
+        message = f"{quote_value(sample)} is not a share of the messages"
+        yield "sample_freq", message, 'write a percentage, such as "10%"'
+    if isinstance(target, str) and has_wildcards(target):
+        yield "deliver_subject", f"{quote_value(target)} has wildcards", "write one subject"
+    elif isinstance(target, str) and target and not is_valid(target):
+        yield "deliver_subject", f"{quote_value(target)} is not a subject", "write tokens between single dots"
+    steps = fields.get("backoff")
+    if _number(fields, "ack_wait") < 0 and not steps:
+        yield "ack_wait", "`ack_wait` is negative", "write how long a message may take, in nanoseconds"
+    if isinstance(steps, list) and any(isinstance(step, int) and step < 0 for step in steps):
+        yield "backoff", "a step of `backoff` is negative", "write nanoseconds from 0 on"
+
+
+def _check_filters_alone(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    single, several = fields.get("filter_subject"), fields.get("filter_subjects")
+    if single and several:
+        yield "filter_subject", "both `filter_subject` and `filter_subjects` are set", "keep `filter_subjects`"
+    subjects = [subject for subject in several if isinstance(subject, str)] if isinstance(several, list) else []
+    for name, listed in (("filter_subjects", subjects), ("filter_subject", [single or ">"])):
+        for subject in listed:
+            if isinstance(subject, str) and not is_valid(subject):
+                hint = "write tokens between single dots, `>` at the end"
+                yield name, f"{quote_value(subject)} is not a subject", hint
+    pairs = combinations(filter(is_valid, subjects), 2)
+    pair = next(((left, right) for left, right in pairs if is_subset(left, right) or is_subset(right, left)), None)
+    if pair is not None:
+        message = f"the filters `{pair[0]}` and `{pair[1]}` overlap"
+        yield "filter_subjects", message, "keep the wider one, or filters that exclude each other"
+
+
+def _check_names(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    for name in ("name", "durable_name"):
+        value = fields.get(name)
+        bad = sorted(FORBIDDEN.intersection(value)) if isinstance(value, str) else []
+        if bad:
+            message = f"the name {quote_value(value)} contains {', '.join(map(repr, bad))}"
+            yield name, message, "use letters, digits, `-` and `_`"
+        elif isinstance(value, str) and len(value.encode()) > LONGEST_NAME:
+            yield name, f"the name has {len(value.encode())} bytes, {LONGEST_NAME} are allowed", "shorten it"
+    if fields.get("name") and fields.get("durable_name") and fields["name"] != fields["durable_name"]:
+        yield "name", "`name` and `durable_name` differ", "write the same name, or remove one of them"
+
+
+def _check_start(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    policy = fields.get("deliver_policy", "all")
+    for needed_policy, start in _START.items():
+        if policy == needed_policy and not fields.get(start):
+            yield "deliver_policy", f"`{needed_policy}` needs `{start}`", f"add `{start}`"
+        if policy != needed_policy and fields.get(start):
+            hint = f'write `"deliver_policy": "{needed_policy}"`, or remove it'
+            yield start, f"`{start}` needs `deliver_policy: {needed_policy}`", hint
+    has_filter = bool(fields.get("filter_subject") or fields.get("filter_subjects"))
+    if policy == "last_per_subject" and not has_filter:
+        yield "deliver_policy", "`last_per_subject` needs a filter", 'add `"filter_subject": ">"`'
+
+
+def _check_push(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    is_push, policy = bool(fields.get("deliver_subject")), fields.get("ack_policy", "none")
+    push_only = ("idle_heartbeat", "flow_control", "rate_limit_bps")
+    for name in push_only if policy != "flow_control" else ():
+        if _number(fields, name) > 0 and not is_push:
+            yield name, f"`{name}` is for push consumers, but `deliver_subject` is missing", "remove it"
+    if is_push and _number(fields, "max_waiting") > 0:
+        yield "max_waiting", "`max_waiting` is for pull consumers, but `deliver_subject` is set", "remove it"
+    if is_push and _number(fields, "max_ack_pending") > 0 and policy == "none":
+        hint = 'remove it, or write `"ack_policy": "explicit"`'
+        yield "max_ack_pending", "`max_ack_pending` needs acknowledgements, and `ack_policy` is `none`", hint
+    has_heartbeat = policy == "flow_control" or _number(fields, "idle_heartbeat") > 0
+    if is_push and fields.get("flow_control") and not has_heartbeat:
+        yield "flow_control", "flow control needs heartbeats", 'add `"idle_heartbeat": 5000000000`'
+    if fields.get("direct") is True:
+        if not is_push:
+            yield "direct", "`direct` needs a `deliver_subject`", "remove `direct`: it is for servers' own consumers"
+        elif fields.get("durable_name"):
+            yield "direct", "`direct` is for consumers without a `durable_name`", "remove `direct`"
+
+
+def _check_redelivery(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    steps, most = fields.get("backoff"), fields.get("max_deliver")
+    if isinstance(steps, list) and isinstance(most, int) and 0 < most < len(steps):
+        message = f"`max_deliver` is less than the {len(steps)} steps of `backoff`"
+        yield "max_deliver", message, f"write {len(steps)} or more"
+    if fields.get("ack_policy") != "flow_control":
+        return
+    if not fields.get("deliver_subject"):
+        yield "ack_policy", "`flow_control` needs a `deliver_subject`", 'add it, or write `"ack_policy": "explicit"`'
+    for name, is_wrong in (
+        ("ack_wait", _number(fields, "ack_wait") > 0),
+        ("backoff", bool(steps)),
+        ("max_deliver", _number(fields, "max_deliver") > 0),
+    ):
+        if is_wrong:
+            yield name, f"`{name}` does not go with `ack_policy: flow_control`", "remove it"
+    if _number(fields, "max_ack_pending") < 0:
+        yield "max_ack_pending", "`ack_policy: flow_control` needs a limit of what is pending", "write 1000"
+
+
+def _check_priority(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    policy, groups = fields.get("priority_policy", "none"), fields.get("priority_groups")
+    if policy == "none":
+        if groups:
+            hint = 'add `"priority_policy": "overflow"`, or remove them'
+            yield "priority_groups", "groups need a priority policy", hint
+        if _number(fields, "priority_timeout") > 0:
+            hint = 'write `"priority_policy": "pinned_client"`, or remove it'
+            yield "priority_timeout", "`priority_timeout` is for pinned clients", hint
+    elif fields.get("deliver_subject"):
+        yield "priority_groups", "priority groups are for pull consumers", "remove them, or `deliver_subject`"
+    elif not groups:
+        yield "priority_policy", "a priority policy needs a group", 'add `"priority_groups": ["NAME"]`'
+    for group in groups if policy != "none" and isinstance(groups, list) else ():
+        if isinstance(group, str) and not _GROUP.fullmatch(group):
+            hint = "use at most 16 letters, digits, `-`, `_`, `/` and `=`"
+            yield "priority_groups", f"{quote_value(group)} is not the name of a group", hint
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _check_old(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """What servers took since `_LENIENT_SINCE`, and refused before."""
+    before = f"before nats-server {format_version(_LENIENT_SINCE)}"
+    is_pull = not fields.get("deliver_subject")
+    for name in ("max_waiting", "max_batch", "max_expires") if is_pull else ("max_waiting",):
+        if _number(fields, name) < 0:
+            yield name, f"`{name}` is negative, {before}", "remove it"
+    if fields.get("backoff") and _number(fields, "max_deliver") < -1:
+        yield "max_deliver", f"`max_deliver` is below -1, {before}", "write -1"
+    filters = fields.get("filter_subjects")
+    subjects = [subject for subject in filters if isinstance(subject, str)] if isinstance(filters, list) else []
+    for left, right in combinations(filter(is_valid, subjects), 2):
+        if overlaps(left, right) and not is_subset(left, right) and not is_subset(right, left):
+            message = f"the filters `{left}` and `{right}` overlap, {before}"
+            yield "filter_subjects", message, "write filters that exclude each other"
+            return
+
+
+_CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[Contradiction]], ...] = (
+    _check_words,
+    _check_names,
+    _check_filters_alone,
+    _check_start,
+    _check_push,
+    _check_redelivery,
+    _check_priority,
+)
 
 
 @rule("VS246", "consumer-does-not-fit", Severity.ERROR)
@@ -25,12 +225,15 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     A filter that matches no subject of the stream delivers nothing, and servers accept it. They refuse a second consumer
-    of the same subjects of a work queue (10100), one of a work queue without explicit acknowledgement (10084), one that
-    delivers to subjects of its own stream (10081), and more replicas than the stream has (10126; server/consumer.go, all
-    versions). Checked where the file of a consumer has a `stream_name`, and the stream is in the files.
+    of the same subjects of a work queue (10100), one of a work queue without explicit acknowledgement (10084) or that
+    does not begin at its first message (10101), one that delivers to subjects of its own stream (10081), more replicas
+    than the stream has (10126), other ones than those of a stream that is no log (10134), and more than its limits allow
+    (10026, 10121, 10153; server/consumer.go, all versions). Checked where the file of a consumer has a `stream_name`, and
+    the stream is in the files.
     """
     streams = StreamSet(workspace.streams)
     queued: dict[int, list[ConsumerFile]] = {}
+    counted: Counter[int] = Counter()
     for consumer in workspace.consumers:
         name = consumer.stream.text if consumer.stream else None
         stream = streams.find(name, consumer) if name else None
@@ -38,6 +241,17 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
             continue
         yield from _check_filters(consumer, stream)
         yield from _check_delivery(consumer, stream)
+        yield from _check_replicas(consumer, stream)
+        yield from _check_limits(consumer, stream)
+        counted[id(stream)] += 1
+        if counted[id(stream)] == (limit(stream, "max_consumers") or 0) + 1 and counted[id(stream)] > 1:
+            yield Violation(
+                at=consumer.at(),
+                message=f"stream `{stream.config.name}` has {counted[id(stream)] - 1} consumers and no room for more:"
+                " servers refuse this one",
+                hint=f"raise `max_consumers` to {counted[id(stream)]}, or remove a consumer",
+                related=(Related(span=stream.at("max_consumers"), message="the limit"),),
+            )
         if word(stream, "retention") == "workqueue":
             yield from _check_queue(consumer, queued.setdefault(id(stream), []))
 
@@ -86,15 +300,12 @@ def _filters(consumer: ConsumerFile) -> list[tuple[tuple[str | int, ...], str]]:
 
 
 def _check_filters(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    subjects = strings(stream, "subjects")
-    if not subjects or stream.config.fields.get("sources") or table(stream, "subject_transform"):
-        return
     for path, subject in _filters(consumer):
-        if not any(overlaps(subject, stored) for stored in subjects):
+        if not may_hold(stream, subject):
             yield Violation(
                 at=consumer.at(*path),
                 message=f"stream `{stream.config.name}` holds nothing of `{subject}`: the consumer delivers nothing",
-                hint=f"filter what the stream holds: {', '.join(f'`{stored}`' for stored in subjects[:5])}",
+                hint=f"filter what the stream holds: {join_names(stored_subjects(stream)[:5])}",
                 related=(Related(span=stream.at("subjects"), message="what the stream holds"),),
             )
 
@@ -107,21 +318,57 @@ def _check_delivery(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
             message=f"`{target}` is a subject of the stream itself: servers refuse the consumer",
             hint="deliver to a subject that the stream does not hold",
         )
-    copies, most = consumer.fields.get("num_replicas"), stream.config.fields.get("num_replicas", 1)
-    if isinstance(copies, int) and isinstance(most, int) and copies > max(most, 1):
+
+
+def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
+    copies, most = _number(consumer.fields, "num_replicas"), replicas(stream)
+    is_log = word(stream, "retention") in {"", "limits"}
+    if copies > most or (copies > 0 and copies != most and not is_log):
+        must = "has" if is_log else f"is a {word(stream, 'retention')} stream with"
         yield Violation(
             at=consumer.at("num_replicas"),
-            message=f"{copies} replicas, and stream `{stream.config.name}` has {max(most, 1)}: servers refuse the consumer",
+            message=f"{copies} replicas, and stream `{stream.config.name}` {must} {most}: servers refuse the consumer",
             hint="remove `num_replicas`: the consumer then has as many as its stream",
         )
 
 
+def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
+    pending = _number(table(stream, "consumer_limits"), "max_ack_pending")
+    own_policy = consumer.fields.get("ack_policy", "none")
+    has_own_limit = _number(consumer.fields, "max_ack_pending") != 0
+    if pending > 0 and own_policy == "none" and consumer.fields.get("deliver_subject") and not has_own_limit:
+        yield Violation(
+            at=consumer.at("ack_policy"),
+            message=f"stream `{stream.config.name}` limits what is pending, which needs acknowledgements:"
+            " servers refuse the consumer",
+            hint='write `"ack_policy": "explicit"`, or `"max_ack_pending": -1`',
+            related=(Related(span=stream.at("consumer_limits", "max_ack_pending"), message="the limit"),),
+        )
+    for name in ("max_ack_pending", "inactive_threshold"):
+        value, most = _number(consumer.fields, name), _number(table(stream, "consumer_limits"), name)
+        if 0 < most < value:
+            yield Violation(
+                at=consumer.at(name),
+                message=f"`{name}` is {value}, and stream `{stream.config.name}` allows {most}: servers refuse the consumer",
+                hint=f"write {most} or less",
+                related=(Related(span=stream.at("consumer_limits", name), message="the limit"),),
+            )
+
+
 def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator[Violation]:
-    if consumer.fields.get("ack_policy") != "explicit":
+    if consumer.fields.get("direct") is True or consumer.fields.get("sourcing") is True:
+        return
+    if consumer.fields.get("ack_policy") not in {"explicit", "flow_control"}:
         yield Violation(
             at=consumer.at("ack_policy"),
             message="a consumer of a work queue needs explicit acknowledgement: servers refuse it",
             hint='write `"ack_policy": "explicit"`',
+        )
+    if consumer.fields.get("deliver_policy", "all") != "all":
+        yield Violation(
+            at=consumer.at("deliver_policy"),
+            message="a consumer of a work queue must begin at the first message: servers refuse it",
+            hint='write `"deliver_policy": "all"`',
         )
     subjects = [subject for _, subject in _filters(consumer)] or [">"]
     for earlier in queued:
@@ -129,7 +376,7 @@ def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator
         if any(overlaps(mine, their) for mine in subjects for their in theirs):
             yield Violation(
                 at=consumer.at("filter_subject"),
-                message="another consumer of this work queue has the same messages: servers refuse the second one",
+                message="another consumer of this work queue takes the same messages: servers refuse the second one",
                 hint="use filters that exclude each other, or share one consumer",
                 related=(Related(span=earlier.at("filter_subject"), message="the other consumer"),),
             )

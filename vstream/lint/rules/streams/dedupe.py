@@ -13,6 +13,7 @@ from vstream.lint.rules.streams.values import (
     flag,
     limit,
     number,
+    part_of_virtual,
     place,
     sources,
 )
@@ -42,7 +43,7 @@ def window_not_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         is_stated = stream.config.fields.get("duplicate_window") is not None
-        if stream.role.may_source and not is_stated and sources(stream):
+        if _is_read_stream(stream) and not is_stated and sources(stream):
             yield Violation(
                 at=stream.key_at("sources"),
                 message=f"`{stream.config.name}` sets no `duplicate_window`: the default is 2 minutes before nats-server 2.14, and 0 since",
@@ -91,7 +92,7 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.stated_version
     means_two_minutes = oldest is not None and oldest < DEDUPE_OFF_SINCE
     for stream in workspace.streams:
-        if not stream.role.may_source or stream.config.fields.get("duplicate_window") is None:
+        if not _is_read_stream(stream) or stream.config.fields.get("duplicate_window") is None:
             continue
         window = number(stream, "duplicate_window")
         is_default = window == 0 and means_two_minutes
@@ -142,7 +143,7 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
-        if not stream.role.may_source:
+        if not _is_read_stream(stream):
             continue
         seen: set[str] = set()
         for _, write in streams.sourced_streams(stream):
@@ -188,6 +189,11 @@ def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
                     related=(Related(span=place(source_stream, "max_msg_size"), message="the other limit"),),
                 )
                 break
+
+
+def _is_read_stream(stream: StreamFile) -> bool:
+    # Of any other stream that only sources, these settings are a matter of choice.
+    return stream.role.may_source and part_of_virtual(stream)
 
 
 def _allows(stream: StreamFile, field: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
@@ -16,8 +15,8 @@ from vstream.lint.rules.streams.api_fields import (
     written_fields,
     wrong_values,
 )
+from vstream.lint.rules.streams.values import FORBIDDEN, LONGEST_NAME
 from vstream.lint.rules.wording import format_version
-from vstream.subjects.algebra import has_wildcards, is_valid, overlaps
 from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
     from vstream.topology.model import ServerVersion
 
-_FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
-_LONGEST_NAME = 255
-_MOST_REPLICAS = 5
+_TRANSFORMS = "subject_transforms"
+_EMPTY_SINCE: ServerVersion = (2, 11)
 _NOTHING: tuple[object, ...] = (None, False, "", 0, [], {}, "none", "default")
 """Values without effect: nothing is lost if an old server drops them."""
 
@@ -48,13 +46,13 @@ def invalid_name(workspace: Workspace) -> Iterator[Violation]:
         if not stream.is_named:
             continue
         name = stream.config.name
-        bad = sorted(_FORBIDDEN.intersection(name))
+        bad = sorted(FORBIDDEN.intersection(name))
         if not name:
             message = "the stream has no name"
         elif bad:
             message = f"the name {quote_value(name)} contains {', '.join(repr(character) for character in bad)}"
-        elif len(name.encode()) > _LONGEST_NAME:
-            message = f"the name has {len(name.encode())} bytes, {_LONGEST_NAME} are allowed"
+        elif len(name.encode()) > LONGEST_NAME:
+            message = f"the name has {len(name.encode())} bytes, {LONGEST_NAME} are allowed"
         else:
             continue
         yield Violation(
@@ -67,11 +65,12 @@ def invalid_name(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS203", "unknown-stream-field", Severity.ERROR)
 def unknown_field(workspace: Workspace) -> Iterator[Violation]:
     """
-    A stream configuration has a field that no server knows.
+    A stream configuration has a field that no server knows, or that only old ones know.
 
     ## Why is this bad?
     Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they silently drop the field, so your setting is lost
-    (`jetstream { strict }`, server/jetstream_api.go; the fields are those of server/stream.go).
+    (`jetstream { strict }`, server/jetstream_api.go; the fields are those of server/stream.go). `template_owner` went with
+    2.14.
     """
     for stream in workspace.streams:
         yield from _unknown_fields(stream, stream.config.fields, STREAM_FIELDS, "a stream")
@@ -138,110 +137,6 @@ def wrong_consumer_value(workspace: Workspace) -> Iterator[Violation]:
         yield from _wrong_values(consumer, consumer.fields, CONSUMER_FIELDS)
 
 
-@rule("VS243", "refused-consumer", Severity.ERROR)
-def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
-    r"""
-    Fields of a consumer contradict each other.
-
-    ## Why is this bad?
-    Servers refuse the consumer: a start position needs the matching policy, heartbeats and flow control are for push
-    consumers, and names must not contain `.`, `*`, `>`, `/` or `\` (server/consumer.go, checkConsumerCfg; all
-    versions).
-    """
-    for consumer in workspace.consumers:
-        for name, message, hint in _contradictions(consumer.fields):
-            yield Violation(at=consumer.at(name), message=f"{message}: servers refuse the consumer", hint=hint)
-
-
-_START = {"by_start_sequence": "opt_start_seq", "by_start_time": "opt_start_time"}
-
-
-def _contradictions(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """The field, what is wrong with it, and what to do."""
-    yield from _bad_names(fields)
-    yield from _bad_start(fields)
-    yield from _bad_delivery(fields)
-    yield from _bad_words(fields)
-
-
-def _bad_words(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    copies, sample = fields.get("num_replicas"), fields.get("sample_freq")
-    if isinstance(copies, int) and not 0 <= copies <= _MOST_REPLICAS:
-        yield "num_replicas", f"{copies} replicas, and {_MOST_REPLICAS} is the most", "write 1, 3 or 5, or remove it"
-    if isinstance(sample, str) and sample and not sample.removesuffix("%").lstrip("+-").isdecimal():
-        yield (
-            "sample_freq",
-            f"{quote_value(sample)} is not a share of the messages",
-            'write a percentage, such as "10%"',
-        )
-    target = fields.get("deliver_subject")
-    if isinstance(target, str) and has_wildcards(target):
-        yield "deliver_subject", f"{quote_value(target)} has wildcards", "write one subject"
-    if target and fields.get("priority_groups"):
-        yield "priority_groups", "priority groups are for pull consumers", "remove them, or `deliver_subject`"
-    if fields.get("priority_timeout") and fields.get("priority_policy", "none") != "pinned_client":
-        hint = 'write `"priority_policy": "pinned_client"`, or remove it'
-        yield "priority_timeout", "`priority_timeout` is for pinned clients", hint
-    filters = fields.get("filter_subjects")
-    for name, subjects in (("filter_subjects", filters), ("filter_subject", [fields.get("filter_subject") or ">"])):
-        for subject in subjects if isinstance(subjects, list) else ():
-            if isinstance(subject, str) and not is_valid(subject):
-                hint = "write tokens between single dots, `>` at the end"
-                yield name, f"{quote_value(subject)} is not a subject", hint
-
-
-def _bad_names(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    for name in ("name", "durable_name"):
-        value = fields.get(name)
-        bad = sorted(_FORBIDDEN.intersection(value)) if isinstance(value, str) else []
-        if bad:
-            message = f"the name {quote_value(value)} contains {', '.join(map(repr, bad))}"
-            yield name, message, "use letters, digits, `-` and `_`"
-    if fields.get("name") and fields.get("durable_name") and fields["name"] != fields["durable_name"]:
-        yield "name", "`name` and `durable_name` differ", "write the same name, or remove one of them"
-
-
-def _bad_start(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    policy = fields.get("deliver_policy", "all")
-    for needed_policy, start in _START.items():
-        if policy == needed_policy and not fields.get(start):
-            yield "deliver_policy", f"`{needed_policy}` needs `{start}`", f"add `{start}`"
-        if policy != needed_policy and fields.get(start):
-            hint = f'write `"deliver_policy": "{needed_policy}"`, or remove it'
-            yield start, f"`{start}` needs `deliver_policy: {needed_policy}`", hint
-    has_filter = bool(fields.get("filter_subject") or fields.get("filter_subjects"))
-    if policy == "last_per_subject" and not has_filter:
-        yield "deliver_policy", "`last_per_subject` needs a filter", 'add `"filter_subject": ">"`'
-    if fields.get("filter_subject") and fields.get("filter_subjects"):
-        yield "filter_subject", "both `filter_subject` and `filter_subjects` are set", "keep `filter_subjects`"
-    filters = fields.get("filter_subjects")
-    subjects = [subject for subject in filters if isinstance(subject, str)] if isinstance(filters, list) else []
-    pair = next(((left, right) for left, right in combinations(subjects, 2) if overlaps(left, right)), None)
-    if pair is not None:
-        message = f"the filters `{pair[0]}` and `{pair[1]}` overlap"
-        yield "filter_subjects", message, "keep the wider one, or filters that exclude each other"
-
-
-def _bad_delivery(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    is_push = bool(fields.get("deliver_subject"))
-    policy = fields.get("priority_policy", "none")
-    if policy != "none" and not fields.get("priority_groups"):
-        yield "priority_policy", "a priority policy needs a group", 'add `"priority_groups": ["NAME"]`'
-    if policy == "none" and fields.get("priority_groups"):
-        yield "priority_groups", "groups need a priority policy", 'add `"priority_policy": "overflow"`, or remove them'
-    for name in ("idle_heartbeat", "flow_control", "rate_limit_bps"):
-        if fields.get(name) and not is_push:
-            yield name, f"`{name}` is for push consumers, but `deliver_subject` is missing", "remove it"
-    if is_push and fields.get("max_waiting"):
-        yield "max_waiting", "`max_waiting` is for pull consumers, but `deliver_subject` is set", "remove it"
-    if is_push and fields.get("flow_control") and not fields.get("idle_heartbeat"):
-        yield "flow_control", "flow control needs heartbeats", 'add `"idle_heartbeat": 5000000000`'
-    backoff, most = fields.get("backoff"), fields.get("max_deliver")
-    if isinstance(backoff, list) and isinstance(most, int) and 0 < most < len(backoff):
-        message = f"`max_deliver` is less than the {len(backoff)} steps of `backoff`"
-        yield "max_deliver", message, f"write {len(backoff)} or more"
-
-
 def _unknown_fields(
     owner: StreamFile | ConsumerFile, fields: Mapping[str, object], known: Mapping[str, Field], what: str
 ) -> Iterator[Violation]:
@@ -261,6 +156,12 @@ def _newer_fields(
 ) -> Iterator[Violation]:
     for field in written_fields(fields, known):
         since = field.field.since if field.field else FIRST
+        if oldest < _EMPTY_SINCE and field.path[-1] == "src" and field.value == "" and field.owner == _TRANSFORMS:
+            yield Violation(
+                at=owner.at(*field.path),
+                message=f"before nats-server {format_version(_EMPTY_SINCE)}, servers refuse an empty `src` of a source",
+                hint='write `">"`',
+            )
         if oldest < since and field.value not in _NOTHING:
             yield Violation(
                 at=owner.key_at(*field.path),

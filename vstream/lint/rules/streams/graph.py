@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import ANYTHING, StreamSet, mirror, place, sources, strings, table
+from vstream.lint.rules.streams.values import (
+    ANYTHING,
+    StreamSet,
+    may_hold,
+    mirror,
+    place,
+    sources,
+    stored_subjects,
+    strings,
+    table,
+)
 from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
 from vstream.subjects import algebra
+from vstream.subjects.functions import FUNCTION
 from vstream.topology import physical
 from vstream.topology.model import Role
 from vstream.topology.profiles import PROFILES
@@ -23,9 +34,11 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.streams.values import SourceEntry
     from vstream.lint.workspace import StreamFile, Workspace
-    from vstream.topology.model import Topology
+    from vstream.topology.model import ServerVersion, Topology
 
 
+_Copy: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, str], ...]]"
+"""What a source copies, and how it renames that."""
 _COMPARABLE = 500
 _MOST_CIRCLES = 100
 _SHOWN = 5
@@ -34,15 +47,15 @@ _SHOWN = 5
 @rule("VS211", "unknown-source", Severity.WARNING)
 def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     """
-    A source names a stream that does not exist.
+    A source names a stream that does not exist, or a subject that the stream does not hold.
 
     ## Why is this bad?
-    Servers accept it and retry for ever; `lag` is 0. Files may be missing, so it is only reported if a stream with a
+    Servers accept it and retry for ever, or wait for ever; `lag` is 0. A transform or republishing of such a subject does nothing. Files may be missing, so it is only reported if a stream with a
     similar name exists and is not sourced, or if the topology knows all streams. Sources with an `external` prefix are
     not checked. All versions (server/stream.go, checkStreamCfg).
     """
     streams = StreamSet(workspace.streams)
-    rendered = _physical_names(workspace.topology)
+    rendered = set(physical.parts_by_name(workspace.topology) if workspace.topology else ())
     names = sorted(streams.names | rendered)
     writes: dict[str, list[str]] = {}
     for stream in workspace.streams:
@@ -54,6 +67,8 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
         for source in local_sources:
             if streams.find(source.name, stream) is None and source.name not in rendered:
                 missing.append(source)
+        yield from _check_filters(stream, local_sources, streams)
+        yield from _check_own(stream)
         if not missing:
             continue
         source_names = {source.name for source in local_sources}
@@ -70,6 +85,33 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
                     message=f"unknown stream `{source.name}`",
                     hint=f"did you mean `{close[0]}`?" if close else "name a write stream of the topology",
                 )
+
+
+def _check_filters(stream: StreamFile, local: list[SourceEntry], streams: StreamSet) -> Iterator[Violation]:
+    for source in local:
+        source_stream = streams.find(source.name, stream)
+        for index, pattern in enumerate(source.patterns if source_stream else ()):
+            if source_stream is not None and pattern != ANYTHING and not may_hold(source_stream, pattern):
+                field = ("subject_transforms", index, "src") if source.transforms else ("filter_subject",)
+                yield Violation(
+                    at=stream.at(*source.path, *field),
+                    message=f"stream `{source.name}` holds nothing of `{pattern}`: nothing is sourced",
+                    hint=f"filter what it holds: {join_names(stored_subjects(source_stream)[:_SHOWN])}",
+                    related=(Related(span=source_stream.at("subjects"), message="what it holds"),),
+                )
+
+
+def _check_own(stream: StreamFile) -> Iterator[Violation]:
+    """What the stream itself would transform or republish."""
+    fields = ["subject_transform"] if table(stream, "subject_transform") else ["republish"]
+    for field in fields if not sources(stream) and mirror(stream) is None else ():
+        pattern, subjects = table(stream, field).get("src"), strings(stream, "subjects")
+        if subjects and isinstance(pattern, str) and pattern and not _overlapping(subjects, pattern):
+            yield Violation(
+                at=stream.at(field, "src"),
+                message=f"the stream stores nothing of `{pattern}`: `{field}` does nothing",
+                hint=f"write what it stores: {join_names(subjects[:_SHOWN])}",
+            )
 
 
 @rule("VS212", "sourcing-loop", Severity.ERROR)
@@ -96,13 +138,15 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS213", "missing-source", Severity.ERROR)
 def missing_source(workspace: Workspace) -> Iterator[Violation]:
     """
-    A read stream lacks a source that its siblings in other regions have.
+    A read stream lacks a source that its siblings in other regions have, or takes other subjects of it.
 
     ## Why is this bad?
-    Messages of that region never arrive here, and no error is reported. Read
+    Messages of that region never arrive here, or under other subjects, and no error is reported. Read
     streams of one virtual stream source the same write streams in every region.
     """
-    for group in StreamSet(workspace.streams).reads():
+    streams = StreamSet(workspace.streams)
+    for group in streams.reads():
+        yield from _compare_sources(group, streams)
         first: dict[str, tuple[StreamFile, SourceEntry]] = {}
         for stream in group:
             for source in sources(stream):
@@ -120,6 +164,34 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
                 hint=f"add {join_names(lacking[:_SHOWN])} to its sources",
                 related=(Related(span=sibling.at(*source.path), message="sourced here"),),
             )
+
+
+def _compare_sources(group: list[StreamFile], streams: StreamSet) -> Iterator[Violation]:
+    """What each region takes of a source, and under which subjects it stores that."""
+    usual_destinations = Counter(
+        destination for stream in group for source in sources(stream) for _, destination in source.transforms
+    )
+    copies: dict[str, list[tuple[_Copy, StreamFile, SourceEntry]]] = {}
+    for stream in group:
+        for source in sources(stream):
+            copies.setdefault(source.name, []).append(((source.patterns, source.transforms), stream, source))
+    for name, taken_from in copies.items():
+        every = [copy for copy, _, _ in taken_from]
+        held = streams.find(name, group[0])
+        # What the source does not hold is said by VS211, and two sources of one stream by VS207.
+        is_clear = len(every) == len(group) and all(
+            held is None or may_hold(held, pattern) for copy in every for pattern in copy[0]
+        )
+        usual = max(every, key=lambda copy: (every.count(copy), sum(usual_destinations[to] for _, to in copy[1])))
+        _, sibling, example = taken_from[every.index(usual)]
+        for copy, stream, source in taken_from if is_clear else ():
+            if copy != usual:
+                yield Violation(
+                    at=stream.at(*source.path),
+                    message=f"`{stream.config.name}` stores other subjects of `{name}` than `{sibling.config.name}`",
+                    hint="give the source the same filter and transforms in every region",
+                    related=(Related(span=sibling.at(*example.path), message="sourced here"),),
+                )
 
 
 @rule("VS214", "uncovered-region", Severity.ERROR)
@@ -150,14 +222,6 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
                     hint="add "
                     + join_names(physical.physical_name(virtual, Role(role.value), region) for region in lacking),
                 )
-
-
-def _physical_names(topology: Topology | None) -> set[str]:
-    names = set()
-    for stream in topology.streams if topology else ():
-        for part in stream.physical:
-            names.add(physical.physical_name(stream, part.role, part.place))
-    return names
 
 
 def _edges(stream: StreamFile) -> list[SourceEntry]:
@@ -209,7 +273,8 @@ def _circles(
         path.append((next_stream, _edges(next_stream), 0))
 
 
-_FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
+_TRANSFORMED_SINCE = (2, 12)
+"""Since then, to republish all to `>` follows the transform of the stream."""
 
 
 @rule("VS210", "republish-cycle", Severity.ERROR)
@@ -226,7 +291,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
     """
     streams = StreamSet(workspace.streams)
     for stream in workspace.streams:
-        target = _republished_to(stream)
+        target = _republished_to(stream, workspace.stated_version or _TRANSFORMED_SINCE)
         if target is None or _is_for_its_region(stream):
             continue
         at = place(stream, "republish", "dest")
@@ -266,15 +331,15 @@ def _is_for_its_region(stream: StreamFile) -> bool:
     return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in profiles
 
 
-def _republished_to(stream: StreamFile) -> str | None:
-    """The pattern of the subjects that *stream* republishes to."""
+def _republished_to(stream: StreamFile, oldest: ServerVersion) -> str | None:
+    """The pattern of the subjects that *stream* republishes to, as the *oldest* server reads it."""
     republish, transform = table(stream, "republish"), table(stream, "subject_transform")
     target = republish.get("dest")
     # From `>` to `>` with a transform of all subjects: the transform decides.
     everything = target == ANYTHING and republish.get("src") in (None, "", ANYTHING)
-    if everything and strings(stream, "subjects") == [transform.get("src")]:
+    if oldest >= _TRANSFORMED_SINCE and everything and strings(stream, "subjects") == [transform.get("src")]:
         target = transform.get("dest")
-    return _FUNCTION.sub("*", target) if isinstance(target, str) and target else None
+    return FUNCTION.sub("*", target) if isinstance(target, str) and target else None
 
 
 def _overlapping(patterns: list[str], target: str) -> str | None:
@@ -287,7 +352,7 @@ def _virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str
         return [
             subject for virtual in topology.streams if virtual.name == stream.virtual for subject in virtual.subjects
         ]
-    stored = {_FUNCTION.sub("*", destination) for source in sources(stream) for _, destination in source.transforms}
+    stored = {FUNCTION.sub("*", destination) for source in sources(stream) for _, destination in source.transforms}
     republished = table(stream, "republish").get("src")
     if ANYTHING in stored and isinstance(republished, str) and republished:
         stored.add(republished)

@@ -55,7 +55,16 @@ def implausible_value(workspace: Workspace) -> Iterator[Violation]:
         yield from _short(stream, stream.config.fields, _DURATIONS)
         yield from _small(stream)
     for consumer in workspace.consumers:
-        yield from _short(consumer, consumer.fields, _CONSUMER_DURATIONS)
+        skipped = _find_skipped(consumer.fields)
+        floors = {path: floor for path, floor in _CONSUMER_DURATIONS.items() if path[0] not in skipped}
+        yield from _short(consumer, consumer.fields, floors)
+
+
+def _find_skipped(fields: Mapping[str, Any]) -> set[str]:
+    """What servers do not look at, or replace: limits of requests where messages are pushed, and heartbeats."""
+    has_own_heartbeat = fields.get("ack_policy") == "flow_control"
+    is_push = bool(fields.get("deliver_subject"))
+    return {*(["max_expires"] if is_push else ()), *(["idle_heartbeat"] if has_own_heartbeat else ())}
 
 
 def _short(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.storage import find_misfits
+from vstream.lint.rules.streams.values import FORBIDDEN, long_texts
 from vstream.lint.workspace import StreamRole
-from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
+from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.transform import SubjectTransform, TransformError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _SERVERS_OWN = {"$JS.>": "$JS.EVENT.>", "$JSC.>": None, "$NRG.>": None, "$SYS.>": "$SYS.ACCOUNT.>"}
 """Subjects of the servers, and what of each a stream may hold all the same."""
 _EVERYTHING = ">"
+_API = "$JS.API"
 
 
 @rule("VS244", "refused-stream", Severity.ERROR)
@@ -59,6 +62,8 @@ def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
             )
         elif subject == _EVERYTHING and has_ack:
             yield ("subjects", index), "a stream of `>` may not acknowledge", "list the subjects that it is for"
+        elif subject == _EVERYTHING and _number(fields, "num_replicas") > 1:
+            yield ("num_replicas",), "a stream of `>` has one replica", "write 1, or list the subjects that it is for"
         elif has_ack and _takes_servers_own(subject):
             yield ("subjects", index), f"`{subject}` takes messages of the servers", "list the subjects that it is for"
 
@@ -78,13 +83,26 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("discard_new_per_subject") is True:
         if fields.get("discard") != "new":
             yield ("discard_new_per_subject",), "it needs `discard: new`", 'write `"discard": "new"`'
-        elif not _is_positive(fields.get("max_msgs_per_subject")):
+        elif _number(fields, "max_msgs_per_subject") <= 0:
             yield ("discard_new_per_subject",), "it needs `max_msgs_per_subject`", 'add `"max_msgs_per_subject": 1`'
+    if fields.get("allow_msg_schedules") is True and fields.get("discard") == "new":
+        yield ("discard",), "message schedules do not go with `discard: new`", 'write `"discard": "old"`'
+    placement = fields.get("placement")
+    if isinstance(placement, dict) and placement.get("preferred"):
+        yield ("placement", "preferred"), "no stream is created with a preferred server", "remove `preferred`"
+
+
+def _check_limits(fields: Mapping[str, Any]) -> Iterator[Refusal]:
+    for name, message, hint in long_texts(dict(fields)):
+        yield (name,), message, hint
+    for name in ("max_age", "subject_delete_marker_ttl"):
+        if _number(fields, name) < 0:
+            yield (name,), f"`{name}` is negative", "write 0 for none"
 
 
 def _check_republish(fields: Mapping[str, Any]) -> Iterator[Refusal]:
-    copies = fields.get("num_replicas")
-    if isinstance(copies, int) and copies < 0:
+    copies = _number(fields, "num_replicas")
+    if copies < 0:
         yield ("num_replicas",), f"there cannot be {copies} replicas", "write 1, 3 or 5"
     yield from _check_transform(("republish",), fields.get("republish"))
 
@@ -92,20 +110,25 @@ def _check_republish(fields: Mapping[str, Any]) -> Iterator[Refusal]:
 def _check_persistence(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("persist_mode") != "async":
         return
-    replicas = fields.get("num_replicas")
-    if isinstance(replicas, int) and replicas > 1:
+    replicas = _number(fields, "num_replicas")
+    if fields.get("storage") == "memory":
+        yield ("persist_mode",), "`async` is for files, and the stream is in memory", "remove `persist_mode`"
+    elif replicas > 1:
         yield ("persist_mode",), f"`async` is for one replica, and there are {replicas}", "remove `persist_mode`"
     elif fields.get("allow_atomic") is True:
         yield ("persist_mode",), "`async` does not go with atomic batches", "remove `persist_mode`"
 
 
 def _check_counter(fields: Mapping[str, Any]) -> Iterator[Refusal]:
-    if fields.get("allow_msg_counter") is not True:
+    # VS208 says that a mirror is no counter.
+    if fields.get("allow_msg_counter") is not True or fields.get("mirror"):
         return
     if fields.get("allow_msg_ttl") is True:
         yield ("allow_msg_ttl",), "counters have no TTLs of messages", "remove `allow_msg_ttl`"
     if fields.get("discard") == "new":
         yield ("discard",), "counters cannot `discard: new`", 'write `"discard": "old"`'
+    if fields.get("allow_msg_schedules") is True:
+        yield ("allow_msg_schedules",), "counters have no message schedules", "remove `allow_msg_schedules`"
     if fields.get("retention", "limits") not in {"limits", 0}:
         yield ("retention",), "counters need `retention: limits`", 'write `"retention": "limits"`'
 
@@ -117,20 +140,59 @@ def _check_sources(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     for path, source in places:
         if not isinstance(source, dict):
             continue
-        if not source.get("name"):
+        name, filtered, external = (source.get(field) for field in ("name", "filter_subject", "external"))
+        if not name:
             yield path, "the source has no `name`", "add the name of the stream"
-        external = source.get("external")
-        api = external.get("api") if isinstance(external, dict) else None
-        if isinstance(api, str) and (has_wildcards(api) or not is_valid(api)):
-            hint = (
-                f"write `{api.removesuffix('.>')}`"
-                if is_valid(api.removesuffix(".>"))
-                else "write a prefix such as `$JS.hub.API`"
-            )
-            yield (*path, "external", "api"), f"`{api}` is not the prefix of an API", hint
+        elif isinstance(name, str) and FORBIDDEN.intersection(name) and (path[0] == "sources" or not external):
+            yield (*path, "name"), f"`{name}` is not the name of a stream", "use letters, digits, `-` and `_`"
+        if isinstance(filtered, str) and filtered and not is_valid(filtered):
+            hint = "write tokens between single dots, `>` at the end"
+            yield (*path, "filter_subject"), f"`{filtered}` is not a subject", hint
+        if isinstance(external, dict):
+            yield from _check_external((*path, "external"), external)
+        yield from _check_durable(path, source)
         transforms = source.get("subject_transforms")
         for index, transform in enumerate(transforms if isinstance(transforms, list) else ()):
             yield from _check_transform((*path, "subject_transforms", index), transform)
+        yield from _check_overlap((*path, "subject_transforms"), transforms, is_mirror=path[0] == "mirror")
+
+
+def _check_external(path: FieldPath, external: Mapping[str, Any]) -> Iterator[Refusal]:
+    api, deliver = external.get("api"), external.get("deliver")
+    if isinstance(api, str) and api and not is_literal(api):
+        is_extended = is_literal(api.removesuffix(".>"))
+        hint = f"write `{api.removesuffix('.>')}`" if is_extended else "write a prefix such as `$JS.hub.API`"
+        yield (*path, "api"), f"`{api}` is not the prefix of an API", hint
+    elif api == _API:
+        yield (*path, "api"), f"`{_API}` is the API of this account itself", "write a prefix such as `$JS.hub.API`"
+    if isinstance(deliver, str) and deliver and not is_literal(deliver):
+        yield (*path, "deliver"), f"`{deliver}` is not a prefix of subjects", "write a subject without wildcards"
+
+
+def _check_durable(path: FieldPath, source: Mapping[str, Any]) -> Iterator[Refusal]:
+    consumer = source.get("consumer")
+    if not isinstance(consumer, dict):
+        return
+    name, target = consumer.get("name"), consumer.get("deliver_subject")
+    if not isinstance(name, str) or not name or FORBIDDEN.intersection(name):
+        yield (*path, "consumer"), "the consumer needs a `name`", "add the name of the durable consumer"
+    if not isinstance(target, str) or not is_literal(target):
+        yield (*path, "consumer"), "the consumer needs a `deliver_subject` without wildcards", "add it"
+    for field in ("opt_start_seq", "opt_start_time", "filter_subject"):
+        if source.get(field):
+            yield (*path, field), f"`{field}` does not go with a consumer, which has its own", "remove it"
+
+
+def _check_overlap(path: FieldPath, transforms: Any, *, is_mirror: bool) -> Iterator[Refusal]:
+    """Of a mirror, what transforms take must not overlap; of a source, one must not take all that another takes."""
+    listed = transforms if isinstance(transforms, list) else []
+    patterns = [transform.get("src") for transform in listed if isinstance(transform, dict)]
+    subjects = [subject for subject in patterns if isinstance(subject, str) and is_valid(subject)]
+    for left, right in combinations(subjects, 2):
+        if is_subset(left, right) or is_subset(right, left) or (is_mirror and overlaps(left, right)):
+            hint = "let each transform take subjects that no other one takes"
+            yield path, f"the transforms of `{left}` and `{right}` overlap", hint
+            return
 
 
 def _check_own_transform(fields: Mapping[str, Any]) -> Iterator[Refusal]:
@@ -149,13 +211,15 @@ def _check_transform(path: FieldPath, transform: Any) -> Iterator[Refusal]:
         yield (*path, "dest"), message, "name the wildcards of `src` by their numbers, from 1 on"
 
 
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int) and value > 0
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    return value if isinstance(value, int) else 0
 
 
 _CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[Refusal]], ...] = (
     _check_subjects,
     _check_flags,
+    _check_limits,
     _check_counter,
     _check_sources,
     _check_own_transform,

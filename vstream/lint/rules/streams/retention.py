@@ -226,7 +226,9 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
     behind without an error. All versions (server/stream.go, processInboundSourceMsg).
     """
     for stream in workspace.streams:
-        if stream.role.may_source and word(stream, "discard") == "new":
+        # A queue of its own may well wait until its consumers have made room.
+        is_queue = not part_of_virtual(stream) and word(stream, "retention") not in {"", "limits"}
+        if stream.role.may_source and not is_queue and word(stream, "discard") == "new":
             yield Violation(
                 at=stream.at("discard"),
                 message=f"`{stream.config.name}` refuses messages of its sources once it is full",

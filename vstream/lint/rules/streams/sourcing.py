@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity, Span
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import ANYTHING, flag, limit, mirror, sources, table
+from vstream.lint.rules.streams.values import ANYTHING, flag, limit, mirror, sources, strings, table
 from vstream.subjects import algebra
+from vstream.subjects.functions import FUNCTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from vstream.lint.rules.streams.values import SourceEntry
     from vstream.lint.workspace import StreamFile, Workspace
 
-_FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
 _WILDCARD = re.compile(r"\{\{\s*[wW]ild[cC]ard\s*\(\s*([0-9]{1,3})\s*\)\s*\}\}|\$([0-9]{1,3})")
 
 
@@ -48,7 +48,7 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
             filtered = each_source.filter_subject
             if not filtered or not algebra.overlaps(source, filtered):
                 continue
-            if algebra.is_subset(_FUNCTION.sub("*", destination), filtered):
+            if algebra.is_subset(FUNCTION.sub("*", destination), filtered):
                 continue  # What is stored still matches the filter.
             way_out = json.dumps(
                 [{"src": filtered, "dest": _rename_hint(filtered, source, destination) or destination}]
@@ -89,21 +89,31 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
     A stream sources the same messages twice.
 
     ## Why is this bad?
+    A read stream with subjects of its own stores what no other region has, or has twice what it also sources.
     Two equal sources are refused: `duplicate source configuration detected` (400, 10140). Two different sources that
     overlap are accepted, and each message that matches both is stored twice. All versions (server/stream.go,
     composeIName).
     """
     for stream in workspace.streams:
+        # What is rendered may carry the virtual name in an account where nobody publishes.
+        is_beside = stream.config.name == f"{stream.virtual}-read-{stream.region}"
+        if is_beside and strings(stream, "subjects") and sources(stream):
+            yield Violation(
+                at=stream.key_at("subjects"),
+                message=f"`{stream.config.name}` stores publishes besides: in this region alone, or a second time",
+                hint="remove `subjects`: a read stream has what it sources",
+            )
         by_name: dict[tuple[str, str], list[SourceEntry]] = {}
         for source in sources(stream):
-            external = json.dumps(source.fields.get("external"), sort_keys=True)
-            by_name.setdefault((source.name, external), []).append(source)
+            external = source.fields.get("external")
+            api = external.get("api") if isinstance(external, dict) else external
+            by_name.setdefault((source.name, json.dumps(api)), []).append(source)
         for same in by_name.values():
             for first, second in combinations(same[:50], 2):
                 both = _both(first, second)
                 if both is None:
                     continue
-                is_equal = (first.patterns, first.transforms) == (second.patterns, second.transforms)
+                is_equal = _copy_key(first) == _copy_key(second)
                 refused = "servers refuse it" if is_equal else f"a message on `{both}` is stored twice"
                 yield Violation(
                     at=stream.at(*second.path, "name"),
@@ -162,6 +172,11 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
+def _copy_key(source: SourceEntry) -> tuple[object, ...]:
+    """What tells two sources of one stream apart (server/stream.go, composeIName)."""
+    return source.patterns, source.transforms, json.dumps(source.fields.get("consumer"))
+
+
 def _both(one: SourceEntry, other: SourceEntry) -> str | None:
     """A pattern of *one* that overlaps a pattern of *other*, or None."""
     return next(
@@ -192,7 +207,7 @@ def _rename_hint(filtered: str, source: str, destination: str) -> str | None:
             if not 1 <= position <= len(stars):
                 return None
             renamed.append(stars[position - 1])
-        elif _FUNCTION.search(part):
+        elif FUNCTION.search(part):
             return None
         else:
             renamed.append(part)

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from vstream.lint.workspace import StreamRole
+from vstream.subjects.algebra import overlaps
+from vstream.subjects.functions import FUNCTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""
 SECOND = 10**9
+FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
+"""What no name of a stream or consumer contains."""
+LONGEST_NAME = 255
+"""In bytes."""
+LONGEST_DESCRIPTION = 4096
+MOST_METADATA = 128 << 10
+"""In bytes, of all keys and values."""
 _ALIKE = 0.8
 
 
@@ -37,6 +46,18 @@ class SourceEntry:
     def patterns(self) -> tuple[str, ...]:
         """The subjects that it copies from the other stream."""
         return tuple(source for source, _ in self.transforms) or (self.filter_subject or ANYTHING,)
+
+
+def long_texts(fields: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The field that is longer than servers take (JSMaxDescriptionLen, JSMaxMetadataLen), the message, and what to do."""
+    description, labels = fields.get("description"), fields.get("metadata")
+    size = len(_text(description).encode())
+    if size > LONGEST_DESCRIPTION:
+        yield "description", f"the description has {size:,} bytes, {LONGEST_DESCRIPTION:,} are allowed", "shorten it"
+    texts = [*labels.keys(), *map(_text, labels.values())] if isinstance(labels, dict) else []
+    size = sum(len(text.encode()) for text in texts)
+    if size > MOST_METADATA:
+        yield "metadata", f"the metadata has {size:,} bytes, {MOST_METADATA:,} are allowed", "keep less there"
 
 
 def part_of_virtual(stream: StreamFile) -> bool:
@@ -77,6 +98,20 @@ def strings(stream: StreamFile, field: str) -> list[str]:
     """The strings of an array."""
     value = stream.config.fields.get(field)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def may_hold(stream: StreamFile, subject: str) -> bool:
+    """Whether messages of *subject* are in the stream, as far as its file says."""
+    stored = stored_subjects(stream)
+    return not stored or any(overlaps(subject, pattern) for pattern in stored)
+
+
+def stored_subjects(stream: StreamFile) -> list[str]:
+    """What the messages of the stream can be stored under; empty where its file does not say."""
+    stored = strings(stream, "subjects")
+    for source in sources(stream):
+        stored += [FUNCTION.sub("*", destination) for _, destination in source.transforms] or source.patterns
+    return stored if not table(stream, "subject_transform") else []
 
 
 def replicas(stream: StreamFile) -> int:

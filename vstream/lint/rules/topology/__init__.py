@@ -21,7 +21,7 @@ from vstream.lint.rules.topology.limits import (
     too_many_replicas,
     too_much_text,
 )
-from vstream.lint.rules.topology.lost import lost_region_unfit
+from vstream.lint.rules.topology.lost import drained_region_unfit, lost_region_unfit
 from vstream.lint.rules.topology.models import (
     counter_cannot,
     counter_forgets,
@@ -124,5 +124,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     plaintext_credentials,
     survival_not_met,
     lost_region_unfit,
+    drained_region_unfit,
 )
 """In the order of their codes."""

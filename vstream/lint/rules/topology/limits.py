@@ -155,10 +155,7 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
             seen.add(at)
             yield Violation(
                 at=at,
-                message=(
-                    f"the {physical.role.value} stream of `{physical.stream}` allows roll-ups, which purge "
-                    "messages messages"
-                ),
+                message=f"the {physical.role.value} stream of `{physical.stream}` allows roll-ups, which purge messages",
                 hint="remove `deny_purge` or `allow_rollup`",
             )
 

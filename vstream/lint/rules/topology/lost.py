@@ -1,4 +1,4 @@
-"""Regions that are lost for good."""
+"""Regions that are lost for good, or drained for a while."""
 
 from __future__ import annotations
 
@@ -46,3 +46,36 @@ def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 yield Violation(
                     at=(*at, stream), message=f"there is no homed stream `{stream}`", hint=hint, on_key=True
                 )
+
+
+@rule("VS177", "drained-region-unfit", Severity.ERROR)
+def drained_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A region is `drained`, and the one that it names cannot take its publishes.
+
+    ## Why is this bad?
+    What clients publish in a drained region goes to the write streams of the region that `drained` names, and its `homed` streams
+    are at home there. So that must be another region, which is neither drained nor lost. A stream that is in no such region has
+    nowhere to go. It is only known how to do it with `routing: mapped`: with the other profiles, users or domains belong to a region.
+    """
+    document, topology = subject.document, subject.topology
+    drained = {name: region.drained for name, region in document.regions.items() if region.drained is not None}
+    left = [name for name, region in document.regions.items() if name not in drained and region.lost is None]
+    for number, (name, taker) in enumerate(drained.items()):
+        at: Path = ("regions", name, "drained")
+        if not profile_of(topology).has_physical_names:
+            message = f"a region cannot be drained with `routing: {topology.routing.value}` yet"
+            yield Violation(
+                at=at, message=message, hint="stop its publishers, and wait until `vstream status` shows no lag"
+            )
+        elif number:
+            message = f"region `{next(iter(drained))}` is drained already"
+            yield Violation(at=at, message=message, hint="drain one region at a time")
+        elif taker not in left:
+            hint = f"name one of {', '.join(left)}" if left else "take `drained` out of a region"
+            yield Violation(at=at, message=f"`{taker}` cannot take what is published in `{name}`", hint=hint)
+    for stream in topology.streams if left else ():
+        alone = [name for name in stream.regions if name in drained and name not in stream.takers]
+        for name in alone[:1]:
+            message = f"stream `{stream.name}` is in no region that could take its publishes while `{name}` is drained"
+            yield Violation(at=("regions", name, "drained"), message=message, hint="add a region to its `regions`")

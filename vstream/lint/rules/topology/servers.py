@@ -126,7 +126,9 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Violation]:
     if stretch is None or not stretch.members:
         return
     has_hosts = any(server.host for server in stretch.members.values())
-    if has_hosts != bool(named):
+    # On Kubernetes, regions have load balancers instead.
+    is_reachable = bool(named) or (has_hosts and all(region.gateway for region in regions.values()))
+    if has_hosts != is_reachable:
         yield Violation(
             at=("stretch",),
             message="the members of the stretch cluster have "

@@ -1,4 +1,4 @@
-"""`lost` in a topology file: written and taken out, and nothing else changes."""
+"""`lost` and `drained` in a topology file: written and taken out, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from vstream.syntax import yaml
-from vstream.topology.lost_key import add_lost_key, remove_lost_key
+from vstream.topology.region_keys import DRAINED, LOST, add_region_key, remove_region_key
 
 FLOW = "regions: {west: {servers: 3}, east: {servers: 3}}   # two\nstreams: {}\n"
 BLOCK = """\
@@ -26,25 +26,38 @@ DOCUMENT = json.dumps({"regions": {"west": {"servers": 1}}}, indent=1)
 @pytest.mark.parametrize("text", [FLOW, BLOCK, DOCUMENT])
 @pytest.mark.parametrize("homes", [{}, {"prices": "east", "a": "east"}])
 def test_what_is_added_says_it_and_taking_it_out_gives_the_file_of_before(text: str, homes: dict[str, str]) -> None:
-    added = add_lost_key(text, "west", homes)
+    added = add_region_key(text, "west", LOST, homes)
     assert added is not None
     data = yaml.parse(added.encode(), "t").data
     assert isinstance(data, dict)
     assert data["regions"]["west"]["lost"] == homes
-    assert remove_lost_key(added, "west") == text
+    assert remove_region_key(added, "west", LOST) == text
+
+
+@pytest.mark.parametrize("text", [FLOW, BLOCK, DOCUMENT])
+def test_a_region_that_is_drained_names_another(text: str) -> None:
+    added = add_region_key(text, "west", DRAINED, "east")
+    assert added is not None
+    data = yaml.parse(added.encode(), "t").data
+    assert isinstance(data, dict)
+    assert data["regions"]["west"]["drained"] == "east"
+    assert remove_region_key(added, "west", DRAINED) == text
 
 
 def test_json_stays_json() -> None:
-    added = add_lost_key(DOCUMENT, "west", {"prices": "east"})
+    added = add_region_key(DOCUMENT, "west", LOST, {"prices": "east"})
     assert json.loads(added or "")["regions"]["west"] == {"lost": {"prices": "east"}, "servers": 1}
 
 
 def test_a_key_somebody_wrote_last_in_its_region_is_taken_out_too() -> None:
-    assert remove_lost_key("regions: {west: {servers: 3, lost: {}}}\n", "west") == "regions: {west: {servers: 3}}\n"
+    assert (
+        remove_region_key("regions: {west: {servers: 3, lost: {}}}\n", "west", LOST)
+        == "regions: {west: {servers: 3}}\n"
+    )
 
 
 def test_what_is_shared_by_an_alias_is_left_to_its_author() -> None:
     text = "regions:\n  east: &three {servers: 3}\n  west: *three\n"
-    assert add_lost_key(text, "west", {}) is None
-    assert add_lost_key(FLOW, "north", {}) is None
-    assert remove_lost_key(FLOW, "west") is None
+    assert add_region_key(text, "west", LOST, {}) is None
+    assert add_region_key(FLOW, "north", LOST, {}) is None
+    assert remove_region_key(FLOW, "west", LOST) is None

@@ -1,0 +1,63 @@
+"""`vstream backup` under load, and `vstream restore` onto servers that have nothing, both killed on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.backups import NAME, backed_up, command, document, goes_on, killed_after, killed_before_the_end
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
+
+FOO = "  foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {reader: {}}}\n"
+MODELS = (
+    "stretch: {}\nstreams:\n"
+    + FOO
+    + "  ord: {subjects: [ord.>], consistency: ordered, write: {max_age: 1h}, consumers: {reader: {}}}\n"
+    "  str: {subjects: [str.>], consistency: stretch, consumers: {reader: {}}}\n"
+    "  hom: {subjects: [hom.>], consistency: homed, home: west, consumers: {reader: {}}}\n"
+)
+
+
+async def start_again(file: Path, *options: str) -> None:
+    await command("lab", "down", NAME, "--purge")
+    await command("lab", "up", file, *options)
+
+
+async def test_a_backup_under_load_is_restored_by_a_command_that_is_killed(tmp_path: Path) -> None:
+    file, directory = tmp_path / "topology.yaml", tmp_path / "backup"
+    file.write_text(document(1, f"streams:\n{FOO}"))
+    await command("lab", "up", file, "--links", "none")
+    await command("apply", file, "--yes")
+    load = await backed_up(file, directory, 100)
+    assert "exist" in await command("restore", directory, file, "--yes", code=1)
+    await start_again(file, "--links", "none")
+    assert "Nothing was changed" in await command("restore", directory)
+    await killed_before_the_end("restore", directory, file, "--yes")
+    done = json.loads(await command("restore", directory, file, "--yes", "--format", "json"))
+    assert done["done"], done
+    await goes_on(file, directory, load)
+    await command("lab", "down", NAME, "--purge")
+
+
+@pytest.mark.night
+@pytest.mark.spark
+@pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])
+async def test_all_models_on_three_servers_a_region_and_their_audits(version: str, tmp_path: Path) -> None:
+    options = ("--server-version", version)
+    file, directory = tmp_path / "topology.yaml", tmp_path / "backup"
+    file.write_text(document(3, MODELS))
+    await command("lab", "up", file, *options)
+    await command("apply", file, "--yes")
+    load = await backed_up(file, directory, 200, killed=(1.2, 2.0, 3.0))
+    assert "PASS" in await command("audit", directory)
+    await start_again(file, *options)
+    kills = [await killed_after(seconds, "restore", directory, file, "--yes") for seconds in (1.2, 1.6, 2.5, 4, 6)]
+    assert any(kills)
+    if await killed_after(300, "restore", directory, file, "--yes"):
+        pytest.fail("it does not end")
+    await goes_on(file, directory, load)
+    assert "PASS" in await command("audit", file)
+    await command("lab", "down", NAME, "--purge")

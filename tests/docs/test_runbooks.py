@@ -1,0 +1,192 @@
+"""Runbooks on labs: there is trouble, whoever is on call types what the page says, and all is well again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos_lab import succeeded
+from tests.support.command import vstream
+from tests.support.paths import ROOT
+from tests.support.shared_lab import shared_lab
+from vstream.errors import VstreamError
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.night]
+
+PAGE = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8")
+DOCUMENT = """\
+version: 1
+name: acme
+server_version: "2.12"
+regions:
+  west:
+    servers: 1
+  central:
+    servers: 1
+  east:
+    servers: 1
+streams:
+  foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {reader: {}}}
+"""
+HARMLESS = {"status", "doctor", "probe", "plan", "audit"}
+"""Commands that change nothing. Servers take some seconds until they see what is so: they are looked at again."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    with shared_lab(tmp_path, DOCUMENT, "--server-version", "2.15.1") as file:
+        succeeded(vstream("apply", file, "--yes"))
+        look(file, "vstream probe acme.yaml", 0)
+        asyncio.run(publish())
+        yield file
+
+
+async def publish() -> None:
+    """Twenty messages in each region."""
+    for region, endpoint in lab.client_endpoints("acme").items():
+        async with connect(endpoint, region) as connection:
+            for number in range(20):
+                assert "error" not in await connection.request_json(f"foo.{number}")
+
+
+def read_commands(section: str, part: str) -> list[str]:
+    """The `vstream` commands that the page has in *part* of *section*, such as `Act.`."""
+    text = PAGE.partition(f"## {section}\n")[2]
+    assert text, section
+    found = re.search(rf"^\*\*{re.escape(part)}\*\*(.*?)(?=^\*\*|^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, part
+    return [re.sub(r"\s+", " ", command) for command in re.findall(r"`(vstream [^`]+)`", found[1])]
+
+
+def follow(file: Path, section: str, part: str, code: int = 0) -> None:
+    """Type the commands of *part* in *section*; each ends with *code*."""
+    commands = read_commands(section, part)
+    assert commands
+    for command in commands:
+        look(file, command, code)
+
+
+def look(file: Path, command: str, code: int) -> str:
+    arguments = [str(file) if word == "acme.yaml" else word for word in command.split()[1:]]
+    deadline = time.monotonic() + 90
+    while True:
+        ran = vstream(*arguments)
+        if ran.code == code:
+            return ran.out
+        is_repeatable = arguments[0] in HARMLESS and time.monotonic() < deadline
+        assert is_repeatable, f"{command}: {ran.code}, not {code}\n{ran.out}\n{ran.err}"
+
+
+def chaos(file: Path, *arguments: str) -> None:
+    succeeded(vstream("chaos", *arguments, "-t", file))
+
+
+def heal() -> None:
+    succeeded(vstream("chaos", "heal", "--lab", "acme"))
+
+
+@pytest.mark.parametrize(
+    ("section", "trouble"),
+    [
+        ("A region is down", ("kill-region", "west", "--yes-really")),
+        ("A region is cut off", ("isolate", "west")),
+        ("A source is stuck", ("isolate", "west", "--how", "drop")),
+    ],
+)
+def test_what_comes_back_is_refreshed(file: Path, section: str, trouble: tuple[str, ...]) -> None:
+    chaos(file, *trouble)
+    follow(file, section, "Is it really so?", code=1)
+    heal()
+    look(file, read_commands(section, "Act.")[0], 0)
+    follow(file, "A source is stuck" if "stuck" in section else "A region is down", "Verify.")
+
+
+def test_a_region_is_dead_for_good(file: Path) -> None:
+    chaos(file, "kill-region", "west", "--yes-really")
+    before = file.read_text()
+    follow(file, "A region is dead for good", "Is it really so?")
+    assert file.read_text() == before
+    follow(file, "A region is dead for good", "Act.")
+    follow(file, "A region is dead for good", "Verify.")
+
+
+def test_a_region_has_lost_power(file: Path) -> None:
+    chaos(file, "power-loss", "west", "--lose", "2s", "--yes-really")
+    heal()
+    repair = "vstream repair acme.yaml --kind refill"
+    assert [*read_commands("A region has lost power", "Act.")] == [
+        "vstream doctor acme.yaml",
+        repair,
+        "vstream resync acme.yaml",
+    ]
+    ran = vstream("doctor", file)
+    assert ran.code in {0, 1}, ran.out
+    look(file, f"{repair} --yes", 0)
+    look(file, "vstream resync acme.yaml", 0)
+    follow(file, "A region has lost power", "Verify.")
+
+
+def test_a_disk_is_full(file: Path) -> None:
+    chaos(file, "disk-full", "west")
+    with suppress(VstreamError, AssertionError):  # refused, or no answer
+        asyncio.run(publish())
+    follow(file, "A disk is full", "Is it really so?", code=1)
+    heal()  # makes room, and restarts the server
+    follow(file, "A disk is full", "Act.")
+    follow(file, "A disk is full", "Verify.")
+
+
+def test_a_planned_evacuation(file: Path) -> None:
+    follow(file, "Planned evacuation", "Is it really so?")
+    plan, drain, undo, server = read_commands("Planned evacuation", "Act.")
+    look(file, plan, 0)
+    assert "Safe to stop" in look(file, drain, 0)
+    chaos(file, "kill-region", "west", "--yes-really")
+    heal()
+    look(file, undo, 0)
+    assert server == "vstream drain west-1 acme.yaml --yes"
+    follow(file, "Planned evacuation", "Verify.")
+
+
+def test_a_consumer_goes_on_in_another_region(file: Path) -> None:
+    failover, sync = read_commands("A region is down", "Clients.")
+    look(file, sync.removesuffix(" --watch"), 0)
+    chaos(file, "kill-region", "west", "--yes-really")
+    failover = failover.replace("STREAM CONSUMER", "foo reader")
+    look(file, failover, 0)
+    look(file, f"{failover} --yes", 0)
+
+
+def test_the_quorum_of_the_meta_group_is_lost(file: Path) -> None:
+    for region in ("west", "central"):
+        chaos(file, "kill-region", region, "--yes-really")
+    follow(file, "The quorum of the meta group is lost", "Is it really so?", code=1)
+    plan, rescue, *_ = read_commands("The quorum of the meta group is lost", "Act.")
+    deadline = time.monotonic() + 60
+    while (ran := vstream(*plan.replace("acme.yaml", str(file)).split()[1:])).code:
+        assert time.monotonic() < deadline, ran.out
+    look(file, rescue, 0)
+    doctor = vstream("doctor", file, "--format", "json")
+    assert json.loads(doctor.out), doctor.err
+
+
+@pytest.mark.spark
+def test_restore(file: Path, tmp_path: Path) -> None:
+    backup, check, *_ = re.findall(r"`(vstream [^`]+)`", PAGE.partition("## Restore\n")[2])
+    kept = str(tmp_path / "monday")
+    look(file, backup.replace("/backups/monday", kept), 0)
+    assert check == "vstream audit /backups/monday"
+    succeeded(vstream("lab", "down", "acme", "--purge"))
+    succeeded(vstream("lab", "up", file, "--server-version", "2.15.1"))
+    for command in read_commands("Restore", "Act."):
+        look(file, command.replace("/backups/monday", kept), 0)
+    follow(file, "Restore", "Verify.")

@@ -1,0 +1,166 @@
+"""`vstream rescue`: the meta group has lost its majority for good. What counts as dead, and what is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.chaos_lab import succeeded
+from tests.support.command import environment, vstream
+from tests.support.labs import pids
+from tests.support.publish_load import Load, identities, under_load
+from tests.support.shared_lab import shared_lab
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+
+pytestmark = pytest.mark.lab
+
+NAME = "rescued"
+REGIONS = ("west", "central", "east")
+
+
+def document(servers: int) -> str:
+    regions = ", ".join(f"{region}: {{servers: {servers}}}" for region in REGIONS)
+    return (
+        f'version: 1\nname: {NAME}\nserver_version: "2.12"\nregions: {{{regions}}}\n'
+        "streams:\n  foo: {subjects: [foo.>], write: {max_age: 1h}}\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with shared_lab(tmp_path_factory.mktemp("rescued"), document(1), "--server-version", "2.15.1") as file:
+        succeeded(vstream("apply", file, "--yes"))
+        yield file
+
+
+async def ask(region: str, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async with connect(lab.endpoints(NAME)[region], region) as connection:
+        return await connection.request_json(subject, body)
+
+
+async def publish(region: str, number: int) -> None:
+    async with connect(lab.client_endpoints(NAME)[region], region) as connection:
+        for index in range(number):
+            answer = await connection.request_json(f"foo.{region}.{index}")
+            assert answer["stream"] == f"foo-write-{region}", answer
+
+
+async def wait_for_messages(region: str, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        answer = await ask(region, f"$JS.API.STREAM.INFO.foo-read-{region}")
+        if answer.get("state", {}).get("messages") == number:
+            return
+        assert time.monotonic() < deadline, answer
+        await asyncio.sleep(0.2)
+
+
+def wait_for(code: int, text: str, *arguments: str | Path) -> dict[str, Any]:
+    """What `rescue` says once it ends with *code* and says *text*: servers take some seconds to notice who is gone."""
+    deadline = time.monotonic() + 60
+    while True:
+        ran = vstream("rescue", *arguments, "--format", "json")
+        answer: dict[str, Any] = ran.json()
+        if ran.code == code and text in str(answer):
+            return answer
+        assert time.monotonic() < deadline, (ran.code, answer)
+
+
+def kill_after(file: Path, text: str) -> None:
+    """Run it with `--yes`, and kill it as soon as it has said *text*."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vstream", "rescue", str(file), "--yes"],
+        env=environment({"PYTHONUNBUFFERED": "1"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            process.kill()
+            process.communicate()
+            return
+    pytest.fail("".join(lines))
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])
+async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """West, and two servers of central: what was acknowledged before and after is in every stream that can be read."""
+    with shared_lab(tmp_path_factory.mktemp("nine"), document(3), "--server-version", version) as file:
+        succeeded(await asyncio.to_thread(vstream, "apply", file, "--yes"))
+        load = Load(200)
+        async with under_load(load, lab.client_endpoints(NAME)):
+            await load.acknowledged(400)
+            for server in ("west-1", "west-2", "west-3", "central-1", "central-2"):
+                process = pids(NAME)[server]
+                assert process
+                os.kill(process, signal.SIGKILL)
+            if version == "2.12.8":
+                answer = await asyncio.to_thread(wait_for, 1, "before 2.15", file, "--yes")
+                assert len(answer["groups"][0]["dead"]) == 5
+                return
+            await asyncio.to_thread(wait_for, 0, "'refused': None", file)
+            for stage in ("votes", "leads the meta group", "forgotten `west-1`", "forgotten `central-1`"):
+                await asyncio.to_thread(kill_after, file, stage)
+            succeeded(await asyncio.to_thread(vstream, "rescue", file, "--yes"))
+            goal = len(load.acked["east"]) + 100
+            deadline = time.monotonic() + 60
+            while len(load.acked["east"]) < goal:
+                assert time.monotonic() < deadline, len(load.acked["east"])
+                await asyncio.sleep(0.1)
+        created = await ask("east", "$JS.API.STREAM.CREATE.late", {"name": "late", "subjects": ["late"]})
+        assert "error" not in created, created
+        own = load.acked["east"] | load.acked["central"]
+        for region in ("central", "east"):
+            deadline = time.monotonic() + 120
+            while missing := own - (await identities(NAME, region, f"foo-read-{region}")).keys():
+                assert time.monotonic() < deadline, (region, len(missing), len(own))
+                await asyncio.sleep(0.5)
+
+
+async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
+    refused = await asyncio.to_thread(vstream, "rescue", file, "--yes", "--format", "json")
+    assert refused.code == 1
+    assert "its quorum is there" in refused.json()["groups"][0]["refused"]
+    await asyncio.gather(*(publish(region, 20) for region in REGIONS))
+    await wait_for_messages("east", 60)
+
+    west, central = pids(NAME)["west-1"], pids(NAME)["central-1"]
+    assert west
+    assert central
+    os.kill(west, signal.SIGKILL)
+    os.kill(central, signal.SIGSTOP)
+    try:  # it takes connections, and says nothing: whether it is dead is not known
+        answer = await asyncio.to_thread(wait_for, 3, "something listens there", file, "--yes")
+        assert answer["done"] is False
+    finally:
+        os.kill(central, signal.SIGKILL)
+    planned = await asyncio.to_thread(wait_for, 0, "'refused': None", file)
+    assert planned["groups"][0]["remove"] == ["west-1", "central-1"]
+    assert planned["done"] is False
+    unavailable = await ask("east", "$JS.API.STREAM.CREATE.late", {"name": "late", "subjects": ["late"]})
+    assert unavailable["error"]["err_code"] == 10008, unavailable
+
+    await asyncio.to_thread(kill_after, file, "leads the meta group")
+    succeeded(await asyncio.to_thread(vstream, "rescue", file, "--yes"))
+    created = await ask("east", "$JS.API.STREAM.CREATE.late", {"name": "late", "subjects": ["late"]})
+    assert "error" not in created, created
+    await wait_for_messages("east", 60)
+    await publish("east", 5)
+    again = await asyncio.to_thread(vstream, "rescue", file, "--yes", "--format", "json")
+    assert again.code == 1
+    assert "its quorum is there" in again.json()["groups"][0]["refused"]

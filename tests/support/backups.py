@@ -1,0 +1,169 @@
+"""A backup that is taken under load, and restored by a command that is killed onto servers that have nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import DEVNULL
+from collections.abc import Sequence
+from pathlib import Path
+
+import nats
+from nats.js.client import JetStreamContext
+
+from tests.support.command import environment, vstream
+from tests.support.publish_load import Load, compared, identities, under_load
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.jetstream.endpoints import connection_options
+from vstream.lab import lab
+
+REGIONS = ("west", "central", "east")
+NAME = "backed-up"
+BEFORE = 20
+"""Messages that the consumer in the west has acknowledged before the backup, and again as many meanwhile."""
+
+
+def document(servers: int, streams: str) -> str:
+    regions = "".join(f"  {region}: {{servers: {servers}}}\n" for region in REGIONS)
+    return f'version: 1\nname: {NAME}\nserver_version: "2.12"\nregions:\n{regions}{streams}'
+
+
+async def command(*arguments: str | Path, code: int = 0) -> str:
+    ran = await asyncio.to_thread(vstream, *arguments, timeout=590)
+    assert ran.code == code, f"{arguments}: {ran.code}\n{ran.out}\n{ran.err}"
+    return ran.out + ran.err
+
+
+async def killed_after(seconds: float, *arguments: str | Path) -> bool:
+    """Run the command, and kill it after so long. Whether it was still running."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "vstream", *arguments, env=environment(), stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        await asyncio.wait_for(process.wait(), seconds)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return True
+    return False
+
+
+DIES = """
+import os
+import signal
+import sys
+
+from vstream.cli.app import run
+from vstream.jetstream import snapshots
+
+send = snapshots._send_chunk
+
+
+async def send_or_die(connection, target, chunk, timeout):
+    if not chunk:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await send(connection, target, chunk, timeout)
+
+
+snapshots._send_chunk = send_or_die
+run()
+"""
+"""The `vstream` command, killed when it has sent all of a snapshot but its end: the stream is there then, and listens to nobody."""
+
+
+async def killed_before_the_end(*arguments: str | Path) -> None:
+    """Run the command, and kill it when a server has all of the first stream but the end of its snapshot."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", DIES, *arguments, env=environment(), stdout=DEVNULL, stderr=DEVNULL
+    )
+    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+
+
+async def take(region: str, number: int, *, stream: str = "foo") -> list[str]:
+    """The next *number* messages of the durable `reader`, each acknowledged."""
+    endpoint = lab.endpoints(NAME)[region]
+    client = await nats.connect(list(endpoint.urls), **connection_options(endpoint, region), connect_timeout=30)
+    taken: list[str] = []
+    try:
+        context: JetStreamContext = client.jetstream(timeout=60)
+        reader = await context.pull_subscribe_bind(durable="reader", stream=f"{stream}-read-{region}")
+        async with asyncio.timeout(60):
+            while len(taken) < number:
+                try:
+                    messages = await reader.fetch(number - len(taken), timeout=1)
+                except TimeoutError:
+                    continue
+                for message in messages:
+                    await message.ack_sync()
+                    taken.append(message.data.decode())
+    finally:
+        await client.close()
+    return taken
+
+
+async def backed_up(file: Path, directory: Path, rate: float, *, killed: Sequence[float] = ()) -> Load:
+    """The running lab's streams, backed up while clients publish and take; where *killed*, into another directory first."""
+    load = Load(rate)
+    endpoints = lab.client_endpoints(NAME)
+    async with under_load(load, endpoints):
+        await load.acknowledged(BEFORE)
+        first = load.everything
+        for region in REGIONS:
+            while not first <= (await identities(NAME, region, f"foo-read-{region}")).keys():
+                await asyncio.sleep(0.2)
+        await take("west", BEFORE)
+        for number, seconds in enumerate(killed):
+            unfinished = directory.with_name(f"unfinished-{number}")
+            assert await killed_after(seconds, "backup", unfinished, file)
+            assert "backup" in await command("restore", unfinished, file, "--yes", code=1 if any_in(unfinished) else 3)
+        taking = asyncio.create_task(take("west", BEFORE))
+        backup = json.loads(await command("backup", directory, file, "--format", "json"))
+        await taking
+        await load.acknowledged(round(rate / 2))
+    assert all(backup["cut"].values()), backup
+    check_cut(directory, backup["cut"])
+    return load
+
+
+def any_in(directory: Path) -> bool:
+    return (directory / "snapshots").is_dir()
+
+
+def check_cut(directory: Path, cut: dict[str, int]) -> None:
+    """Every stream of `foo` in the capture has each message up to the cut, once, and nothing else."""
+    expected = {(origin, seq) for origin, last in cut.items() if origin.startswith("foo") for seq in range(1, last + 1)}
+    for region in REGIONS:
+        lines = (directory / "streams" / f"foo-read-{region}.jsonl").read_text().splitlines()
+        held = [(message["origin"], message["origin_seq"]) for message in map(json.loads, lines)]
+        assert len(held) == len(set(held)), region
+        assert set(held) == expected, region
+        write = f"foo-write-{region}"
+        lines = (directory / "streams" / f"{write}.jsonl").read_text().splitlines()
+        assert [json.loads(line)["seq"] for line in lines] == list(range(1, cut[write] + 1))
+
+
+async def goes_on(file: Path, directory: Path, load: Load) -> None:
+    """Everywhere is once what the write streams' backup had, and what is published now; the consumer goes on where it was."""
+    restored = set[str]()
+    for region in REGIONS:
+        restored |= (await identities(NAME, region, f"foo-write-{region}")).keys()
+    assert restored <= load.everything | load.unknown
+    backup = json.loads((directory / "backup.json").read_text())
+    assert len(restored) >= sum(last for origin, last in backup["cut"].items() if origin.startswith("foo"))
+    more = Load(20, tag="b")
+    async with under_load(more, lab.client_endpoints(NAME)):
+        await more.acknowledged(10)
+    more.acked["before"] = restored
+    for region in REGIONS:
+        missing, doubled, strange = await compared(NAME, region, f"foo-read-{region}", more)
+        assert (missing, doubled, strange) == ([], [], []), region
+    # The consumer goes on where it was: after what was acknowledged before the backup, at the least.
+    order = list(await identities(NAME, "west", "foo-read-west"))
+    async with connect(lab.endpoints(NAME)["west"], "west") as connection:
+        floor = (await JetStreamAdmin(connection).consumer("foo-read-west", "reader")).ack_floor
+    assert floor >= BEFORE
+    assert await take("west", 2) == order[floor : floor + 2]
+    await command("plan", file, "--detailed-exitcode")

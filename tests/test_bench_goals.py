@@ -1,0 +1,56 @@
+"""The table of `scripts/bench`: what was measured, beside the goals and the last run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import bench_goals
+
+PLAN, APPLY = "plan ÷ STREAM.LIST sweep, seconds", "apply ÷ bare script, streams a second"
+
+
+def run(
+    commit: str, measured: dict[str, float], machine: str = "here", arguments: str = "streams=10"
+) -> dict[str, Any]:
+    return {"commit": commit, "machine": machine, "load": [1, 2], "arguments": [arguments], "measured": measured}
+
+
+def line(lines: list[str], name: str) -> str:
+    [found] = [one for one in lines if one.startswith(name)]
+    return " ".join(found.removeprefix(name).split())
+
+
+def test_each_goal_has_its_line_and_what_became_clearly_worse_is_named() -> None:
+    earlier = [
+        run("aaa", {PLAN: 1.0, APPLY: 1.0}),
+        run("bbb", {PLAN: 2.0}),
+        run("ccc", {PLAN: 0.1, APPLY: 9.0}, machine="elsewhere"),
+        run("ddd", {PLAN: 0.1}, arguments="streams=10000"),
+    ]
+    lines = bench_goals.table(run("eee", {PLAN: 2.6}), earlier)
+    assert line(lines, PLAN) == "≤ 3 × 2.6 0.87 yes 2 at bbb, WORSE"
+    assert line(lines, APPLY) == "≥ 0.9 × 1 1.11 yes this is of aaa, load 1"
+    assert line(lines, "start of `vstream`, CPU") == "≤ 0.15 s – – – not measured"
+    lines = bench_goals.table(run("fff", {PLAN: 3.1, APPLY: 0.81}), [*earlier, run("eee", {PLAN: 2.6, APPLY: 1.0})])
+    assert line(lines, PLAN) == "≤ 3 × 3.1 1.03 no 2.6 at eee"
+    assert line(lines, APPLY) == "≥ 0.9 × 0.81 0.90 no 1 at eee"
+    lines = bench_goals.table(run("ggg", {APPLY: 0.79}), [run("eee", {APPLY: 1.0})])
+    assert line(lines, APPLY) == "≥ 0.9 × 0.79 0.88 no 1 at eee, WORSE"
+
+
+def test_runs_are_added_to_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = tmp_path / "state" / "bench.jsonl"
+    monkeypatch.setattr(bench_goals, "_MEASURED", {})
+    bench_goals.finish(history, ["streams=10"], 0.5)
+    assert not history.exists()
+    for seconds in (1.0, 5.0):
+        bench_goals.record(PLAN, seconds)
+        bench_goals.finish(history, ["streams=10"], 0.5)
+    bench_goals.finish(history, ["goals=True"], 0.5, is_summary=True)
+    assert [one["measured"] for one in bench_goals.read(history)] == [{PLAN: 1.0}, {PLAN: 5.0}]
+    assert ", WORSE" in capsys.readouterr().out

@@ -1,0 +1,346 @@
+"""
+What repeated audits of a topology keep, so that each reads only what is new.
+
+A directory with Parquet files and a manifest. Files are never changed, and the manifest is replaced after them: whatever
+ends an audit, the next one finds what the last complete one left.
+
+What is kept is what a whole audit would read. Servers append to a stream and remove from it, and do nothing else. So it
+is the same if the stream was not made again, its last message that was read is still there as it was, and as many
+messages are kept as the stream has. Otherwise the stream is read again from its first message.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from vstream.audit.local_frames import make_table
+from vstream.audit.request import uri_of
+from vstream.audit.schema import MESSAGES
+from vstream.audit.source.datasource import narrow_cut
+from vstream.audit.source.pushdown import Bounds
+from vstream.audit.source.values import Access
+from vstream.errors import VstreamError
+from vstream.files import write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from vstream.audit.source.values import StreamCut
+
+    ReadMessages = Callable[[Sequence[StreamCut]], DataFrame]
+
+MANIFEST: Final = "manifest.json"
+_PART: Final = "part"
+_KEY: Final = ("virtual", "stream")
+_MERGED: Final = 2
+"""An older part is merged with newer ones unless it has so many times their rows: each row is written a few times, however many audits there are."""
+_FILE_ROWS: Final = 2_000_000
+_ANCHORS: Final = StructType([*(MESSAGES[name] for name in _KEY), StructField("anchor", LongType())])
+_RANGES: Final = StructType(
+    [*(MESSAGES[name] for name in _KEY), *(StructField(name, LongType()) for name in (_PART, "least", "greatest"))]
+)
+Key = tuple[str, str]  # a virtual stream, and a stream of it
+
+
+class PartRange(NamedTuple):
+    """What a part has of a stream: sequences *first* to *last*."""
+
+    part: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPosition:
+    """How far a stream was read, and what is kept of it."""
+
+    virtual: str
+    stream: str
+    created: str | None
+    first_seq: int
+    last_seq: int
+    last_ts: str | None
+    messages: int
+    last: tuple[int, int, int] | None
+    """Sequence, time and digest of the last message that was read."""
+    ranges: tuple[PartRange, ...]
+
+    def is_of(self, cut: StreamCut) -> bool:
+        """Whether the stream of *cut* can be this one, with more messages at its end or fewer before it."""
+        is_longer = self.first_seq <= cut.first_seq and self.last_seq <= cut.last_seq
+        return self.created == cut.created and is_longer and (self.last is None or cut.first_seq <= self.last[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePart:
+    """Messages that were written together."""
+
+    number: int
+    rows: int
+    files: dict[str, int]
+    """Their sizes in bytes, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateManifest:
+    """What is kept, and where."""
+
+    format: Literal[1]
+    topology: str
+    parts: tuple[MessagePart, ...] = ()
+    streams: tuple[StreamPosition, ...] = ()
+
+
+class StateAdvance(NamedTuple):
+    """What one audit has to judge, how many messages it read from servers, and which streams again from their first one."""
+
+    messages: DataFrame
+    new: int
+    reread: tuple[str, ...]
+
+
+_SHAPE = TypeAdapter(StateManifest)
+
+
+class AuditState:
+    """The state in *directory* of audits of *topology*, on a local Spark. Whoever uses it holds a lock on the directory."""
+
+    def __init__(self, spark: SparkSession, directory: Path, topology: str) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._topology = topology
+
+    def advance(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateAdvance:
+        """
+        Read by *read* what is new in *cuts*, keep it, and give all that the streams hold.
+
+        Raises VstreamError for the state of another topology, of other servers, or one that has lost files.
+        """
+        manifest = self._load(cuts)
+        self._remove_unlisted(manifest)
+        before = {(position.virtual, position.stream): position for position in manifest.streams}
+        readable = {_key(cut): cut for cut in cuts if cut.error is None}
+        same = {key: item for key, item in before.items() if key in readable and item.is_of(readable[key])}
+        removed = self._count_removed(same, readable, manifest)
+        idle: dict[Key, StreamPosition] = {}
+        longer: dict[Key, StreamPosition] = {}
+        for key, position in same.items():
+            cut, messages = readable[key], position.messages - removed.get(key, 0)
+            entry = replace(position, first_seq=cut.first_seq, messages=messages)
+            if cut.last_ts is not None and (entry.last_seq, entry.last_ts) == (cut.last_seq, cut.last_ts):
+                if messages == cut.messages:
+                    idle[key] = entry
+            elif entry.last is not None and messages <= cut.messages:
+                longer[key] = entry
+        positions = {_key(cut): before[_key(cut)] for cut in cuts if _key(cut) in before} | idle
+        parts, reread, new = list(manifest.parts), [], 0
+        unread = {key: cut for key, cut in readable.items() if key not in idle}
+        # Those that turn out to be others than they were are read again, as a whole.
+        for existing in (longer, dict[Key, StreamPosition]()):
+            number = max((part.number for part in parts), default=0) + 1
+            rows = self._read(number, [_after(cut, existing.get(key)) for key, cut in unread.items()], read, parts)
+            new += sum(row.new for row in rows.values())
+            for key, cut in tuple(unread.items()):
+                if key in existing:
+                    grown = _extend(existing[key], cut, rows.get(key), number)
+                else:
+                    grown = _begin(cut, rows.get(key), number)
+                    reread += [cut.stream_ref.stream] if key in before and before[key].messages else []
+                if grown is not None:
+                    positions[key] = grown
+                    del unread[key]
+        merged, parts = self._merge(list(positions.values()), parts)
+        self._save(StateManifest(format=1, topology=self._topology, parts=tuple(parts), streams=tuple(merged)))
+        shown = [position for position in merged if (position.virtual, position.stream) in readable]
+        return StateAdvance(self._rows(shown, parts), new, tuple(sorted(reread)))
+
+    def _load(self, cuts: Sequence[StreamCut]) -> StateManifest:
+        try:
+            manifest = _SHAPE.validate_json((self._directory / MANIFEST).read_bytes())
+        except FileNotFoundError:
+            # Whatever is here from now on belongs to the state, and is removed unless it is listed.
+            if any(not file.name.startswith(f".{MANIFEST}") for file in self._directory.iterdir()):
+                raise self._refusal("cannot be made: other files are there") from None
+            empty = StateManifest(format=1, topology=self._topology)
+            self._save(empty)
+            return empty
+        except (OSError, ValidationError) as error:
+            raise self._refusal(f"has a {MANIFEST} that is damaged, or of another version") from error
+        if manifest.topology != self._topology:
+            raise self._refusal(f"is of `{manifest.topology}`, not of `{self._topology}`")
+        created = {(position.virtual, position.stream): position.created for position in manifest.streams}
+        both = [cut for cut in cuts if cut.error is None and _key(cut) in created]
+        if both and all(created[_key(cut)] != cut.created for cut in both):
+            raise self._refusal(f"is of other servers, or all its {len(both)} streams were made again")
+        for part in manifest.parts:
+            for name, size in part.files.items():
+                file = self._place(part.number) / name
+                if not file.is_file() or file.stat().st_size != size:
+                    raise self._refusal(f"has lost `{file.name}`, or it was changed")
+        return manifest
+
+    def _refusal(self, problem: str) -> VstreamError:
+        hint = "name another directory: the first audit with it reads everything"
+        return VstreamError(f"the audit state in `{self._directory}` {problem}", hint=hint)
+
+    def _place(self, number: int) -> Path:
+        return self._directory / f"{_PART}={number}"
+
+    def _remove_unlisted(self, manifest: StateManifest) -> None:
+        """Remove what an audit that was stopped has left, or one that merged parts."""
+        listed = {self._place(part.number) for part in manifest.parts}
+        for place in self._directory.glob(f"{_PART}=*"):
+            if place not in listed:
+                shutil.rmtree(place)
+        for file in self._directory.glob(f".{MANIFEST}.*"):
+            file.unlink()
+
+    def _count_removed(
+        self, positions: Mapping[Key, StreamPosition], cuts: Mapping[Key, StreamCut], manifest: StateManifest
+    ) -> dict[Key, int]:
+        """How many kept messages stand before the first one that their stream still has."""
+        gone = []
+        for key, position in positions.items():
+            if position.first_seq < cuts[key].first_seq:
+                gone.append(replace(position, ranges=_clip(position.ranges, last=cuts[key].first_seq - 1)))
+        if not gone:
+            return {}
+        counts = self._rows(gone, manifest.parts).groupBy(*_KEY).count().collect()
+        return {(row.virtual, row.stream): row["count"] for row in counts}
+
+    def _read(
+        self, number: int, cuts: Sequence[StreamCut], read: ReadMessages, parts: list[MessagePart]
+    ) -> dict[Key, Any]:
+        """Write the messages of *cuts* as a part, which is added to *parts*; what it has of each stream, none of those it has nothing of."""
+        if not any(cut.is_readable for cut in cuts):
+            return {}
+        place = uri_of(str(self._place(number)))
+        read(cuts).select(*MESSAGES.names).write.mode("overwrite").parquet(place)
+        rows = self._spark.read.schema(MESSAGES).parquet(place)
+        anchors = make_table(self._spark, [(*_key(cut), cut.first_seq) for cut in cuts], _ANCHORS)
+        facts = F.struct("seq", "time_ns", "digest")
+        summary = (
+            rows.join(F.broadcast(anchors), list(_KEY))
+            .groupBy(*_KEY)
+            .agg(
+                F.count(F.lit(1)).alias("new"),
+                F.min("seq").alias("first"),
+                F.max_by(facts, "seq").alias("last"),
+                F.first(F.when(F.col("seq") == F.col("anchor"), facts), ignorenulls=True).alias("anchored"),
+            )
+            .collect()
+        )
+        parts.append(self._complete_part(number, sum(row.new for row in summary)))
+        return {(row.virtual, row.stream): row for row in summary}
+
+    def _complete_part(self, number: int, rows: int) -> MessagePart:
+        files = self._place(number).glob("part-*.parquet")
+        return MessagePart(number=number, rows=rows, files={file.name: file.stat().st_size for file in files})
+
+    def _merge(
+        self, positions: list[StreamPosition], parts: list[MessagePart]
+    ) -> tuple[list[StreamPosition], list[MessagePart]]:
+        """*positions* and *parts* with those parts as one that are too many for their rows, or hold too much that is gone."""
+        used = sum(position.messages for position in positions)
+        merged: list[MessagePart] = []
+        rows, is_wasteful = 0, sum(part.rows for part in parts) > _MERGED * used
+        for part in reversed(parts):
+            if merged and not is_wasteful and part.rows > _MERGED * rows:
+                break
+            merged.append(part)
+            rows += part.rows
+        if len(merged) <= 1 and not is_wasteful:
+            return positions, parts
+        numbers = {part.number for part in merged}
+        number = max(numbers) + 1
+        positions_after, moved = [], []
+        for position in positions:
+            ranges = _clip(position.ranges, first=position.first_seq)
+            moving = tuple(item for item in ranges if item.part in numbers)
+            ranges = tuple(item for item in ranges if item.part not in numbers)
+            if moving:
+                moved.append(replace(position, ranges=moving))
+                ranges = (*ranges, PartRange(number, moving[0].first, moving[-1].last))
+            positions_after.append(replace(position, ranges=ranges))
+        remaining = [part for part in parts if part.number not in numbers]
+        if not moved:
+            return positions_after, remaining
+        place = uri_of(str(self._place(number)))
+        ordered = self._rows(moved, merged).repartitionByRange(1 + rows // _FILE_ROWS, *_KEY, "seq")
+        ordered.sortWithinPartitions(*_KEY, "seq").write.mode("overwrite").parquet(place)
+        written = self._spark.read.schema(MESSAGES).parquet(place).count()
+        return positions_after, [*remaining, self._complete_part(number, written)]
+
+    def _save(self, manifest: StateManifest) -> None:
+        write_private(self._directory / MANIFEST, _SHAPE.dump_json(manifest).decode())
+        self._remove_unlisted(manifest)
+
+    def _rows(self, positions: Iterable[StreamPosition], parts: Iterable[MessagePart]) -> DataFrame:
+        """The messages of *positions*, which are in *parts*."""
+        ranges = []
+        for position in positions:
+            for item in _clip(position.ranges, first=position.first_seq):
+                ranges.append((position.virtual, position.stream, *item))
+        listed = {part for _, _, part, _, _ in ranges}
+        places = [uri_of(str(self._place(part.number))) for part in parts if part.number in listed]
+        if not places:
+            return make_table(self._spark, [], MESSAGES)
+        schema = StructType([*MESSAGES.fields, StructField(_PART, LongType())])
+        rows = self._spark.read.schema(schema).option("basePath", uri_of(str(self._directory))).parquet(*places)
+        return (
+            rows.join(F.broadcast(make_table(self._spark, ranges, _RANGES)), [*_KEY, _PART])
+            .where(F.col("seq").between(F.col("least"), F.col("greatest")))
+            .select(*MESSAGES.names)
+        )
+
+
+def _key(cut: StreamCut) -> Key:
+    return cut.stream_ref.virtual, cut.stream_ref.stream
+
+
+def _after(cut: StreamCut, position: StreamPosition | None) -> StreamCut:
+    """What of *cut* is to be read: from the last message on that is kept, which shows that the stream is the same."""
+    if position is None or position.last is None:
+        return cut
+    return narrow_cut(cut, Access(), Bounds(first=position.last[0]))
+
+
+def _begin(cut: StreamCut, row: Any, part: int) -> StreamPosition:
+    """The position of a stream that was read from its first message."""
+    return StreamPosition(
+        virtual=cut.stream_ref.virtual,
+        stream=cut.stream_ref.stream,
+        created=cut.created,
+        first_seq=cut.first_seq,
+        last_seq=cut.last_seq,
+        last_ts=cut.last_ts,
+        messages=row.new if row else 0,
+        last=tuple(row.last) if row else None,
+        ranges=(PartRange(part, row.first, row.last.seq),) if row else (),
+    )
+
+
+def _extend(position: StreamPosition, cut: StreamCut, row: Any, part: int) -> StreamPosition | None:
+    """*position* with what was read since, from its last message on. None unless that is all that *cut* has."""
+    if row is None or row.anchored is None or position.last is None or tuple(row.anchored) != position.last:
+        return None
+    messages = position.messages + row.new - 1
+    if messages != cut.messages:
+        return None
+    added = (PartRange(part, position.last[0] + 1, row.last.seq),) if row.new > 1 else ()
+    return replace(_begin(cut, row, part), messages=messages, ranges=(*position.ranges, *added))
+
+
+def _clip(ranges: Iterable[PartRange], *, first: int = 0, last: int = 2**63) -> tuple[PartRange, ...]:
+    """What of *ranges* is between *first* and *last*."""
+    clipped = (PartRange(item.part, max(item.first, first), min(item.last, last)) for item in ranges)
+    return tuple(item for item in clipped if item.first <= item.last)

@@ -1,0 +1,1 @@
+"""A backup of virtual streams at one cut, and its way back onto empty servers."""

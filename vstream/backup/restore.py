@@ -1,0 +1,302 @@
+"""
+Restore a backup onto servers that have none of its streams.
+
+Streams that others take from come first, and no stream takes from another until all are there: a restored stream is a new one to
+servers since 2.15, and a reader would begin again with its first message. So each source gets the sequence after the last one that
+the reader has of it (`opt_start_seq`) when it is attached in the end. Servers before 2.15 look at the reader's own last message of an
+origin, which says the same.
+
+Until then each stream carries a mark in its metadata, with the id of the backup, and another one as soon as a server has said
+that it is whole. An interrupted restore is continued: what is whole stays, what is not is made again, and what has no mark
+is never touched. What a stream holds does not tell: one of which a server has every message and not the end of the snapshot
+exists, answers, and listens to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vstream.backup.take import require_one_account
+from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
+from vstream.health.live.lag import connection_to
+from vstream.health.repair.live.scan import read_provenances
+from vstream.health.repair.pipeline import reading_connections
+from vstream.jetstream import error_codes
+from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
+from vstream.jetstream.answers import check_config
+from vstream.jetstream.snapshots import CHUNK, restore_snapshot
+from vstream.plan.consumer_failover import continue_from
+from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
+from vstream.topology import naming
+from vstream.topology.stream_config import StreamConfig, header_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
+    from vstream.jetstream.reconnecting import ReconnectingConnection
+    from vstream.topology.bundle import RenderedStream
+    from vstream.topology.model import Endpoint, Topology
+
+MARK = "vstream.restore"
+"""Metadata of a stream that is being restored: the id of its backup."""
+WHOLE = "vstream.restored"
+"""Metadata of a stream that is being restored, once a server has confirmed it as complete."""
+_LET_GO = 10.0
+"""Seconds. Servers forget a restore whose next chunk does not come for 5 s."""
+_GIVEN_UP = 6.0
+"""
+Seconds until they have given it up for certain. Then they say that it failed, and the meta leader removes whatever stream of that
+name is younger than 5 s (nats-server, processStreamAssignmentResults): nothing may be made again before.
+"""
+_WHOLE = 60.0
+"""Seconds until a restored stream has its consumers."""
+_PAUSE = 0.25
+_SOON = 1.0
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRequest:
+    """What to restore, and where."""
+
+    directory: BackupDirectory
+    record: BackupRecord
+    topology: Topology
+    streams: Sequence[RenderedStream]
+    """Those of the topology."""
+    endpoints: Mapping[str, Endpoint]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreState:
+    """What of a backup is on the servers: nothing, or what an interrupted restore of the same backup has left."""
+
+    missing: tuple[str, ...]
+    marked: tuple[str, ...]
+    unfinished: tuple[str, ...] = ()
+    """Those of *marked* that no server has confirmed as complete."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether an earlier restore has begun."""
+        return bool(self.marked)
+
+
+async def look(request: RestoreRequest) -> RestoreState:
+    """
+    What is there already. Raises RefusedError if that is anything but an interrupted restore of this backup.
+
+    NotReachableError if a region does not answer: all must be there.
+    """
+    async with reading_connections(request.topology, request.endpoints) as connections:
+        return await _look(request, connections)
+
+
+async def restore(request: RestoreRequest, on_stream: Callable[[str], None]) -> None:
+    """
+    Make all streams of the backup, with their consumers, and let readers take from the others again.
+
+    Killed anywhere, it can be run again. Raises as `look`, and as requests do. *on_stream* is told what is being done.
+    """
+    with request.directory.hold_lock():
+        async with reading_connections(request.topology, request.endpoints) as connections:
+            await _restore(request, connections, on_stream)
+
+
+async def _restore(
+    request: RestoreRequest, connections: Mapping[str, ReconnectingConnection], on_stream: Callable[[str], None]
+) -> None:
+    state = await _look(request, connections)
+    if state.unfinished:
+        on_stream(f"waiting {_GIVEN_UP:g} s: servers give up the restore that was interrupted")
+        await asyncio.sleep(_GIVEN_UP)
+    for saved in request.record.streams:
+        if state.missing or saved.name in state.marked:
+            on_stream(f"restoring {saved.name}")
+            await _Restored(connection_to(connections, saved.region), request, saved).make()
+    for saved in request.record.streams:
+        if state.missing or saved.name in state.marked:
+            on_stream(f"attaching {saved.name}")
+            await _Restored(connection_to(connections, saved.region), request, saved).attach()
+
+
+async def _look(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
+    _check_request(request, connections)
+    record = request.record
+    missing: list[str] = []
+    marked: list[str] = []
+    unmarked: list[str] = []
+    unfinished: list[str] = []
+    for saved in record.streams:
+        config = await _Restored(connection_to(connections, saved.region), request, saved).find()
+        if config is None:
+            missing.append(saved.name)
+        elif config.metadata.get(MARK) != record.id:
+            unmarked.append(saved.name)
+        else:
+            marked.append(saved.name)
+            if WHOLE not in config.metadata:
+                unfinished.append(saved.name)
+    # Marks go when all streams are there: until then, what has none is somebody else's.
+    if unmarked and (missing or not marked):
+        raise RefusedError(
+            f"{len(unmarked)} of the {len(record.streams)} streams exist: {', '.join(unmarked)}",
+            hint="a backup can only be restored onto servers without them; nothing was changed",
+        )
+    return RestoreState(missing=tuple(missing), marked=tuple(marked), unfinished=tuple(unfinished))
+
+
+def _check_request(request: RestoreRequest, regions: Collection[str]) -> None:
+    """Raise RefusedError if the backup is of something else than the topology, NotReachableError if one of its regions is not in *regions*."""
+    require_one_account(request.streams)
+    record, names = request.record, {stream.config.name for stream in request.streams}
+    if record.topology != request.topology.name:
+        raise RefusedError(f"the backup is of topology `{record.topology}`, not of `{request.topology.name}`")
+    for saved in record.streams:
+        if saved.name not in names:
+            raise RefusedError(
+                f"the backup has `{saved.name}`, and the topology does not",
+                hint="restore it with the topology that is in its directory, and change that afterwards",
+            )
+    for region in request.topology.regions:
+        if region.name not in regions:
+            raise NotReachableError(f"region `{region.name}` does not answer: its streams cannot be restored")
+
+
+class _Restored:
+    """One stream on its way back."""
+
+    def __init__(self, connection: ReconnectingConnection, request: RestoreRequest, saved: SavedStream) -> None:
+        self._connection = connection
+        self._admin = JetStreamAdmin(connection)
+        self._request = request
+        self._saved = saved
+        self._config = StreamConfig(name=saved.name, fields=saved.config)
+
+    async def find(self) -> StreamConfig | None:
+        """Its configuration on the servers, None if it is not there."""
+        info = await self._info()
+        return (
+            None if info is None else StreamConfig(name=self._saved.name, fields=check_config(info["config"], "info"))
+        )
+
+    async def _info(self) -> dict[str, Any] | None:
+        try:
+            return await ask_until_available(lambda: self._admin.info(self._saved.name))
+        except ServerError as error:
+            if error.err_code != error_codes.STREAM_NOT_FOUND:
+                raise
+            return None
+
+    async def make(self) -> None:
+        """Restore it, unless it is whole, with consumers that are not ahead of it."""
+        info = await self._info()
+        if info is not None and not (await self._is_whole(info) and await self._is_finished(info)):
+            await self._admin.delete(self._saved.name)
+            info = None
+        if info is None:
+            await self._send()
+            info = await self._wait_until_whole()
+        await ask_until_available(
+            lambda: self._admin.update(self._config_with({MARK: self._request.record.id, WHOLE: "yes"}))
+        )
+        await self._bring_consumers_back(int(info["state"]["last_seq"]))
+
+    async def _wait_until_whole(self) -> dict[str, Any]:
+        """Its state once its consumers exist: servers announce them after the stream."""
+        deadline = time.monotonic() + _WHOLE
+        while True:
+            info = await self._info()
+            if info is not None and await self._is_whole(info):
+                return info
+            if time.monotonic() > deadline:
+                raise VstreamError(f"`{self._saved.name}` is not complete after the restore: see the servers' logs")
+            await asyncio.sleep(_PAUSE)
+
+    async def _is_whole(self, info: Mapping[str, Any]) -> bool:
+        """Whether all of it is there. Lists of consumers would wait 4 s for one that has no leader yet."""
+        if int(info["state"]["last_seq"]) < int(self._saved.state["last_seq"]):
+            return False
+        for consumer in self._saved.consumers:
+            try:
+                await self._admin.consumer(self._saved.name, consumer, timeout=_SOON)
+            except ServerError as error:
+                if error.err_code != error_codes.CONSUMER_NOT_FOUND:
+                    raise
+                return False
+            except NotReachableError:
+                return False
+        return True
+
+    async def _is_finished(self, info: Mapping[str, Any]) -> bool:
+        """Whether a server has said so, or it listens: then it may have taken what clients have published since, and stays."""
+        if WHOLE in check_config(info["config"], "info").get("metadata", {}):
+            return True
+        try:
+            for subject in self._config.subjects:
+                # A stream that listens refuses this, and stores nothing.
+                headers = {EXPECTED_STREAM: NO_STREAM}
+                await self._connection.request(naming.probe_subject(subject), headers=headers, timeout=_SOON)
+        except NoRespondersError:
+            return False
+        return bool(self._config.subjects)
+
+    def _config_with(self, marks: Mapping[str, str]) -> StreamConfig:
+        """What it is until all are there: it takes from nobody."""
+        fields = {key: value for key, value in self._config.fields.items() if key != "sources"}
+        metadata = {**self._config.metadata, **marks}
+        return StreamConfig(name=self._saved.name, fields={**fields, "metadata": metadata})
+
+    async def _send(self) -> None:
+        config = self._config_with({MARK: self._request.record.id})
+        deadline = time.monotonic() + _LET_GO
+        while True:
+            chunks = self._request.directory.read_chunks(self._saved.name, CHUNK)
+            try:
+                return await restore_snapshot(self._connection, config, self._saved.state, chunks)
+            except ServerError as error:
+                if error.err_code not in {error_codes.STREAM_EXISTS_ALREADY, *error_codes.TEMPORARILY_UNAVAILABLE}:
+                    raise
+                if time.monotonic() > deadline:
+                    if error.err_code != error_codes.STREAM_EXISTS_ALREADY or await self._info() is not None:
+                        raise
+                    # A restore that broke off leaves the name of a stream with several replicas, and no stream.
+                    await self._admin.forget(self._saved.name)
+                    deadline += _LET_GO
+            await asyncio.sleep(_PAUSE)
+
+    async def _bring_consumers_back(self, last: int) -> None:
+        """Consumers went on while the snapshot was sent: one that is ahead of the stream would skip what comes next."""
+        consumers, _ = await ask_until_available(lambda: self._admin.consumers(self._saved.name))
+        for consumer in consumers.values():
+            if max(consumer.delivered, consumer.ack_floor) > last:
+                await self._admin.delete_consumer(consumer.config)
+                config = continue_from(consumer.config, self._saved.name, min(consumer.ack_floor, last))
+                await self._admin.create_consumer(config)
+
+    async def attach(self) -> None:
+        """As it was, without the mark, its sources beginning after what it has of them."""
+        config = self._config
+        if config.sources:
+            positions = await self._positions()
+            sources = []
+            for source in config.sources:
+                start_seq = max(positions.get(source.stream, 0) + 1, source.start_seq or 1)
+                sources.append(source.with_start_seq(start_seq if start_seq > 1 else None))
+            config = config.with_sources(sources)
+        await ask_until_available(lambda: self._admin.update(config))
+
+    async def _positions(self) -> dict[str, int]:
+        """The last sequence of each origin in the restored stream: blocks of a snapshot may have more than was said."""
+        positions, saved = dict(self._saved.positions), self._saved
+        names = {header_name(name, saved.name): name for name in self._config.source_names}
+        after = int(saved.state["last_seq"]) + 1
+        async for _, provenance in read_provenances(self._connection, saved.name, after, lambda *_: None):
+            if provenance is not None and not provenance.is_replayed and provenance.origin in names:
+                name = names[provenance.origin]
+                positions[name] = max(positions.get(name, 0), provenance.seq)
+        return positions

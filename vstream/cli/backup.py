@@ -1,0 +1,52 @@
+"""`vstream backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vstream.backup.directory import BackupDirectory
+from vstream.backup.take import BackupRequest, take_backup
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.servers import build_bundle, find_servers
+from vstream.cli.views import backup as view
+from vstream.cli.views import console
+from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
+
+Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", metavar="DIR")]
+
+
+def command(
+    directory: Directory,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    stream: options.StreamNames = None,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+) -> None:
+    """
+    Write virtual streams of all regions into a new directory, with their consumers, at one cut.
+
+    Nothing stops meanwhile. `vstream audit DIR` checks what it holds, `vstream restore DIR` puts it onto empty servers.
+    Stopped before its end, it is not finished, and never restored. All regions must answer.
+
+    Examples: `vstream backup /backups/2026-11-26`, `vstream backup --stream foo foo-backup acme.yaml`
+    """
+    text = options.read_bytes(topology, limit=-1)
+    loaded = options.load_topology(topology).require()
+    names, where = options.choose_streams(loaded, stream), find_servers(loaded, lab)
+    streams = [part for part in build_bundle(loaded, where, None).streams if part.virtual in names]
+    request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=where.endpoints)
+    with progress_bar() as progress:
+        task = progress.add_task("connecting", total=None)
+        record = run(
+            take_backup(request, BackupDirectory(directory), lambda step: progress.update(task, description=step))
+        )
+    if output == "json":
+        print_json("backup", view.as_dict(record, directory))
+        return
+    for line in view.describe(record, directory):
+        console.stdout().print(line)

@@ -1,0 +1,152 @@
+"""`vstream bundle`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vstream import __version__
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.plan_request import build_request
+from vstream.cli.servers import Servers, build_bundle, find_servers
+from vstream.cli.status import expected_bundle
+from vstream.cli.views import console
+from vstream.cli.views.json_output import format_json
+from vstream.errors import RefusedError, VstreamError
+from vstream.files import PRIVATE, write_private
+from vstream.health.live.answers import ask_servers
+from vstream.health.pipeline import diagnose, read_status
+from vstream.health.redact import find_secrets, redact
+from vstream.lab.state import lab_directory
+from vstream.plan import saved
+from vstream.plan.pipeline import make_plan
+from vstream.topology.model import Topology
+
+_ARCHIVE = ".tar.gz"
+
+
+def command(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A directory, or a file that ends with .tar.gz.")
+    ] = None,
+    deadline: Annotated[float, typer.Option("--timeout", help="Seconds for each part.", min=0.5, max=300)] = 10,
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
+) -> None:
+    """
+    Collect what others need to help you, without secrets: topology, rendered files, status, doctor, plan, servers' answers.
+
+    Passwords, tokens, keys and signed tokens are taken out. Subjects, names of streams and addresses stay: read it before
+    you send it. No message is in it. What could not be read is named in `manifest.json`, with the reason. Changes nothing on servers.
+
+    Examples: `vstream bundle`, `vstream bundle acme.yaml --output acme.tar.gz`
+    """
+    loaded = options.load_topology(topology)
+    target = out or Path(f"{loaded.require().name}-bundle{_ARCHIVE}")
+    if target.exists():
+        raise RefusedError(f"{target} already exists", hint="name another one with `--output`")
+    files, problems, secrets = _gather(loaded.require(), loaded.text, lab, templates, deadline)
+    manifest = {
+        "topology": loaded.require().name,
+        "version": __version__,
+        "python": sys.version.split()[0],
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "files": sorted(files),
+        "problems": problems,
+    }
+    files = {"manifest.json": format_json("bundle", manifest) + "\n", **files}
+    _write(target, {name: redact(text, secrets) for name, text in files.items()})
+    for name, problem in problems.items():
+        console.print_note(f"without {name}: {problem}", style="yellow")
+    console.print_note(f"{len(files)} files in {target}, without secrets. Read it before you send it.")
+
+
+def _gather(
+    topology: Topology, text: str, lab: str | None, templates: Path | None, deadline: float
+) -> tuple[dict[str, str], dict[str, str], frozenset[str]]:
+    """The files by name, why others are missing, and the secrets that may stand in them."""
+    files, problems = {"topology.yaml": text}, dict[str, str]()
+    where: Servers | None = None
+    secret_texts: list[str] = []
+
+    def add(name: str, make: Callable[[], Mapping[str, str]]) -> None:
+        try:
+            files.update(make())
+        except VstreamError as error:
+            problems[name] = error.message
+
+    def add_json(name: str, make: Callable[[], dict[str, Any]]) -> None:
+        add(f"{name}.json", lambda: {f"{name}.json": format_json(name, make()) + "\n"})
+
+    try:
+        where = find_servers(topology, lab)
+    except VstreamError as error:
+        problems["servers"] = error.message
+    servers = where or Servers(endpoints={}, lab=None, description="")
+    if servers.lab is not None:
+        conf = lab_directory(servers.lab).conf
+        secret_texts = [path.read_text(encoding="utf-8") for path in sorted(conf.glob("**/*password*.cfg"))]
+    add(
+        "rendered",
+        lambda: {f"rendered/{part.path}": part.text for part in build_bundle(topology, servers, templates).artifacts},
+    )
+    if where is not None:
+        add_json("status", lambda: run(_status(topology, where, templates, deadline)))
+        add_json("doctor", lambda: run(_doctor(topology, where, templates, deadline)))
+        add_json("plan", lambda: run(_plan(topology, where, templates)))
+        answers, silent = run(ask_servers(where.endpoints, timeout=deadline))
+        files |= {f"servers/{name}.json": json.dumps(answer, indent=1) + "\n" for name, answer in answers.items()}
+        problems |= silent
+    # Also of servers that are not used: those of `connect` while a lab is.
+    endpoints = [*servers.endpoints.values(), *(region.endpoint for region in topology.regions if region.endpoint)]
+    return files, problems, find_secrets(endpoints, secret_texts)
+
+
+async def _status(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
+    expected = expected_bundle(topology, where, templates)
+    return (await read_status(topology, where.endpoints, expected, deadline=deadline)).as_dict()
+
+
+async def _doctor(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
+    expected = build_bundle(topology, where, templates)
+    return (await diagnose(topology, where.endpoints, expected, {}, deadline=deadline)).as_dict()
+
+
+async def _plan(topology: Topology, where: Servers, templates: Path | None) -> dict[str, Any]:
+    return saved.to_dict(await make_plan(build_request(topology, where, templates)))
+
+
+def _write(target: Path, files: Mapping[str, str]) -> None:
+    """All of *files* below the directory *target*, or in the archive of that name: nobody else may read them."""
+    try:
+        if target.name.endswith(_ARCHIVE):
+            _write_archive(target, files)
+            return
+        for name, text in files.items():
+            path = target / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(path, text)
+    except OSError as error:
+        raise VstreamError(
+            f"{target} cannot be written: {error.strerror}", hint="name another one with `--output`"
+        ) from None
+
+
+def _write_archive(target: Path, files: Mapping[str, str]) -> None:
+    target.touch(mode=PRIVATE, exist_ok=False)
+    with tarfile.open(target, "w:gz") as archive:
+        for name, text in files.items():
+            content = text.encode()
+            entry = tarfile.TarInfo(f"{target.name.removesuffix(_ARCHIVE)}/{name}")
+            entry.size, entry.mode, entry.mtime = len(content), PRIVATE, int(time.time())
+            archive.addfile(entry, io.BytesIO(content))

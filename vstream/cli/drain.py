@@ -1,0 +1,154 @@
+"""`vstream drain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.chaos.session import find_target_servers
+from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.failover import GateTimeout, ShipWith, TopologyEdit, end, read_text, remove_key, write_region_key
+from vstream.cli.plan_request import Planned, plan_servers
+from vstream.cli.servers import find_servers
+from vstream.cli.views import console
+from vstream.cli.views import drain as view
+from vstream.cli.views import plan as plan_view
+from vstream.cli.views.json_output import print_json
+from vstream.errors import RefusedError, UnknownNameError
+from vstream.health.live.drain import Emptiness, empty_region, empty_server
+from vstream.topology.model import Topology
+from vstream.topology.region_keys import DRAINED
+
+_LOOK = 5.0
+"""Seconds in which a region that is drained shows that nothing more comes."""
+
+
+def command(
+    target: Annotated[str, typer.Argument(help="The region, or one server.", metavar="REGION|SERVER")],
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="REGION", help="Who takes the region's publishes. Default: the next region."),
+    ] = None,
+    yes: options.Yes = False,
+    is_undone: Annotated[bool, typer.Option("--undo", help="Let the region take publishes again.")] = False,
+    gate_timeout: GateTimeout = 300,
+    ship_with: ShipWith = None,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
+) -> None:
+    """
+    Empty a region, or relieve a server, so that it can be stopped without losing anything; and say when it is safe.
+
+    A region: its clients' publishes go to another region's write streams, homes of `homed` streams move there, leaders step down, and
+    every other region takes what is left. With `--yes`, it writes `drained` into the region in the topology file and carries the plan
+    out. Stopped anywhere, run it again. Clients that are connected stay: they list servers of another region, and go there when
+    the servers stop. Once they are back, `--undo` brings publishes and homes back.
+
+    A server: others take over what it leads, and you see whether each stream can do without it. There is nothing to undo.
+
+    Exits with 0 if it is safe to stop, with 1 if not, and with 3 if not everything could be seen. Changes nothing without `--yes`.
+
+    Examples: `vstream drain west`, `vstream drain west acme.yaml --yes`, `vstream drain west --undo --yes`, `vstream drain west-1 --yes`
+    """
+    current = options.load_topology(topology).require()
+    names = [region.name for region in current.regions]
+    if target in names:
+        edit = _undo(topology, current, target) if is_undone else _mark(topology, current, target, to)
+        if edit.topology is not current:
+            _require_nothing_else(current, lab, templates)
+        _drain_region(edit, target, lab, templates, output, gate_timeout, ship_with, is_undone=is_undone, yes=yes)
+        return
+    servers = [seat.server.name for seat in current.processes]
+    if target not in servers:
+        raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
+    for option, value in (("--to", to), ("--undo", is_undone)):
+        if value:
+            raise typer.BadParameter("has no effect for a server", param_hint=option)
+    within = gate_timeout if yes else _LOOK
+    seen = run(empty_server(current, find_target_servers(current, lab), target, within=within, moves=yes))
+    _end(target, seen, None, output, is_done=yes, servers=[target])
+
+
+def _drain_region(
+    edit: TopologyEdit,
+    region: str,
+    lab: str | None,
+    templates: Path | None,
+    output: str,
+    gate_timeout: float,
+    ship_with: str | None,
+    *,
+    is_undone: bool,
+    yes: bool,
+) -> None:
+    topology, is_json = edit.topology, output == "json"
+    where = find_servers(topology, lab)
+    planned = run(plan_servers(topology, lab, templates))
+    if not is_json:
+        console.print_note(f"{topology.name} on {where.description}")
+        for line in plan_view.text(planned.plan):
+            console.stdout().print(line)
+    is_done = yes and not planned.plan.blocked
+    if is_done:
+        edit.carry_out(planned, gate_timeout, ship_with, is_quiet=is_json)
+    if is_undone or not (is_done or planned.plan.is_empty):
+        if is_json:
+            print_json("drain", view.as_dict(region, None, planned.plan, is_done=is_done))
+        end(planned, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it.")
+        return
+    within = gate_timeout if yes else _LOOK
+    seen = run(empty_region(topology, find_target_servers(topology, lab), region, within=within, moves=yes))
+    servers = [seat.server.name for seat in topology.processes if seat.region == region]
+    _end(region, seen, planned, output, is_done=is_done, servers=servers)
+
+
+def _end(
+    target: str, seen: Emptiness, planned: Planned | None, output: str, *, is_done: bool, servers: list[str]
+) -> NoReturn:
+    """Show what was seen, and exit with whether it is safe."""
+    if output == "json":
+        print_json("drain", view.as_dict(target, seen, planned.plan if planned else None, is_done=is_done))
+    else:
+        for line in view.describe(seen, target, servers, is_done=is_done):
+            console.stdout().print(line)
+    raise typer.Exit({True: OK, False: NO, None: FAILED}[seen.is_safe])
+
+
+def _mark(file: Path, topology: Topology, region: str, taker: str | None) -> TopologyEdit:
+    """The topology in which *region* is drained; as it is where an earlier run wrote it."""
+    text = read_text(file)
+    drained = {name: by for stream in topology.streams for name, by in stream.takers.items()}
+    if region in drained and taker in {None, drained[region]}:
+        return TopologyEdit(file=file, text=text, topology=topology)
+    left = [candidate.name for candidate in topology.regions if candidate.name not in {region, *drained}]
+    if not left:
+        raise RefusedError(f"there is no region besides `{region}`", hint="nothing could take its publishes")
+    if taker is not None and taker not in left:
+        raise UnknownNameError(f"`{taker}` cannot take its publishes", hint=f"choose one of {', '.join(left)}")
+    if region in drained:
+        text = remove_key(file, text, region, DRAINED).text
+    return write_region_key(file, text, region, DRAINED, taker or left[0])
+
+
+def _require_nothing_else(topology: Topology, lab: str | None, templates: Path | None) -> None:
+    """Raises RefusedError if there is something to apply besides: it would be carried out without a look at its own risks."""
+    plan = run(plan_servers(topology, lab, templates)).plan
+    if not plan.is_empty:
+        raise RefusedError(
+            "the servers differ from the topology already, and nothing was changed",
+            hint="`vstream plan` shows how: apply that first, then run this again",
+        )
+
+
+def _undo(file: Path, topology: Topology, region: str) -> TopologyEdit:
+    """The topology in which *region* is not drained."""
+    text = read_text(file)
+    if all(region not in stream.takers for stream in topology.streams):
+        return TopologyEdit(file=file, text=text, topology=topology)
+    return remove_key(file, text, region, DRAINED)

@@ -1,0 +1,119 @@
+"""
+Keep the positions of a topology's consumers in every other region, so that they survive the loss of their own.
+
+Where: in the metadata of a consumer that takes nothing, beside the read stream of each other region (`plan/consumer_failover.py`).
+It needs no stream or right of its own, works in all routing profiles, and is gone with nothing but all regions that have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import RefusedError, ServerError, VstreamError
+from vstream.health.live.consumer_position import read_position
+from vstream.jetstream import error_codes
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.plan.consumer_failover import Position, read_record, record_config, record_name
+from vstream.topology import physical
+from vstream.topology.replication import Durable, durables
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from vstream.jetstream.connection import Connection
+    from vstream.topology.consumer_config import ObservedConsumer
+    from vstream.topology.model import Topology, VirtualStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncedConsumer:
+    """One consumer of one region, and the other regions that have its position."""
+
+    durable: Durable
+    position: Position | None
+    kept_in: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+class ConsumerSync:
+    """Keeps the positions of all durables of *topology* on the virtual *streams*, whenever `keep` is called."""
+
+    def __init__(self, topology: Topology, streams: Collection[str]) -> None:
+        self._topology = topology
+        self._streams = {stream.name: stream for stream in topology.streams if stream.name in streams}
+        self._kept: dict[tuple[Durable, str], Position] = {}
+
+    async def keep(self, connections: Mapping[str, Connection | VstreamError]) -> tuple[SyncedConsumer, ...]:
+        """Read every position, and write it wherever it has changed. Never raises for what servers say."""
+        result = []
+        for durable in durables(self._topology):
+            stream = self._streams.get(durable.virtual)
+            if stream is not None:
+                result.append(await self._keep(durable, stream, connections))
+        return tuple(result)
+
+    async def _keep(
+        self, durable: Durable, stream: VirtualStream, connections: Mapping[str, Connection | VstreamError]
+    ) -> SyncedConsumer:
+        synced = SyncedConsumer(durable=durable, position=None, kept_in=(), problems=())
+        destinations = [region for region in stream.regions if region != durable.region]
+        earlier = next((position for (item, _), position in self._kept.items() if item == durable), None)
+        try:
+            home = _open(connections[durable.region])
+            position = await read_position(home, self._topology, stream, durable.region, durable.name, earlier=earlier)
+        except VstreamError as error:
+            return replace(synced, problems=(error.message,))
+        kept_in, problems = [], []
+        for region in destinations:
+            try:
+                await self._write(_open(connections[region]), durable, region, stream, position)
+                kept_in.append(region)
+            except VstreamError as error:
+                problems.append(f"{region}: {error.message}")
+        return replace(synced, position=position, kept_in=tuple(kept_in), problems=tuple(problems))
+
+    async def _write(
+        self, connection: Connection, durable: Durable, region: str, stream: VirtualStream, position: Position
+    ) -> None:
+        earlier = self._kept.get((durable, region))
+        if earlier is not None and replace(position, at=earlier.at) == earlier:
+            return
+        admin, config = JetStreamAdmin(connection), record_config(position, physical.read_stream_in(stream, region))
+        existing = await find_record(admin, config.stream, config.durable)
+        if existing is None:
+            await admin.create_consumer(config)
+        elif read_record(existing.config) is None:
+            raise RefusedError(f"`{config.name}` exists, but vstream did not create it")
+        else:
+            await admin.update_consumer(config)
+        self._kept[durable, region] = position
+
+
+def _open(connection: Connection | VstreamError) -> Connection:
+    if isinstance(connection, VstreamError):
+        raise connection
+    return connection
+
+
+async def find_record(admin: JetStreamAdmin, stream: str, name: str) -> ObservedConsumer | None:
+    """The consumer *name* on *stream*, None if there is none. Raises as requests do."""
+    try:
+        return await admin.consumer(stream, name)
+    except ServerError as error:
+        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
+            raise
+        return None
+
+
+async def read_kept(
+    connection: Connection, stream: VirtualStream, home: str, here: str, durable: str
+) -> Position | None:
+    """
+    The position of *durable* of region *home* that region *here* has recorded; None if there is none.
+
+    Raises as requests do.
+    """
+    admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, here)
+    existing = await find_record(admin, name, record_name(home, durable))
+    return None if existing is None else read_record(existing.config)

@@ -1,0 +1,231 @@
+"""
+What still prevents a safe stop of a region or a server.
+
+A region is empty once every other region has taken everything of its write streams, and nothing more comes into them. A server can
+be stopped once each stream that has a replica on it keeps a majority without it. Leaders step down before: a stream that loses its
+leader takes no publish until another is elected, seconds later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.chaos import leaders
+from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import read_list, read_text, reading
+from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.plan import Gate, GateKind
+from vstream.topology.replication import physical_streams, replication_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.jetstream.connection import Connection
+    from vstream.topology.model import Topology
+
+Sentences = tuple[str, ...]
+_POLL = 0.2
+_PATIENCE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emptiness:
+    """What a region or a server that is about to stop still does, one sentence each."""
+
+    moved: tuple[str, ...] = ()
+    """What other servers lead now."""
+    missing: tuple[str, ...] = ()
+    """Why it must not be stopped yet."""
+    unknown: tuple[str, ...] = ()
+    """What could not be checked."""
+    notes: tuple[str, ...] = ()
+    """What does not work while it is stopped."""
+
+    @property
+    def is_safe(self) -> bool | None:
+        """Whether it can be stopped; None if not everything could be checked."""
+        if self.missing:
+            return False
+        return None if self.unknown else True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replicas:
+    """The servers with a replica of a stream, and whether each replica is current."""
+
+    leader: str | None
+    peers: Mapping[str, bool]
+
+
+async def empty_region(
+    topology: Topology, site: TargetServers, region: str, *, within: float, moves: bool
+) -> Emptiness:
+    """Wait up to *within* seconds until the drained *region* holds nothing that others lack. *moves*: leaders step down first."""
+    servers = frozenset(seat.server.name for seat in topology.processes if seat.region == region)
+    outside = next(candidate.name for candidate in topology.regions if candidate.name != region)
+    async with site.connect(outside) as connection:
+        moved, unknown = await _move_leaders(topology, site, connection, servers) if moves else ((), ())
+        gates = list(_gates(topology, region))
+        checker = LiveGateChecker(connection)
+
+        async def look() -> tuple[Sentences, Sentences]:
+            missing = await _missing(checker, gates)
+            stranded, silent = await _find_stranded(topology, connection, servers, other_places=True)
+            return (*missing, *stranded), silent
+
+        missing, silent = await _wait(look, within)
+    notes = tuple(_describe_outage(topology, servers))
+    return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)
+
+
+async def _wait(
+    look: Callable[[], Awaitable[tuple[Sentences, Sentences]]], within: float
+) -> tuple[Sentences, Sentences]:
+    """What is missing and what is silent, once nothing is, or after *within* seconds: replicas that are made take a while."""
+    until = time.monotonic() + within
+    while True:
+        missing, silent = await look()
+        if not (missing or silent) or time.monotonic() > until:
+            return missing, silent
+        await asyncio.sleep(_POLL)
+
+
+async def empty_server(
+    topology: Topology, site: TargetServers, server: str, *, within: float, moves: bool
+) -> Emptiness:
+    """Wait up to *within* seconds until no stream of *topology* needs *server*. *moves*: leaders step down first."""
+    servers = frozenset((server,))
+    async with site.connect() as connection:
+        moved, unknown = await _move_leaders(topology, site, connection, servers) if moves else ((), ())
+        missing, silent = await _wait(lambda: _find_stranded(topology, connection, servers, other_places=False), within)
+    notes = tuple(_describe_outage(topology, servers))
+    return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)
+
+
+def _gates(topology: Topology, region: str) -> Iterator[Gate]:
+    """Each write stream of *region*, and who outside of it takes from there."""
+    readers: dict[str, list[str]] = {}
+    for stream in topology.streams:
+        for pair in replication_pairs(stream):
+            if pair.origin.place == region and pair.reader.place != region:
+                readers.setdefault(pair.origin.name, []).append(pair.reader.name)
+    for origin, taking in readers.items():
+        yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(taking))
+
+
+async def _missing(checker: LiveGateChecker, gates: list[Gate]) -> tuple[str, ...]:
+    reasons = await asyncio.gather(*(checker.missing(gate) for gate in gates))
+    return tuple(reason for reason in reasons if reason is not None)
+
+
+async def _move_leaders(
+    topology: Topology, site: TargetServers, connection: Connection, servers: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is led elsewhere now, and what is not known to be. Streams without a replica elsewhere stay where they are."""
+    moved, unknown = [], []
+    for name in _stream_names(topology):
+        replicas = await _look_up(connection, name)
+        if replicas is not None and replicas.leader in servers and not replicas.peers.keys() <= servers:
+            if leader := await _hand_over(connection, name, servers):
+                moved.append(f"`{name}` is led by {leader}")
+            else:
+                unknown.append(f"`{name}` is still led from there")
+    try:
+        if topology_leader := await _move_meta_leader(site, servers):
+            moved.append(f"the JetStream meta group is led by {topology_leader}")
+    except VstreamError as error:
+        unknown.append(f"who leads the JetStream meta group: {error.message}")
+    return tuple(moved), tuple(unknown)
+
+
+async def _hand_over(connection: Connection, stream: str, servers: frozenset[str]) -> str | None:
+    """The leader of *stream* once it is none of *servers*: any follower may be elected, so it can take several step-downs."""
+    until = time.monotonic() + leaders.ELECTION
+    while time.monotonic() < until:
+        replicas = await _look_up(connection, stream)
+        leader = None if replicas is None else replicas.leader
+        if leader is not None and leader not in servers:
+            return leader
+        if leader is not None:
+            # While another is elected nobody answers: the next look shows who it is.
+            with suppress(NotReachableError, ServerError, NoRespondersError):
+                await JetStreamAdmin(connection).step_down(stream)
+        await asyncio.sleep(_POLL)
+    return None
+
+
+async def _move_meta_leader(site: TargetServers, servers: frozenset[str]) -> str | None:
+    """The meta leader after step-downs; None if it was none of *servers*. Raises VstreamError."""
+    leader = await leaders.require_meta_leader(site)
+    if leader not in servers:
+        return None
+    until = time.monotonic() + leaders.ELECTION
+    async with site.connect_to_system() as system:
+        while leader in servers:
+            if time.monotonic() > until:
+                raise LabError(f"its leader returns to {leader} each time", hint="run this again")
+            await JetStreamAdmin(system).step_down_meta()
+            elected, _ = await leaders.wait_for_successor(
+                lambda: leaders.meta_leader(site.monitors()), leader, within=leaders.ELECTION
+            )
+            leader = elected or leader
+    return leader
+
+
+async def _find_stranded(
+    topology: Topology, connection: Connection, servers: frozenset[str], *, other_places: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """
+    Streams that lose their majority without *servers*, and streams that did not answer.
+
+    With *other_places*, streams that are in the cluster of *servers* alone do not count: they stop with it, and are empty.
+    """
+    stranded, unknown = [], []
+    for name in _stream_names(topology):
+        replicas = await _look_up(connection, name)
+        if replicas is None:
+            unknown.append(f"`{name}` does not answer")
+            continue
+        peers = replicas.peers
+        if not servers & peers.keys() or (other_places and peers.keys() <= servers):
+            continue
+        current = [peer for peer, is_current in peers.items() if is_current and peer not in servers]
+        needed = len(peers) // 2 + 1
+        if len(peers) == 1:
+            stranded.append(f"`{name}` has its only replica there")
+        elif len(current) < needed:
+            stranded.append(f"`{name}` has {len(current)} current replicas besides, and needs {needed}")
+    return tuple(stranded), tuple(unknown)
+
+
+def _describe_outage(topology: Topology, servers: frozenset[str]) -> Iterator[str]:
+    total = len(topology.processes)
+    left = total - len(servers)
+    if left <= total // 2:
+        yield f"meanwhile {left} of {total} servers are no majority: no stream or consumer can be created or changed anywhere"
+
+
+def _stream_names(topology: Topology) -> Iterator[str]:
+    for stream in topology.streams:
+        yield from (part.name for part in physical_streams(stream))
+
+
+async def _look_up(connection: Connection, stream: str) -> _Replicas | None:
+    """Where *stream* has its replicas; None without a usable answer."""
+    try:
+        info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
+        with reading(stream):
+            cluster = info.get("cluster") or {}
+            peers = {}
+            for peer in read_list(cluster, "replicas", stream):
+                peers[read_text(peer["name"])] = bool(peer.get("current")) and not peer.get("offline")
+            leader = read_text(cluster["leader"]) if cluster.get("leader") else None
+    except (NotReachableError, ServerError, NoRespondersError):
+        return None
+    return _Replicas(leader=leader, peers=peers if leader is None else {**peers, leader: True})

@@ -1,0 +1,374 @@
+"""
+Recover a JetStream meta group that has lost its majority for good.
+
+Each of its servers is dialled, and the system account of every region is asked which servers answer. From 2.15 on, all that
+are left can be told to go on with as many votes as there are of them (`META.RESCUE`, for five minutes: server/raft.go,
+RescueQuorum). Then the dead are removed, so that the group is as large as it is.
+
+A server that is alive but cut off looks dead: two halves of a group that both have a leader contradict each other for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
+from vstream.files import state_directory, write_private
+from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream.answers import api_error, decode_object, read_list, read_text, reading
+from vstream.jetstream.connection import Connection, open_connection
+from vstream.jetstream.endpoints import resolve_context
+from vstream.plan.live.push_accounts import connect_to_system
+from vstream.plan.live.witnesses import listens
+from vstream.topology.versions import parse_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from vstream.jetstream.connection import Reply
+    from vstream.topology.model import Endpoint, Topology
+
+SINCE = (2, 15, 0)
+_RESCUE, _REMOVE, _LOOK = "$JS.API.META.RESCUE", "$JS.API.SERVER.REMOVE", "$SYS.REQ.SERVER.PING.JSZ"
+_ANSWERS = 3.0
+"""Seconds that servers get to answer. They take milliseconds, and the slowest round trip."""
+_DIAL = 3.0
+_ELECTION = 60.0
+"""Seconds until there is a leader. It takes less than one, where all servers that are left have agreed."""
+_LASTS = 300
+"""Seconds that the lower quorum lasts."""
+_PAUSE = 0.25
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaGroup:
+    """
+    A meta group according to everybody who could be asked.
+
+    *alive* are its servers that answer, with their versions; *dead* those that nobody sees; *unknown* says why that is
+    not certain. *listed* are its members as its *leader* lists them, empty without one. *begun* are servers that an
+    earlier run of this command found dead, and has not yet removed.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    alive: Mapping[str, str]
+    unknown: tuple[str, ...]
+    leader: str | None
+    listed: frozenset[str]
+    begun: frozenset[str]
+    system: tuple[str, ...]
+    """The regions whose system account it is asked through."""
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        """Its servers that nobody sees."""
+        return tuple(server for server in self.members if server not in self.alive)
+
+    @property
+    def majority(self) -> int:
+        """How many of its members a leader needs."""
+        return len(self.members) // 2 + 1
+
+    @property
+    def too_old(self) -> tuple[str, ...]:
+        """The servers that are left and cannot lower their quorum."""
+        return tuple(name for name, version in self.alive.items() if (parse_version(version) or SINCE) < SINCE)
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether an earlier run made it elect a leader, but has not removed all dead servers."""
+        return self.leader is not None and bool(self.begun)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why there is nothing to rescue, or no way to; None if there is."""
+        if self.is_going_on:
+            alive = sorted(self.begun & self.alive.keys())
+            return f"{', '.join(alive)} answers, which an earlier run found dead" if alive else None
+        if self.leader is not None and self.leader not in self.alive:
+            return (
+                f"its servers still name `{self.leader}` as leader, which nobody sees: run this again in some seconds"
+            )
+        if self.leader is not None:
+            return f"it has a leader, `{self.leader}`: its quorum is there"
+        if len(self.alive) >= self.majority:
+            return f"{len(self.alive)} of {len(self.members)} servers answer, a majority: they will elect a leader, or are cut off from each other"
+        if self.too_old:
+            return f"{', '.join(self.too_old)} runs a version before 2.15: the only way is to start servers again"
+        return None
+
+    @property
+    def to_remove(self) -> tuple[str, ...]:
+        """The servers to remove from the group."""
+        if not self.is_going_on:
+            return self.dead
+        return tuple(server for server in self.members if server in self.begun & self.listed)
+
+
+async def find_groups(
+    topology: Topology, endpoints: Mapping[str, Endpoint], system: Mapping[str, Endpoint]
+) -> tuple[MetaGroup, ...]:
+    """The meta groups of several servers, as far as *endpoints* and the *system* account, both by region, tell."""
+    dialled, looks = await asyncio.gather(
+        asyncio.gather(*(_dial_region(region.name, endpoints.get(region.name)) for region in topology.regions)),
+        asyncio.gather(*(_look(region, endpoint) for region, endpoint in system.items())),
+    )
+    answered: dict[str, str] = {}
+    unsure: dict[str, list[str]] = {}
+    for region, (names, silent, count) in zip(topology.regions, dialled, strict=True):
+        answered |= names
+        problems = list(silent)
+        seats = [seat for seat in topology.seats if seat.region == region.name]
+        if count < len(seats) and not names.keys() >= {seat.server.name for seat in seats}:
+            problems.append(f"`{region.name}`: {count} addresses are known of its {len(seats)} servers")
+        unsure[region.name] = problems
+    by_region = dict(zip(system, looks, strict=True))
+    for look in looks:
+        answered |= {name: str(server["version"]) for name, server in look.items()}
+    regions = [region.name for region in topology.regions]
+    groups = [(topology.name, regions)] if topology.hubs is None else [(name, [name]) for name in regions]
+    found_dead = read_record(topology.name)
+    result = []
+    for name, places in groups:
+        members = tuple(seat.server.name for seat in topology.seats if seat.region in places)
+        if not members[1:]:  # one server decides alone
+            continue
+        seen = {
+            server: look for place in places for server, look in by_region.get(place, {}).items() if server in members
+        }
+        sizes = {int(server["size"]) for server in seen.values() if server["size"]}
+        leader = next((str(server["leader"]) for server in seen.values() if server["leader"]), None)
+        unknown = [problem for place in places for problem in unsure[place]]
+        if not seen:
+            why = "nobody answers on the system account" if system else "`connect` names no user of the system account"
+            unknown.append(f"`{name}`: {why}")
+        begun = found_dead.get(name, frozenset())
+        if not begun and any(size != len(members) for size in sizes):
+            listed_sizes = " and ".join(map(str, sorted(sizes)))
+            unknown.append(
+                f"`{name}`: its meta group has {listed_sizes} members, the topology {len(members)}: who are the others?"
+            )
+        listed = frozenset(peer for server in seen.values() for peer in server["listed"])
+        alive = {server: version for server, version in sorted(answered.items()) if server in members}
+        result.append(
+            MetaGroup(
+                name=name,
+                members=members,
+                alive=alive,
+                unknown=tuple(dict.fromkeys(unknown)),
+                leader=leader,
+                listed=listed,
+                begun=begun,
+                system=tuple(place for place in places if place in system),
+            )
+        )
+    return tuple(result)
+
+
+async def _dial_region(region: str, endpoint: Endpoint | None) -> tuple[dict[str, str], list[str], int]:
+    """The version of each server that answers by name; what is not certain; and how many addresses were dialled."""
+    if endpoint is None:
+        return {}, [f"`{region}`: no address of it is known"], 0
+    endpoint = resolve_context(endpoint) if endpoint.context else endpoint
+    answers = await asyncio.gather(
+        *(_dial(region, replace(endpoint, urls=(url,))) for url in endpoint.urls),
+        *(_monitor(url) for url in endpoint.monitor),
+    )
+    names = {answer[0]: answer[1] for answer in answers if isinstance(answer, tuple)}
+    problems = [answer for answer in answers if isinstance(answer, str)]
+    return names, problems, max(len(endpoint.urls), len(endpoint.monitor))
+
+
+async def _dial(region: str, endpoint: Endpoint) -> tuple[str, str] | str | None:
+    """Name and version of the server there; None if nobody listens; or why that is not known."""
+    if not await listens(endpoint.urls[0]):
+        return None
+    try:
+        connection = await open_connection(endpoint, region, timeout=_DIAL)
+    except VstreamError as error:
+        return f"`{region}`: {error.message}, and something listens there"
+    try:
+        return connection.server_name, connection.server_version
+    finally:
+        await connection.close()
+
+
+async def _monitor(url: str) -> tuple[str, str] | str | None:
+    if not await listens(url):
+        return None
+    try:
+        varz = await monitoring.varz(url)
+    except VstreamError as error:
+        return f"{error.message}, and something listens there"
+    return varz.server_name, varz.version
+
+
+async def _look(region: str, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    """Each server that answers on the system account of *region*: its version, and what it says of its meta group."""
+    try:
+        connection = await open_connection(endpoint, region, timeout=_DIAL)
+    except VstreamError:
+        return {}
+    try:
+        return await _look_at(connection)
+    finally:
+        await connection.close()
+
+
+async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> dict[str, dict[str, Any]]:
+    servers: dict[str, dict[str, Any]] = {}
+
+    def note(reply: Reply) -> bool:
+        answer = decode_object(reply.data, _LOOK)
+        with reading(_LOOK):
+            group = (answer.get("data") or {}).get("meta_cluster") or {}
+            leader = group.get("leader") or None
+            peers = [read_text(peer["name"]) for peer in read_list(group, "replicas", _LOOK)]
+            name = read_text(answer["server"]["name"])
+            servers[name] = {
+                "version": read_text(answer["server"]["ver"]),
+                "leader": leader,
+                "size": int(group.get("cluster_size") or 0),
+                "listed": [leader, *peers] if leader == name else [],
+            }
+        return is_for_leader and leader is not None
+
+    await _collect(connection, _LOOK, {}, note)
+    return servers
+
+
+async def _collect(connection: Connection, subject: str, body: object, note: Callable[[Reply], bool]) -> None:
+    """Hand every answer to *note*, until that says that it was the last, or time is up."""
+    try:
+        await connection.collect(subject, json.dumps(body).encode(), is_last=note, timeout=_ANSWERS)
+    except NoRespondersError:
+        raise NotReachableError(
+            f"nobody listens on `{subject}`: is the user under `connect.….system` in the system account?"
+        ) from None
+    except NotReachableError:
+        pass  # nobody says which answer is the last
+
+
+async def rescue(
+    topology: Topology, group: MetaGroup, system: Mapping[str, Endpoint], on_step: Callable[[str], None]
+) -> None:
+    """
+    Make the servers that are left elect a leader, and have them forget those that are dead.
+
+    *on_step* hears what has happened. Stopped anywhere, the next run goes on. Raises VstreamError.
+    """
+    connection = await connect_to_system({region: system[region] for region in group.system})
+    try:
+        if not group.is_going_on:
+            write_record(topology.name, {**read_record(topology.name), group.name: frozenset(group.dead)})
+            await _lower_quorum(connection, group)
+            on_step(f"{len(group.alive)} servers go on with {len(group.alive)} votes, for {_LASTS // 60} minutes")
+        leader = await _wait_for_leader(connection, group)
+        on_step(f"`{leader}` leads the meta group")
+        for server in group.to_remove:
+            await _remove(connection, server)
+            on_step(f"the meta group has forgotten `{server}`")
+        write_record(
+            topology.name, {name: dead for name, dead in read_record(topology.name).items() if name != group.name}
+        )
+    finally:
+        await connection.close()
+
+
+async def _lower_quorum(connection: Connection, group: MetaGroup) -> None:
+    """All that are left must agree: a part of them could elect a leader that lacks what the others have."""
+    agreed: set[str] = set()
+    refused: dict[str, str] = {}
+
+    def note(reply: Reply) -> bool:
+        answer = decode_object(reply.data, _RESCUE)
+        with reading(_RESCUE):
+            server = read_text(answer["server"])
+            if (error := api_error(answer, _RESCUE)) is None:
+                agreed.add(server)
+            elif "leader is known" in error.description:
+                agreed.add(server)  # those that had agreed before it have elected one
+            else:
+                refused[server] = error.description
+        return {*agreed, *refused} >= group.alive.keys()
+
+    await _collect(connection, _RESCUE, {"quorum_needed": len(group.alive)}, note)
+    if refused:
+        reasons = "; ".join(f"`{server}`: {reason}" for server, reason in sorted(refused.items()))
+        raise RefusedError(
+            f"not every server lowers its quorum: {reasons}", hint="start a server that has the group's log"
+        )
+    if silent := group.alive.keys() - agreed:
+        raise NotReachableError(
+            f"{', '.join(sorted(silent))} has not answered to {_RESCUE}",
+            hint="run this again; the others return to their former quorum in five minutes",
+        )
+
+
+async def _wait_for_leader(connection: Connection, group: MetaGroup) -> str:
+    until = time.monotonic() + _ELECTION
+    while True:
+        for name, server in (await _look_at(connection, is_for_leader=True)).items():
+            if name in group.alive and server["leader"]:
+                return str(server["leader"])
+        if time.monotonic() > until:
+            raise NotReachableError(
+                f"the meta group `{group.name}` has no leader after {_ELECTION:g} s",
+                hint="do the remaining servers reach each other? Then run this again",
+            )
+
+
+async def _remove(connection: Connection, server: str) -> None:
+    """Return once the group has forgotten *server*. Its leader may change meanwhile, and does one removal at a time."""
+    until = time.monotonic() + _ELECTION
+    body = {"peer": server, "peer_id": peer_id(server)}
+    while True:
+        problem: VstreamError
+        try:
+            answer = await connection.request_json(_REMOVE, body)
+        except (NotReachableError, NoRespondersError) as failure:
+            problem = failure
+        else:
+            error = api_error(answer, _REMOVE)
+            if error is None or error.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
+                return
+            problem = error
+        if time.monotonic() > until:
+            raise problem
+        await asyncio.sleep(_PAUSE)
+
+
+def peer_id(server: str) -> str:
+    """The group's id of *server*; members that started after it died know no name (server/events.go, getHash)."""
+    digest = hashlib.sha256(server.encode()).digest()
+    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
+
+
+def _record_file(topology: str) -> Path:
+    return state_directory() / "rescue" / f"{topology}.json"
+
+
+def read_record(topology: str) -> dict[str, frozenset[str]]:
+    """By meta group, the servers that unfinished runs found dead."""
+    file = _record_file(topology)
+    if not file.is_file():
+        return {}
+    return {name: frozenset(dead) for name, dead in json.loads(file.read_text(encoding="utf-8")).items()}
+
+
+def write_record(topology: str, dead: Mapping[str, Collection[str]]) -> None:
+    """Remember which servers are dead: once there is a leader, nothing else tells a rescue from a restart."""
+    file = _record_file(topology)
+    if not dead:
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_private(file, json.dumps({name: sorted(servers) for name, servers in dead.items()}))
