@@ -179,7 +179,9 @@ def replace_file(path: Path, text: str) -> None:
 
 def test_watching_checks_again_after_a_change_and_ends_with_an_interrupt(here: Path) -> None:
     (here / "m.cfg").write_text("mappings { a: b }\n")
-    command = [sys.executable, "-m", "vstream", "lint", ".", "--watch", "--format", "concise"]
+    # Shells that are no terminal start jobs in the background so that they ignore Ctrl-C.
+    in_background = ["bash", "-c", "trap '' INT; exec \"$@\"", "background"]
+    command = [*in_background, sys.executable, "-m", "vstream", "lint", ".", "--watch", "--format", "concise"]
     with subprocess.Popen(
         command, env=environment({"PYTHONUNBUFFERED": "1"}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

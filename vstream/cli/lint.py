@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
@@ -216,6 +217,7 @@ def _check_combination(options: LintOptions, *, is_watching: bool) -> None:
 
 def _watch(options: LintOptions) -> None:
     """Check again and again. Ends with Ctrl-C alone: a mistake in the settings or a missing file is said, and waited for."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background without it
     while True:
         if console.stdout().is_terminal:
             typer.echo(_CLEAR, nl=False)

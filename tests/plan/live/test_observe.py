@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.support.plans import rendered, topology
-from vstream.errors import MalformedAnswerError, NotReachableError, VstreamError
+from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream.endpoints import endpoint_problems
 from vstream.plan.live.observe import _silent_accounts, account_name, connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan
@@ -91,3 +91,21 @@ async def test_a_text_that_can_be_no_account_is_not_repeated() -> None:
     with pytest.raises(MalformedAnswerError) as failure:
         await account_name(cast("Connection", NamesLongAccount()))
     assert len(failure.value.message) < 200
+
+
+class Reloads:
+    """A connection whose server reloads its accounts while it is asked for the first time."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    async def request_json(self, subject: str) -> dict[str, Any]:
+        """The answer to who one is."""
+        self._asked += 1
+        if self._asked == 1:
+            raise NoRespondersError(f"nothing listens on {subject}")
+        return {"data": {"account": "APP"}}
+
+
+async def test_a_server_that_reloads_its_accounts_is_asked_again_who_one_is() -> None:
+    assert await account_name(cast("Connection", Reloads())) == "APP"

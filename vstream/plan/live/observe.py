@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _ELECTION = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
+_RELOAD = 2.0
 _PAUSE = 0.5
 _READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
 _IN_FLIGHT = 32
@@ -411,8 +412,20 @@ async def _list_streams(
 
 
 async def account_name(connection: Connection) -> str:
-    """The account that *connection* belongs to. Raises MalformedAnswerError if what the server names can be none."""
-    answer = await connection.request_json(WHO_AM_I)
+    """
+    The account that *connection* belongs to. Raises MalformedAnswerError if what the server names can be none.
+
+    A server that reloads its accounts does not listen for a moment: it is asked again for `_RELOAD` seconds.
+    """
+    until = time.monotonic() + _RELOAD
+    while True:
+        try:
+            answer = await connection.request_json(WHO_AM_I)
+            break
+        except NoRespondersError:
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(_PAUSE)
     data = answer.get("data")
     account = str(data.get("account", _GLOBAL)) if isinstance(data, dict) else _GLOBAL
     if len(account) > _LONGEST_ACCOUNT:

@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING
 from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User
 from vstream.topology.model import Routing
 from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
-from vstream.topology.profiles.shared import (
-    GETS,
-    MANAGED,
-    PULLS,
-    READS,
-    WHO_AM_I,
-    canaries,
-    core_subscriptions,
-    mapped_subjects,
-    purge_subject,
-    user,
-)
+from vstream.topology.profiles import shared
+from vstream.topology.profiles.shared import canaries, core_subscriptions, mapped_subjects, purge_subject, user
 from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
 
 if TYPE_CHECKING:
@@ -74,7 +64,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 
 def _users(topology: Topology) -> tuple[User, ...]:
     written = tuple(f"{PUBLISH_PREFIX}.{subject}" for subject, _ in mapped_subjects(topology))
-    reading = (*READS, PULLS, GETS)
+    reading = (*shared.READS, shared.PULLS, shared.GETS)
     # Of the region's own copy: what was deleted is so everywhere by its marker, and only its bytes stay elsewhere.
     purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket]
     return (
@@ -84,10 +74,10 @@ def _users(topology: Topology) -> tuple[User, ...]:
             denied=write_stream_api_subjects(topology, [region.name for region in topology.regions]),
             hears=core_subscriptions(topology),
         ),
-        user(VSTREAM_USER, (*written, *MANAGED, "$JS.ACK.>", WHO_AM_I)),
+        user(VSTREAM_USER, (*written, *shared.MANAGED, "$JS.ACK.>", shared.WHO_AM_I)),
         user(
             PROBE_USER,
-            (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
+            (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
         ),
-        user(AUDIT_USER, (*reading, WHO_AM_I)),
+        user(AUDIT_USER, (*reading, shared.WHO_AM_I)),
     )

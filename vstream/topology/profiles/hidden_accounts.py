@@ -37,19 +37,9 @@ from vstream.topology.naming import (
     stretch_account,
     write_account,
 )
+from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
 from vstream.topology.profiles.shared import (
-    FLOW,
-    GET_THRESHOLD,
-    GETS,
-    INBOX,
-    LOOKS,
-    NAMES,
-    PULL_THRESHOLD,
-    PULLS,
-    READS,
-    READS_ALL,
-    WHO_AM_I,
     canaries,
     core_subscriptions,
     delivery_export,
@@ -114,8 +104,8 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
 def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Iterator[Import]:
     """What the account of clients takes from the hidden accounts for clients in *region*."""
     at, written, read = f"{REGION_PREFIX}.{region}", write_account(region), read_account(region)
-    for subject in (*READS, PULLS, GETS):
-        yield service(written if subject == NAMES else read, subject, f"{at}.{subject}")
+    for subject in (*shared.READS, shared.PULLS, shared.GETS):
+        yield service(written if subject == shared.NAMES else read, subject, f"{at}.{subject}")
     for account in hidden:
         for subject in purge_subjects(topology, account, region):
             yield service(account, subject, f"{at}.{subject}")
@@ -123,7 +113,7 @@ def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Itera
         yield service(written, subject, f"{at}.{subject}")
     for subject in core_subscriber_subjects(topology, region):
         yield Import(kind=ShareKind.STREAM, account=written, subject=f"{REPUBLISH_PREFIX}.{subject}", to=subject)
-    yield Import(kind=ShareKind.STREAM, account=read, subject=INBOX)
+    yield Import(kind=ShareKind.STREAM, account=read, subject=shared.INBOX)
 
 
 def _mapped_in(topology: Topology, region: str) -> Iterator[str]:
@@ -145,7 +135,7 @@ def _write(topology: Topology, region: str) -> Account:
         exports=(
             *_export_services(_mapped_in(topology, region), clients),
             *(Export(kind=ShareKind.STREAM, subject=subject, accounts=(clients,)) for subject in heard),
-            *_export_services([NAMES], clients),
+            *_export_services([shared.NAMES], clients),
             *purge_exports(topology, name),
             *_feeding(name, _takers(topology)),
             management_export((clients,)),
@@ -158,14 +148,14 @@ def _read(topology: Topology, region: str) -> Account:
     homed = [stream for account, stream in _origins(topology) if account == name]
     elsewhere = [read_account(peer.name) for peer in topology.regions if peer.name != region]
     takers = tuple(elsewhere) if homed else ()
-    fed = {_CREATE: (clients, *takers), FLOW: (clients, *takers)}
+    fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
     imports = [entry for account in _feeders(topology) for entry in _taking(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
             flow = f"$JS.FC.{stream.name}.>"
             imports += [entry for entry in _taking(account, name, flow) if entry not in imports]
-    reads = [subject for subject in READS if subject != NAMES]
+    reads = [subject for subject in shared.READS if subject != shared.NAMES]
     return Account(
         name=name,
         purpose=f"what is read in {region}",
@@ -173,9 +163,9 @@ def _read(topology: Topology, region: str) -> Account:
         exports=(
             *(Export(kind=ShareKind.SERVICE, subject=verb, accounts=fed.get(verb, (clients,))) for verb in reads),
             *purge_exports(topology, name),
-            _answering(PULLS, PULL_THRESHOLD, clients),
-            _answering(GETS, GET_THRESHOLD, clients),
-            Export(kind=ShareKind.STREAM, subject=INBOX, accounts=(clients,)),
+            _answering(shared.PULLS, shared.PULL_THRESHOLD, clients),
+            _answering(shared.GETS, shared.GET_THRESHOLD, clients),
+            Export(kind=ShareKind.STREAM, subject=shared.INBOX, accounts=(clients,)),
             *_export_services((subject for stream in homed for subject in stream.subjects), clients),
             *([delivery_export(name, takers)] if takers else []),
             management_export((clients,)),
@@ -266,11 +256,11 @@ def _feeders(topology: Topology) -> tuple[str, ...]:
 def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
     """What *takers* need to source or mirror streams of the account *name*."""
     yield Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=takers)
-    yield Export(kind=ShareKind.SERVICE, subject=FLOW, accounts=takers)
+    yield Export(kind=ShareKind.SERVICE, subject=shared.FLOW, accounts=takers)
     yield delivery_export(name, takers)
 
 
-def _taking(account: str, taker: str, flow: str = FLOW) -> Iterator[Import]:
+def _taking(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
     """What *taker* needs to source or mirror streams of *account*."""
     yield service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{API}.')}")
     yield Import(kind=ShareKind.SERVICE, account=account, subject=flow)
@@ -288,8 +278,8 @@ def users(topology: Topology) -> tuple[User, ...]:
         *(f"{at}.{subject}" for subject, _ in mapped_subjects(topology)),
         *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),
     )
-    reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
-    looking = tuple(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in LOOKS)
+    reading = tuple(f"{at}.{subject}" for subject in (*shared.READS, shared.PULLS, shared.GETS))
+    looking = tuple(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.LOOKS)
     purged = tuple(f"{at}.{purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
         user(
@@ -299,7 +289,7 @@ def users(topology: Topology) -> tuple[User, ...]:
         ),
         user(
             VSTREAM_USER,
-            (*virtual, *reading, *managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), WHO_AM_I),
+            (*virtual, *reading, *managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
         ),
         user(
             PROBE_USER,
@@ -308,11 +298,11 @@ def users(topology: Topology) -> tuple[User, ...]:
                 *reading,
                 *looking,
                 f"{naming.ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
-                WHO_AM_I,
+                shared.WHO_AM_I,
             ),
         ),
         user(
             AUDIT_USER,
-            (*looking, *(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
+            (*looking, *(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
         ),
     )

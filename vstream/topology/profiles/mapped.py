@@ -33,27 +33,9 @@ from vstream.topology.naming import (
     PHYSICAL_PREFIX,
     read_account,
 )
-from vstream.topology.profiles import hidden_accounts
+from vstream.topology.profiles import hidden_accounts, shared
 from vstream.topology.profiles.profile import Profile
-from vstream.topology.profiles.shared import (
-    ACKS,
-    ANSWERS,
-    FLOW,
-    GETS,
-    LOOKS,
-    MANAGED,
-    PULLS,
-    READS,
-    READS_ALL,
-    SNAPSHOTS,
-    WHO_AM_I,
-    canaries,
-    delivery_export,
-    managed_below,
-    purge_subject,
-    service,
-    user,
-)
+from vstream.topology.profiles.shared import canaries, delivery_export, managed_below, purge_subject, service, user
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 if TYPE_CHECKING:
@@ -195,7 +177,7 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
         ),
         imports=(
             *clients.imports,
-            *(Import(kind=ShareKind.STREAM, account=taker, subject=FLOW) for taker in takers),
+            *(Import(kind=ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers),
         ),
     )
     return (feeding, *(_fed(new, clients.name) if new.name in takers else new for new in hidden))
@@ -211,7 +193,7 @@ def _either(new: User, old: User, *, is_new: bool) -> User:
 def _fed(reading: Account, clients: str) -> Account:
     return replace(
         reading,
-        exports=(*reading.exports, Export(kind=ShareKind.STREAM, subject=FLOW, accounts=(clients,))),
+        exports=(*reading.exports, Export(kind=ShareKind.STREAM, subject=shared.FLOW, accounts=(clients,))),
         imports=(
             *reading.imports,
             service(clients, f"{_OWN}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
@@ -236,36 +218,36 @@ def _users(topology: Topology) -> tuple[User, ...]:
             for subject in stream.subjects:
                 stored_subjects.append(_stored_subject(topology, stream, region, subject))
     written = tuple(stored_subjects)
-    reading = (*READS, PULLS, GETS)
+    reading = (*shared.READS, shared.PULLS, shared.GETS)
     purged = tuple(purge_subject(stream) for stream in topology.streams if stream.is_bucket)
     # Nothing is between core subscribers and streams that take all publishes in one place.
     heard = tuple(
         subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects
     )
-    looking = tuple(f"{API}.{subject}" for subject in LOOKS)
+    looking = tuple(f"{API}.{subject}" for subject in shared.LOOKS)
     return (
         user(APP_USER, (*written, *reading, *purged), hears=heard),
         user(
             VSTREAM_USER,
             (
                 *written,
-                *MANAGED,
-                *(f"{API}.STREAM.SNAPSHOT.*", f"{API}.STREAM.RESTORE.*", SNAPSHOTS),  # backups
-                *(*ACKS, ANSWERS),  # traces of a publish are published to whoever asks
+                *shared.MANAGED,
+                *(f"{API}.STREAM.SNAPSHOT.*", f"{API}.STREAM.RESTORE.*", shared.SNAPSHOTS),  # backups
+                *(*shared.ACKS, shared.ANSWERS),  # traces of a publish are published to whoever asks
                 *managed_below(f"{ACCOUNT_API_PREFIX}.*"),
                 f"{naming.REPAIR_PREFIX}.>",
                 f"{naming.REPAIR_ALIVE_PREFIX}.*",
-                WHO_AM_I,
+                shared.WHO_AM_I,
             ),
             hears=(f"{naming.REPAIR_ALIVE_PREFIX}.*",),
         ),
         user(
             PROBE_USER,
-            (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
+            (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
         ),
         user(
             AUDIT_USER,
-            (*looking, *(f"{API}.{subject}" for subject in READS_ALL), WHO_AM_I),
+            (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
         ),
     )
 

@@ -37,15 +37,9 @@ from vstream.topology.naming import (
     region_account,
     stretch_account,
 )
+from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
 from vstream.topology.profiles.shared import (
-    FLOW,
-    GETS,
-    LOOKS,
-    PULLS,
-    READS,
-    READS_ALL,
-    WHO_AM_I,
     canaries,
     core_subscriptions,
     delivery_export,
@@ -158,7 +152,7 @@ def _exports(
     before = everybody[: everybody.index(name)]
     feeding = (
         Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=peers),
-        *(Export(kind=shared, subject=FLOW, accounts=before) for shared in ShareKind if before),
+        *(Export(kind=kind, subject=shared.FLOW, accounts=before) for kind in ShareKind if before),
         delivery_export(name, peers),
     )
     origin_exports = []
@@ -187,7 +181,7 @@ def _sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]
         yield service(peer, _CREATE, f"{SOURCE_API_PREFIX}.{peer}.{_CREATE.removeprefix(f'{API}.')}")
         yield Import(kind=ShareKind.STREAM, account=peer, subject=f"{DELIVER_PREFIX}.{peer}.{name}.>")
         if everybody.index(name) < everybody.index(peer):
-            yield from (Import(kind=shared, account=peer, subject=FLOW) for shared in ShareKind)
+            yield from (Import(kind=kind, account=peer, subject=shared.FLOW) for kind in ShareKind)
 
 
 def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
@@ -215,10 +209,10 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
         *(f"{PUBLISH_PREFIX}.{subject}" for subject, regions in mapped_subjects(topology) if region in regions),
         *origin_subjects,
     )
-    reading = (*READS, PULLS, GETS)
+    reading = (*shared.READS, shared.PULLS, shared.GETS)
     # Of the region's own copy, as with domains.
     purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
-    looking = tuple(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in LOOKS)
+    looking = tuple(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.LOOKS)
     return (
         user(
             APP_USER,
@@ -229,7 +223,7 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
         ),
         user(
             VSTREAM_USER,
-            (*virtual, *reading, *managed_below(f"{ACCOUNT_API_PREFIX}.*"), WHO_AM_I),
+            (*virtual, *reading, *managed_below(f"{ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
             name=regional_user(VSTREAM_USER, region),
         ),
         user(
@@ -239,13 +233,13 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
                 *reading,
                 *looking,
                 f"{ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
-                WHO_AM_I,
+                shared.WHO_AM_I,
             ),
             name=regional_user(PROBE_USER, region),
         ),
         user(
             AUDIT_USER,
-            (*looking, *(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
+            (*looking, *(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
             name=regional_user(AUDIT_USER, region),
         ),
     )
