@@ -13,38 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
+from vstream.scenario import fields
 from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, OptionType
-from vstream.scenario.fields import (
-    AllMachines,
-    AllRegions,
-    CountBound,
-    CountBounds,
-    CountPairs,
-    Edition,
-    Ends,
-    Faults,
-    Keys,
-    Lasting,
-    Machines,
-    MaybeLasting,
-    Nothing,
-    OperationResults,
-    Rate,
-    Regions,
-    SameOrder,
-    Seed,
-    ServerNames,
-    ServerVersion,
-    ShareBounds,
-    Sides,
-    Sizes,
-    Time,
-    TimeBound,
-    TimeBounds,
-    TimePairs,
-    TopologySource,
-    Versions,
-)
 from vstream.syntax.quoting import quote_value
 from vstream.syntax.schema import Language
 from vstream.topology.document import close_schema
@@ -88,7 +58,7 @@ class _Written(_Closed):
 class LabDocument(_Written):
     """The servers that the scenario runs on."""
 
-    versions: Versions = {}
+    versions: fields.Versions = {}
     """nats-server for all servers (`2.15.1`), or by region or server, `*` for the others. Default: what `vstream lab up` takes."""
     links: Literal["proxy", "none"] | None = None
     """What carries the links between regions. Default: `proxy` if there are any."""
@@ -99,17 +69,17 @@ class LabDocument(_Written):
 class PublishDocument(_Written):
     """How publishers publish."""
 
-    rate: Rate | None = None
+    rate: fields.Rate | None = None
     """Messages in each region, such as `100/s`. Default: `50/s`."""
-    size: Sizes | None = None
+    size: fields.Sizes | None = None
     """Bytes of payload, such as `64B` or `64B..1KiB`. Default: `128B`."""
-    keys: Keys | None = None
+    keys: fields.Keys | None = None
     """How many different values `{key}` takes. Default: 50."""
     retry: Literal["none", "same-id"] | None = None
     """same-id: again, with the same `Nats-Msg-Id`, until acknowledged or given up. Default: none."""
-    timeout: Lasting | None = None
+    timeout: fields.Lasting | None = None
     """How long to wait for an answer before the outcome counts as unknown. Default: `2s`."""
-    give_up: Lasting | None = None
+    give_up: fields.Lasting | None = None
     """When `same-id` stops trying. Default: `60s`."""
 
 
@@ -131,9 +101,9 @@ class ReadersDocument(_Written):
     stream: Text | None = None
     """The virtual stream. Default: all."""
     regions: RegionNames = "all"
-    rate: Rate | None = None
+    rate: fields.Rate | None = None
     """Reads in each region, for a consumer fetches. Default: `10/s`."""
-    timeout: Lasting | None = None
+    timeout: fields.Lasting | None = None
     """Default: `2s`."""
 
 
@@ -149,60 +119,61 @@ class WorkloadDocument(PublishDocument):
 class _Step(_Written):
     """One step: one action, its options, and a name. Steps run one after the other."""
 
-    wait: Lasting | None = None
+    wait: fields.Lasting | None = None
     """Let the load run for this long."""
-    heal: Faults | None = None
+    heal: fields.Faults | None = None
     """Undo all open faults, or those with these names, and wait until the servers are healthy."""
-    resync: Nothing | None = None
+    resync: fields.Nothing | None = None
     """What `vstream resync` does."""
-    converge: MaybeLasting = None
+    converge: fields.MaybeLasting = None
     """Wait until every read stream holds everything of the write streams, at most this long. Default: `60s`."""
-    try_: AllRegions | None = None
+    try_: fields.AllRegions | None = None
     """Try every client operation once in these regions."""
 
     as_: Name | None = None
     """The step's name: expectations use it as a window, `heal` as a fault."""
-    at: Time | None = None
+    at: fields.Time | None = None
     """When the step begins, counted from the start of the load, but not before the previous step has ended."""
-    for_: Lasting | None = None
+    for_: fields.Lasting | None = None
     """Heal the fault after this long; the next step waits for that. Without it, the fault stays open until `heal`."""
 
 
 _TARGETS: Mapping[tuple[Aim, bool], Any] = {
-    (Aim.NOTHING, False): Nothing,
-    (Aim.REGIONS, False): Regions,
-    (Aim.REGIONS, True): AllRegions,
-    (Aim.SERVERS, False): ServerNames,
-    (Aim.MACHINES, False): Machines,
-    (Aim.MACHINES, True): AllMachines,
+    (Aim.NOTHING, False): fields.Nothing,
+    (Aim.REGIONS, False): fields.Regions,
+    (Aim.REGIONS, True): fields.AllRegions,
+    (Aim.SERVERS, False): fields.ServerNames,
+    (Aim.MACHINES, False): fields.Machines,
+    (Aim.MACHINES, True): fields.AllMachines,
     (Aim.STREAM, False): Text,
-    (Aim.SIDES, False): Sides,
-    (Aim.ENDS, False): Ends,
+    (Aim.SIDES, False): fields.Sides,
+    (Aim.ENDS, False): fields.Ends,
 }
 """By what a fault is for, and whether that may be everything."""
 
 _OPTIONS: Mapping[OptionType, Any] = {
-    OptionType.DURATION: Lasting,
+    OptionType.DURATION: fields.Lasting,
     OptionType.LINK_TIME: LinkTime,
     OptionType.RATE: LinkRate,
     OptionType.SHARE: Share,
     OptionType.CUT: Literal["reset", "drop"],
     OptionType.TEXT: Text,
-    OptionType.VERSION: ServerVersion,
+    OptionType.VERSION: fields.ServerVersion,
     OptionType.FLAG: bool,
 }
 
 
 def _fault_fields() -> dict[str, Any]:
     """The fields of a step that the declared faults, and their options, are written in."""
-    fields: dict[str, tuple[Any, str]] = {}
+    step_fields: dict[str, tuple[Any, str]] = {}
     for declared in FAULTS.values():
-        fields[declared.field] = (_TARGETS[declared.aim, declared.is_for_all], declared.help)
+        step_fields[declared.field] = (_TARGETS[declared.aim, declared.is_for_all], declared.help)
     for option in FAULT_OPTIONS.values():
-        fields[option.name] = (_OPTIONS[option.type], option.help)
-    return {
-        name: (annotation | None, Field(default=None, description=text)) for name, (annotation, text) in fields.items()
-    }
+        step_fields[option.name] = (_OPTIONS[option.type], option.help)
+    declared_fields = {}
+    for name, (annotation, text) in step_fields.items():
+        declared_fields[name] = (annotation | None, Field(default=None, description=text))
+    return declared_fields
 
 
 if TYPE_CHECKING:
@@ -230,40 +201,40 @@ class ExpectDocument(_Written):
     """The window: the name of a step. Without it, the whole run."""
     stream: Text | None = None
     """Only for this virtual stream."""
-    published: ShareBounds = ()
+    published: fields.ShareBounds = ()
     """Share of publishes that were acknowledged."""
-    read: ShareBounds = ()
+    read: fields.ShareBounds = ()
     """Share of reads that were answered."""
-    delivered: CountBounds = ()
+    delivered: fields.CountBounds = ()
     """Messages that consumers received."""
-    control_plane: ShareBounds = ()
+    control_plane: fields.ShareBounds = ()
     """Share of time in which requests that need the meta leader were answered."""
-    publish_time: TimeBounds = ()
+    publish_time: fields.TimeBounds = ()
     """Median time of acknowledged publishes."""
-    publish_gap: TimeBounds = ()
+    publish_gap: fields.TimeBounds = ()
     """The longest time in which publishes failed and none was acknowledged."""
-    read_time: TimeBounds = ()
+    read_time: fields.TimeBounds = ()
     """Median time of answered reads."""
-    propagation: TimePairs = ()
+    propagation: fields.TimePairs = ()
     """Median time from publishing in a region until a consumer in another has it: `west -> east: "<= 100ms"`."""
-    visible: CountPairs = ()
+    visible: fields.CountPairs = ()
     """Messages acknowledged in a region in the window that another had stored before it ended: `west -> east: 0`."""
-    works: OperationResults = ()
+    works: fields.OperationResults = ()
     """Of a `try` step: which operations work, in all its regions or by region."""
-    converged: TimeBound | None = None
+    converged: fields.TimeBound | None = None
     """Duration of the `converge` step."""
-    lost: CountBound | None = None
+    lost: fields.CountBound | None = None
     """Acknowledged messages that a read stream lacks at the end. Expected to be 0 unless a bound or `any` is given."""
-    duplicated: CountBound | None = None
+    duplicated: fields.CountBound | None = None
     """Copies beyond the first. Expected to be 0 unless a bound is given."""
-    unexpected: CountBound | None = None
+    unexpected: fields.CountBound | None = None
     """Stored messages that nobody published. Expected to be 0 unless a bound is given."""
-    reordered: CountBound | None = None
+    reordered: fields.CountBound | None = None
     """Messages that overtook an earlier one of the same origin. Expected to be 0 unless a bound is given."""
-    diverged: CountBound | None = None
+    diverged: fields.CountBound | None = None
     """Messages that one stream holds and another does not, without being lost: that nobody acknowledged. Expected to be 0
     unless something, or `any`, is said of it; or of `lost`, that some may be."""
-    same_order: SameOrder | None = None
+    same_order: fields.SameOrder | None = None
     """All read streams hold the same sequence. Expected of all but `virtual` streams unless stated otherwise."""
 
 
@@ -290,14 +261,14 @@ Step = Annotated[StepDocument, BeforeValidator(_bare)]
 class ScenarioDocument(_Closed):
     """A scenario: servers, what clients do, what is broken when, and what is expected of it."""
 
-    scenario: Edition
+    scenario: fields.Edition
     """The version of this language."""
     name: Name
     description: str = ""
     """One line for `vstream scenario list`, more below it."""
-    seed: Seed = 1
+    seed: fields.Seed = 1
     """The seed of everything random in the workload."""
-    topology: TopologySource
+    topology: fields.TopologySource
     """The file of the topology, relative to this one; or the topology itself."""
     lab: LabDocument = LabDocument()
     workload: WorkloadDocument = WorkloadDocument()

@@ -12,36 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vstream.topology.fields import (
-    DEFAULT_GATEWAY_PORT,
-    Age,
-    BucketName,
-    Count,
-    GatewayAddress,
-    Limit,
-    LinkTime,
-    MarkerTime,
-    Members,
-    MessageSize,
-    Name,
-    Names,
-    Port,
-    Rate,
-    RegionNames,
-    ServerNames,
-    Servers,
-    Share,
-    Size,
-    StreamName,
-    SyncInterval,
-    Tags,
-    Text,
-    Variable,
-    Version,
-    Wait,
-    Waits,
-    Window,
-)
+from vstream.topology import fields
 
 
 class _Closed(BaseModel):
@@ -51,48 +22,48 @@ class _Closed(BaseModel):
 class TlsDocument(_Closed):
     """Files for TLS, as paths."""
 
-    ca: Text | None = None
+    ca: fields.Text | None = None
     """The authority that signed the servers' certificates."""
-    cert: Text | None = None
+    cert: fields.Text | None = None
     """The client certificate."""
-    key: Text | None = None
+    key: fields.Text | None = None
     """The client certificate's key."""
 
 
 class SystemLoginDocument(_Closed):
     """A user of the system account at the same addresses, with which `apply` tells servers to reload."""
 
-    context: Text | None = None
+    context: fields.Text | None = None
     """A nats CLI context, where the region has one too."""
-    creds: Text | None = None
+    creds: fields.Text | None = None
     """A credentials file."""
-    nkey: Text | None = None
+    nkey: fields.Text | None = None
     """A file with an nkey seed."""
-    user: Text | None = None
+    user: fields.Text | None = None
     """A user name; its password is read from `password_env`."""
-    password_env: Variable | None = None
+    password_env: fields.Variable | None = None
     """The environment variable that holds the password."""
 
 
 class ConnectDocument(_Closed):
     """How vstream reaches a region. Secrets stay in files and environment variables, never in the topology."""
 
-    context: Text | None = None
+    context: fields.Text | None = None
     """A nats CLI context (`nats context ls`)."""
-    urls: Names = ()
+    urls: fields.Names = ()
     """Server addresses: `nats://host:4222`, `tls://…`."""
-    creds: Text | None = None
+    creds: fields.Text | None = None
     """A credentials file (operator mode)."""
-    nkey: Text | None = None
+    nkey: fields.Text | None = None
     """A file with an nkey seed."""
-    user: Text | None = None
+    user: fields.Text | None = None
     """A user name; its password is read from `password_env`."""
-    password_env: Variable | None = None
+    password_env: fields.Variable | None = None
     """The environment variable that holds the password."""
-    token_env: Variable | None = None
+    token_env: fields.Variable | None = None
     """The environment variable that holds a token."""
     tls: TlsDocument | None = None
-    monitor: Names = ()
+    monitor: fields.Names = ()
     """
     HTTP monitoring addresses (`http://host:8222`) of every server, where loaded mappings are read back. With `https://`,
     `tls.ca` says whose certificates count.
@@ -104,77 +75,77 @@ class ConnectDocument(_Closed):
 class PortsDocument(_Closed):
     """TCP ports, the same on every server of a region that has host names."""
 
-    client: Port = 4222
-    monitor: Port = 8222
-    cluster: Port = 6222
-    gateway: Port = DEFAULT_GATEWAY_PORT
+    client: fields.Port = 4222
+    monitor: fields.Port = 8222
+    cluster: fields.Port = 6222
+    gateway: fields.Port = fields.DEFAULT_GATEWAY_PORT
 
 
 class HubPortsDocument(_Closed):
     """TCP ports of the hubs that have host names, which may be those of a region's servers."""
 
-    client: Port = 4223
-    monitor: Port = 8223
-    cluster: Port = 7422
+    client: fields.Port = 4223
+    monitor: fields.Port = 8223
+    cluster: fields.Port = 7422
     """Where the servers of its region join."""
-    gateway: Port = 7222
+    gateway: fields.Port = 7222
 
 
 class JetStreamDocument(_Closed):
     """What each server may store."""
 
-    max_file: Size = 10 * 2**30
+    max_file: fields.Size = 10 * 2**30
     """Bytes on disk, per server."""
-    max_memory: Size = 2**30
+    max_memory: fields.Size = 2**30
     """Bytes in memory, per server."""
-    store_dir: Text | None = None
+    store_dir: fields.Text | None = None
     """The directory that streams are stored in; each server uses a folder of its own in it."""
-    sync_interval: SyncInterval | None = None
+    sync_interval: fields.SyncInterval | None = None
     """How often a server flushes to disk: `always` survives power loss of a region, the server's default is 2 minutes."""
 
 
 class ServerOptionsDocument(_Closed):
     """Options of every server that vstream renders."""
 
-    unique_tag: Text | None = None
+    unique_tag: fields.Text | None = None
     """Such as `az:`: replicas of a stream are on servers whose tags that begin so differ. Every server needs one."""
     connect_backoff: bool = False
     """Servers wait longer and longer, up to 30 s, before they dial an unreachable server or region again (2.12)."""
-    metadata: dict[Text, str] = {}
+    metadata: dict[fields.Text, str] = {}
     """Metadata that every server adds to its monitoring answers (2.12)."""
 
 
 class ChecksDocument(_Closed):
     """Metadata of streams by which `nats server check stream` judges them (`io.nats.monitor.*`)."""
 
-    lag: Count = 10_000
+    lag: fields.Count = 10_000
     """How many messages a stream may lag behind a source."""
-    silence: Age = 60 * 10**9
+    silence: fields.Age = 60 * 10**9
     """How long it may hear nothing from a source."""
 
 
 class RegionDocument(_Closed):
     """One cluster of the super-cluster."""
 
-    servers: Servers
+    servers: fields.Servers
     """Host names, or how many servers there are (the lab gives them addresses)."""
-    cluster: Name | None = None
+    cluster: fields.Name | None = None
     """The NATS cluster name, if it is not the region's."""
-    tags: Tags = ()
+    tags: fields.Tags = ()
     """Server tags, one entry per server in order."""
-    names: ServerNames = ()
+    names: fields.ServerNames = ()
     """The names of the servers, in order, if not `west-1`, `west-2` and so on: Kubernetes names its pods itself."""
-    gateway: GatewayAddress | None = None
+    gateway: fields.GatewayAddress | None = None
     """Where other regions reach the gateways of all its servers: `HOST` or `HOST:PORT` of a load balancer. Not used in labs."""
     ports: PortsDocument = PortsDocument()
     jetstream: JetStreamDocument | None = None
     """Overrides the topology's `jetstream` for this region, as a whole."""
-    lost: dict[StreamName, Name] | None = None
+    lost: dict[fields.StreamName, fields.Name] | None = None
     """
     The region is dead for good, and has no streams: `{}`, or the new home of each `homed` stream whose home it was.
     `vstream failover` writes it, and `vstream failback` takes it out.
     """
-    drained: Name | None = None
+    drained: fields.Name | None = None
     """
     The region that takes what clients publish in this one, and is the home of its `homed` streams meanwhile: its
     servers can be stopped. `vstream drain` writes it, and takes it out with `--undo`.
@@ -184,9 +155,9 @@ class RegionDocument(_Closed):
 class StretchDocument(_Closed):
     """A cluster with one server in each of several regions: streams in it survive the loss of a region."""
 
-    members: Members = "all"
+    members: fields.Members = "all"
     """The regions that have a server in it: `all`, a list, or a map of regions to host names."""
-    cluster: Name = "stretch"
+    cluster: fields.Name = "stretch"
     """The NATS cluster name."""
     ports: PortsDocument = PortsDocument()
     """Ports of members that have host names."""
@@ -197,7 +168,7 @@ class StretchDocument(_Closed):
 class HubsDocument(_Closed):
     """With `routing: domains`, a server without JetStream in each region, which joins it to the others."""
 
-    hosts: dict[Name, Text] = {}
+    hosts: dict[fields.Name, fields.Text] = {}
     """Host names, by region. Default: that of the region's first server."""
     ports: HubPortsDocument = HubPortsDocument()
 
@@ -205,13 +176,13 @@ class HubsDocument(_Closed):
 class LinkDocument(_Closed):
     """The network between two regions of a lab. Missing values come from `default`; without any, the link is ideal."""
 
-    rtt: LinkTime | None = None
+    rtt: fields.LinkTime | None = None
     """Round-trip time."""
-    jitter: LinkTime | None = None
+    jitter: fields.LinkTime | None = None
     """Maximum jitter, added to the round trip."""
-    rate: Rate | None = None
+    rate: fields.Rate | None = None
     """What one direction carries per second: `200mbit`."""
-    loss: Share | None = None
+    loss: fields.Share | None = None
     """Packet loss in each direction: `1%`."""
 
 
@@ -304,23 +275,23 @@ class SettingsDocument(_Closed):
     replicas: Annotated[int, Field(ge=1, le=5)] | None = None
     """Copies in the region, 1 to 5. Default: 3 where every region has three servers, else 1; in the stretch cluster 3 or 5."""
     storage: Literal["file", "memory"] | None = None
-    max_age: Age | None = None
+    max_age: fields.Age | None = None
     """How long messages are kept. On the write stream: the longest outage that loses nothing."""
-    max_bytes: Limit | None = None
-    max_msgs: Count | None = None
-    max_msgs_per_subject: Count | None = None
-    max_msg_size: MessageSize | None = None
-    max_consumers: Count | None = None
+    max_bytes: fields.Limit | None = None
+    max_msgs: fields.Count | None = None
+    max_msgs_per_subject: fields.Count | None = None
+    max_msg_size: fields.MessageSize | None = None
+    max_consumers: fields.Count | None = None
     discard: Literal["old", "new"] | None = None
     compression: Literal["none", "s2"] | None = None
-    duplicate_window: Window | None = None
+    duplicate_window: fields.Window | None = None
     """How long a `Nats-Msg-Id` must be unique. Default: 2m on the write stream, practically off on the read stream."""
     allow_rollup: bool | None = None
     allow_msg_ttl: bool | None = None
     """Per-message TTL (2.11)."""
     deny_delete: bool | None = None
     deny_purge: bool | None = None
-    placement_tags: Names | None = None
+    placement_tags: fields.Names | None = None
     """Servers must have all these tags to hold a replica."""
     description: str | None = None
     metadata: dict[str, str] | None = None
@@ -342,20 +313,20 @@ class LevelDocument(SettingsDocument):
 class ConsumerDocument(_Closed):
     """A durable pull consumer, in every region on the stream that is read there."""
 
-    regions: RegionNames = "all"
+    regions: fields.RegionNames = "all"
     """The regions in which it exists. Default: all of its stream."""
-    filter_subjects: Names = ()
+    filter_subjects: fields.Names = ()
     """The stream's subjects that it delivers. Default: everything."""
     deliver_policy: Literal["all", "new", "last", "last_per_subject"] = "all"
     """The message with which a new consumer begins."""
     ack_policy: Literal["explicit", "all", "none"] = "explicit"
-    ack_wait: Wait | None = None
+    ack_wait: fields.Wait | None = None
     """The time after which an unacknowledged message is delivered again. Default: 30s."""
-    max_deliver: Count = -1
+    max_deliver: fields.Count = -1
     """How often a message is delivered at most."""
-    backoff: Waits = ()
+    backoff: fields.Waits = ()
     """The wait of each delivery for its acknowledgement, instead of `ack_wait`."""
-    max_ack_pending: Count | None = None
+    max_ack_pending: fields.Count | None = None
     """How many messages may be unacknowledged. Default: 1000."""
     max_waiting: Annotated[int, Field(ge=1, le=65535)] = 512
     """How many pull requests may wait."""
@@ -373,14 +344,14 @@ class ConsumerDocument(_Closed):
 class StreamDocument(LevelDocument):
     """One virtual stream."""
 
-    subjects: Names
+    subjects: fields.Names
     """What clients publish on: literals and wildcards."""
     consistency: Literal["virtual", "ordered", "stretch", "homed"] = "virtual"
     """
     virtual: local writes and reads, eventual consistency between regions. ordered: the same with one order everywhere.
     stretch: one stream across regions. homed: one stream in one region. The last two have mirrors for local reads.
     """
-    home: Name | None = None
+    home: fields.Name | None = None
     """The region of a `homed` stream."""
     virtual_name: Literal["read", "order"] = "read"
     """
@@ -388,21 +359,21 @@ class StreamDocument(LevelDocument):
     by mapping rules. order: the ordering stream, which has that name; clients can create consumers, which live in the
     stretch cluster.
     """
-    regions: RegionNames = "all"
+    regions: fields.RegionNames = "all"
     """Where the stream exists."""
-    canary: Text | None = None
+    canary: fields.Text | None = None
     """The subject that `vstream probe` may publish on; `*` stands for the region of origin."""
-    extends: Names = ()
+    extends: fields.Names = ()
     """Presets to start from; later ones win."""
-    overrides: dict[Name, LevelDocument] = {}
+    overrides: dict[fields.Name, LevelDocument] = {}
     """Settings that differ in one region."""
-    takes_over: StreamName | None = None
+    takes_over: fields.StreamName | None = None
     """A plain stream that clients use until now: its messages are taken over while they publish."""
     counters: bool = False
     """Whether messages are increments. Streams store sums, which become the same in every region (2.12)."""
     core_subscribers: bool = False
     """With `routing: accounts`, whether clients may subscribe to the subjects without JetStream, in every region."""
-    consumers: dict[Name, ConsumerDocument] = {}
+    consumers: dict[fields.Name, ConsumerDocument] = {}
     """Durables that exist in every region, so that nobody has to create one while a region is cut off."""
     survive: SurviveDocument = SurviveDocument()
     """What it must survive. A failure named here replaces the topology's demand for that failure."""
@@ -413,22 +384,22 @@ class BucketDocument(_Closed):
 
     consistency: Literal["virtual", "ordered", "stretch", "homed"] = "virtual"
     """As for streams. With `stretch` and `homed`, `create` and `update` are exact."""
-    home: Name | None = None
+    home: fields.Name | None = None
     """The region of a `homed` bucket."""
     virtual_name: Literal["read", "order"] = "read"
     """As for streams: with `order`, every client operation can read an `ordered` bucket with `routing: mapped`, too."""
-    regions: RegionNames = "all"
+    regions: fields.RegionNames = "all"
     """Where it exists."""
     writers: Literal["one-per-key"] | None = None
     """For a `virtual` or `ordered` bucket: each key, or object, is written in one region only."""
-    ttl: Age = 0
+    ttl: fields.Age = 0
     """How long values are kept. Default: for ever."""
-    max_bytes: Limit = -1
+    max_bytes: fields.Limit = -1
     """Maximum size; further writes are refused."""
     storage: Literal["file", "memory"] | None = None
     replicas: Annotated[int, Field(ge=1, le=5)] | None = None
     compression: Literal["none", "s2"] | None = None
-    placement_tags: Names | None = None
+    placement_tags: fields.Names | None = None
     description: str | None = None
     metadata: dict[str, str] | None = None
 
@@ -438,10 +409,10 @@ class KeyValueDocument(BucketDocument):
 
     history: Annotated[int, Field(ge=1, le=64)] = 1
     """How many values of each key are kept."""
-    max_value_size: MessageSize = -1
+    max_value_size: fields.MessageSize = -1
     allow_msg_ttl: bool | None = None
     """Whether a value may have a time to live of its own (2.11)."""
-    marker_ttl: MarkerTime | None = None
+    marker_ttl: fields.MarkerTime | None = None
     """How long a marker replaces an expired value, so that watchers notice (2.11)."""
 
 
@@ -454,9 +425,9 @@ class TopologyDocument(_Closed):
 
     version: Literal[1]
     """The version of this language."""
-    name: Name
+    name: fields.Name
     """The owner of the streams, written into their metadata."""
-    server_version: Version
+    server_version: fields.Version
     """The oldest nats-server that must be able to run this, such as `"2.12"`."""
     naming: Literal["isolated", "blog"] = "isolated"
     """isolated: physical subjects `_vs.<stream>.<region>.…`; blog: `foo.<region>.…`, for those who already run it."""
@@ -469,7 +440,7 @@ class TopologyDocument(_Closed):
     streams with one order or origin. regional: an account per region, for those who can give each region users of its
     own; every model, at nearly that cost.
     """
-    account: Name | None = None
+    account: fields.Name | None = None
     """
     The name of the account of clients. accounts: by default `APP`. mapped: with a name, vstream writes the whole
     account, instead of mappings for an account that you write. Other routings do not have it.
@@ -479,14 +450,14 @@ class TopologyDocument(_Closed):
     moves_from: Literal["mapped"] | None = None
     """With `routing: accounts`: clients have moved, and the layout that they left still passes on its messages."""
     security: SecurityDocument = SecurityDocument()
-    roots: Names = ()
+    roots: fields.Names = ()
     """Subjects such as `v.>`, for virtual streams alone: one mapping rule for each. Not with `routing: mapped`."""
     hubs: HubsDocument = HubsDocument()
     """With `routing: domains`, the servers without JetStream that join the regions."""
-    regions: Annotated[dict[Name, RegionDocument], Field(min_length=1)]
+    regions: Annotated[dict[fields.Name, RegionDocument], Field(min_length=1)]
     stretch: StretchDocument | None = None
     """A cluster with a server in each of several regions, for streams that outlive the loss of one."""
-    links: dict[Text, LinkDocument] = {}
+    links: dict[fields.Text, LinkDocument] = {}
     """The network between regions, for labs: `west-east: {rtt: 140ms}`, or `default` for all others."""
     jetstream: JetStreamDocument = JetStreamDocument()
     server_options: ServerOptionsDocument = ServerOptionsDocument()
@@ -494,16 +465,16 @@ class TopologyDocument(_Closed):
     """What every stream must survive, such as `region: [writes, reads]`: an error where it does not."""
     nats_checks: ChecksDocument | None = None
     """Writes into the metadata of streams what `nats server check stream` expects of them."""
-    connect: dict[Name, ConnectDocument] = {}
+    connect: dict[fields.Name, ConnectDocument] = {}
     """How plan, apply and probe reach each region. Not needed for a lab."""
     defaults: LevelDocument = LevelDocument()
     """Settings for every stream that does not override them."""
-    presets: dict[Name, LevelDocument] = {}
+    presets: dict[fields.Name, LevelDocument] = {}
     """Named settings that streams can extend."""
-    streams: dict[StreamName, StreamDocument] = {}
-    kv: dict[BucketName, KeyValueDocument] = {}
+    streams: dict[fields.StreamName, StreamDocument] = {}
+    kv: dict[fields.BucketName, KeyValueDocument] = {}
     """Key-value buckets, in every region."""
-    objects: dict[BucketName, ObjectStoreDocument] = {}
+    objects: dict[fields.BucketName, ObjectStoreDocument] = {}
     """Object stores, in every region."""
 
 

@@ -31,6 +31,8 @@ _KINDS: Final = {
 }
 _DEFAULT_CLIENT: Final = 4222
 _DEFAULT_LEAF: Final = 7422
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_FEW: Final = 3
 _LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
 
 
@@ -43,7 +45,8 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
     Each kind of connection has a port of its own. A route to the port of clients is closed by the other side again and
     again (`wrong port`), a gateway of another name is refused, and no message ever goes that way; `nats-server -t` looks
     at one file and cannot know (server/route.go, gateway.go, leafnode.go; all versions). Besides addresses that a server
-    of the files listens on, those without a port are looked at, and those with 4222, the usual port of clients.
+    of the files listens on, those without a port are looked at, those with 4222, the usual port of clients, and
+    one on this machine that leads to none of the files, where another one of them is not linked to.
     """
     servers = whole(workspace)
     listening: dict[tuple[str, int], list[Place]] = {}
@@ -57,8 +60,29 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
             address: [place for place in places if _belong(server, place[0])] for address, places in listening.items()
         }
         yield from _wrong_links(server, nearby)
+        yield from _nobody_listens(server, [peer for peer in servers if _belong(server, peer)])
         yield from _unlikely_ports(server, nearby)
         yield from _leads_back(server)
+
+
+def _nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Iterator[Violation]:
+    """A route or gateway on this machine to a port that no file has, where one that a file has is not linked to."""
+    routes = entry(server.cluster, "routes")
+    gateways = [url for remote in (server.gateway.remotes if server.gateway else ()) for url in remote.urls]
+    for urls, kind in ((several(routes.value) if routes else (), "cluster"), (gateways, "gateway")):
+        places = [(listener, peer) for peer in nearby for listener in peer.listeners if listener.block == kind]
+        ports = {listener.port for listener, _ in places}
+        local = {url_parts(url)[1]: url for url in urls if url_parts(url)[0].lower() in _LOOPBACK}
+        unknown = local.keys() - ports
+        unlinked = {listener.port for listener, peer in places if peer is not server} - local.keys()
+        if len(local) > 1 and len(unknown) == 1 and unlinked and not (ports | unknown) & {None, 0, -1}:
+            (port,) = unknown
+            yield Violation(
+                at=local[port].span,
+                message=f"no server of the files listens for {_KINDS[kind].removeprefix('of ')} on port {port}",
+                hint=f"did you mean {', '.join(f'{peer}' for peer in sorted(filter(None, unlinked))[:_FEW])}?",
+                severity=Severity.WARNING,
+            )
 
 
 def _unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:

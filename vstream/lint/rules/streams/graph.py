@@ -42,6 +42,7 @@ _Copy: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, str], ...]]"
 _COMPARABLE = 500
 _MOST_CIRCLES = 100
 _SHOWN = 5
+_SIBLINGS = 2
 
 
 @rule("VS211", "unknown-source", Severity.WARNING)
@@ -202,14 +203,17 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     The mappings send publishes of clients in that region to a write stream, and their reads to a read stream. Without
     these streams, clients get `no responders`. Checked with a topology, if the files contain the streams of other
-    regions.
+    regions; without one, it is a warning where all regions but one have both.
     """
     topology = workspace.topology
-    if topology is None:
-        return
     by_virtual: dict[tuple[str | None, StreamRole], list[StreamFile]] = {}
     for stream in workspace.streams:
         by_virtual.setdefault((stream.virtual, stream.role), []).append(stream)
+    if topology is None:
+        for name in sorted({name for name, _ in by_virtual if name}):
+            groups = (by_virtual.get((name, role), []) for role in (StreamRole.WRITE, StreamRole.READ))
+            yield from _half_regions(name, *({stream.region: stream for stream in group} for group in groups))
+        return
     for virtual in topology.streams:
         for role in (StreamRole.WRITE, StreamRole.READ):
             group = by_virtual.get((virtual.name, role), [])
@@ -222,6 +226,26 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
                     hint="add "
                     + join_names(physical.physical_name(virtual, Role(role.value), region) for region in lacking),
                 )
+
+
+def _half_regions(
+    name: str, writes: dict[str | None, StreamFile], reads: dict[str | None, StreamFile]
+) -> Iterator[Violation]:
+    """The one region that has a single stream of *name*. Topologies may mean that; what they render is left out."""
+    half = writes.keys() ^ reads.keys()
+    if len(half) != 1 or None in half or len(writes.keys() & reads.keys()) < _SIBLINGS:
+        return
+    region = half.pop()
+    stream, role = (writes[region], "read") if region in writes else (reads[region], "write")
+    if stream.config.owner is None:
+        sibling = next(iter((reads if role == "read" else writes).values()))
+        yield Violation(
+            at=stream.at("name"),
+            message=f"`{name}` has no {role} stream in `{region}`: every other region has both",
+            hint=f"add one like `{sibling.config.name}`",
+            related=(Related(span=sibling.at("name"), message="the stream of another region"),),
+            severity=Severity.WARNING,
+        )
 
 
 def _edges(stream: StreamFile) -> list[SourceEntry]:

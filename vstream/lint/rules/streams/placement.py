@@ -7,8 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
+from vstream.lint.reading.nodes import entry, several
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import servers_by_cluster
+from vstream.lint.rules.server_values import cluster, servers_by_cluster, whole
 from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
 from vstream.lint.rules.wording import closest, count
 from vstream.lint.workspace import StreamRole
@@ -46,34 +47,58 @@ def placement_missing(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS222", "placed-elsewhere", Severity.ERROR)
 def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
     """
-    A stream is placed in a cluster that does not exist, or in the cluster of another region.
+    A stream is placed in a cluster that does not exist, in that of another region, or on servers with a tag that none has.
 
     ## Why is this bad?
-    Servers answer `no suitable peers for placement` (10005) for an unknown cluster; names are compared exactly. In
+    Servers answer `no suitable peers for placement` (10005) for an unknown cluster or tag; names are compared exactly,
+    tags without regard to case, and only where a server of the cluster has any in its file. In
     another region's cluster, the stream works until the connection between the two regions fails. Clusters are known
     from a topology, or from server configurations with gateways. All versions.
     """
     has_gateways = any(server.gateway and server.gateway.remotes for server in workspace.servers)
     names = list(workspace.cluster_names)
+    tags = _tags_by_cluster(workspace)
     for stream in workspace.streams:
-        cluster = _cluster(stream)
+        placed = _cluster(stream)
+        yield from _unknown_tags(stream, tags.get(placed, set()))
         # Without gateways the files may be those of one cluster of several: only what is nearly its name is wrong.
-        is_whole = workspace.topology is not None or has_gateways or near_name(cluster, names) is not None
+        is_whole = workspace.topology is not None or has_gateways or near_name(placed, names) is not None
         clusters = names if is_whole else []
-        if not cluster or not clusters:
+        if not placed or not clusters:
             continue
         home = _home(workspace, stream)
-        if cluster not in clusters:
+        if placed not in clusters:
             yield Violation(
                 at=stream.at("placement", "cluster"),
-                message=f"unknown cluster `{cluster}`",
-                hint=closest(cluster, clusters[:100], "clusters"),
+                message=f"unknown cluster `{placed}`",
+                hint=closest(placed, clusters[:100], "clusters"),
             )
-        elif home in clusters and home != cluster:
+        elif home in clusters and home != placed:
             yield Violation(
                 at=stream.at("placement", "cluster"),
-                message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but is placed in cluster `{cluster}`",
+                message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but is placed in cluster `{placed}`",
                 hint=f"place it in `{home}`",
+            )
+
+
+def _tags_by_cluster(workspace: Workspace) -> dict[str, set[str]]:
+    """The tags that servers have, by the name of their cluster."""
+    tags: dict[str, set[str]] = {}
+    for server in whole(workspace):
+        name, written = cluster(server), entry(server.root, "server_tags")
+        if name is not None and written is not None:
+            tags.setdefault(str(name.text), set()).update(str(tag.value).lower() for tag in several(written.value))
+    return tags
+
+
+def _unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violation]:
+    placement_tags = table(stream, "placement").get("tags")
+    for index, tag in enumerate(placement_tags if tags and isinstance(placement_tags, list) else ()):
+        if isinstance(tag, str) and not tag.startswith("!") and tag.strip().lower() not in tags:
+            yield Violation(
+                at=stream.at("placement", "tags", index),
+                message=f"no server of cluster `{_cluster(stream)}` has the tag `{tag}`",
+                hint=closest(tag, sorted(tags), "tags"),
             )
 
 
@@ -89,12 +114,12 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
     """
     servers = servers_by_cluster(workspace)
     for stream in workspace.streams:
-        replica_count, cluster = replicas(stream), _cluster(stream)
+        replica_count, placed = replicas(stream), _cluster(stream)
         if replica_count > _MOST_REPLICAS:
             message = f"{replica_count:,} replicas, {_MOST_REPLICAS} is the most"
-        elif cluster in servers and replica_count > servers[cluster]:
+        elif placed in servers and replica_count > servers[placed]:
             message = (
-                f"{count(replica_count, 'replica')}, but cluster `{cluster}` has {count(servers[cluster], 'server')}"
+                f"{count(replica_count, 'replica')}, but cluster `{placed}` has {count(servers[placed], 'server')}"
             )
         else:
             continue
