@@ -60,8 +60,8 @@ _FILES: Final = (
         "VS004",
         "unreadable",
         """
-        The file cannot be read: it does not exist, access is denied, it is not UTF-8 text, larger than 32 MiB, a
-        device without an end, or a token that cannot be decoded.
+        The file cannot be read: it does not exist, access is denied, it is not UTF-8 text, it is larger than 32 MiB, it
+        is an endless device, or it is a token that cannot be decoded.
 
         ## Why is this bad?
         The file is not checked. `vstream lint` checks the other files and exits with 3.
@@ -74,7 +74,8 @@ _FILES: Final = (
         A value in a topology or a scenario is missing, has the wrong type, or is out of range.
 
         ## Why is this bad?
-        The file cannot be used. `vstream schema` prints the JSON Schema of topologies, for editors, and `vstream schema scenario` that of scenarios.
+        The file cannot be used. `vstream schema` prints the JSON Schema of topologies, for editors, and `vstream schema
+        scenario` that of scenarios.
         """,
     ),
     _page(
@@ -94,7 +95,8 @@ _FILES: Final = (
         A file on the command line is not of a kind that lint checks.
 
         ## Why is this bad?
-        It may not be. lint checks NATS configurations, streams and account claims as JSON, account tokens (JWT), topologies and scenarios. In directories, it skips other files without this note.
+        It may be intended, but the file is not checked. lint checks NATS configurations, streams and account claims as
+        JSON, account tokens (JWT), topologies and scenarios. In directories, it skips other files without this note.
         """,
         Severity.NOTE,
     ),
@@ -141,7 +143,7 @@ _FILES: Final = (
         "VS012",
         "variable",
         """
-        A variable is used but not defined above, and not in the environment.
+        A variable is used, but is defined neither above nor in the environment.
 
         ## Why is this bad?
         The server does not start. An included file does not see the variables of the file that includes it.

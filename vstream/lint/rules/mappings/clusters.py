@@ -241,12 +241,12 @@ def _by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> di
 @rule("VS317", "stream-not-mapped", Severity.ERROR)
 def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
-    The topology has a virtual stream whose subjects no rule maps, or a rule maps a region past its write stream.
+    No rule maps a virtual stream's subjects, or a rule maps them to subjects that its write stream does not store.
 
     ## Why is this bad?
     Publishes to these subjects reach no write stream: they are lost, or stored
-    where nobody reads, or in another region. A topology (`--topology`) tells the first; the JSON of the write streams
-    beside the rules, the second.
+    where nobody reads, or in another region. The first is found with a topology (`--topology`), the second if the files
+    contain the JSON of the write streams.
     """
     topology = workspace.topology
     for block in workspace.blocks:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @rule("VS507", "impossible-fault", Severity.ERROR)
 def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    A fault that these servers cannot have.
+    A fault cannot be injected into these servers.
 
     ## Why is this bad?
     It would be reported as unsupported, and the run as unknown, never as a pass. Links exist only between two regions,

@@ -30,7 +30,7 @@ _Named = tuple["Path", str, bool]
 @rule("VS503", "unknown-name", Severity.ERROR)
 def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
     """
-    A region, a server or a stream is named that the topology does not have.
+    A scenario names a region, a server or a stream that the topology does not have.
 
     ## Why is this bad?
     It cannot be broken, published to or measured.

@@ -40,17 +40,18 @@ class _Trait(NamedTuple):
 @rule("VS432", "servers-disagree", Severity.ERROR)
 def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     """
-    Servers that connect to each other differ in something that must be the same.
+    Servers that connect to each other differ in a setting that must be the same on all of them.
 
     ## Why is this bad?
-    A server whose cluster has another name, whose routes alone have TLS or another password, is refused by the others
-    and stays alone (server/route.go, gateway.go). With another domain it is not in their JetStream, with another system
-    account nobody sees it, and an account that it lacks has no users there. Who may do more on one server than on the
-    others has a hole to go through: clients choose their server. Leaf nodes and their hub must both begin with the TLS handshake, or none, and
-    need clusters and domains with names of their own; a hub that has users asks for a login, and two servers that are
-    leaf nodes of each other are a loop (server/leafnode.go). With a smaller `max_payload`, a server refuses what clients published elsewhere before they reconnected. Each file is valid by itself
-    (all versions). Servers are compared if one lists an address of the other, and the files are side by side; what most
-    of them have is taken for right.
+    A server is refused by the others and stays alone if its cluster name, its TLS or its password for routes differs
+    (server/route.go, gateway.go). With another domain it does not belong to their JetStream, and with another system
+    account nobody sees it. Users of an account that is missing on a server cannot log in there. A permission that only
+    one server grants is open to everyone, as clients choose their server. A leaf node and its hub must both begin with
+    the TLS handshake or both without it, and their clusters and domains need different names. A hub with users demands
+    a login, and two servers that are leaf nodes of each other form a loop (server/leafnode.go). With a smaller
+    `max_payload`, a server refuses messages that its clients could publish before they reconnected. Each file is valid
+    by itself (all versions). Servers are compared if one lists an address of the other and their files are in the same
+    directory. The value that most of them have counts as the right one.
     """
     servers = whole(workspace)
     for group in _group_connected(servers, _route_addresses, "cluster"):

@@ -54,13 +54,13 @@ _VARIABLE: Final = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
 @rule("VS431", "implausible-option", Severity.WARNING)
 def implausible_option(workspace: Workspace) -> Iterator[Violation]:
     """
-    An option has a value that the server takes and that nobody means.
+    An option has a value that the server accepts but that is almost certainly a mistake.
 
     ## Why is this bad?
-    The server starts, and then does not do what was meant. A number without a unit is bytes or seconds: `max_payload: 8`
-    refuses every message of more than 8 bytes, a `timeout` of `2000` is half an hour. In quotes, `'$PASSWORD'` is no
-    variable but the password itself, a user without a password needs none, and `~` is a directory of that name
-    (server/opts.go, auth.go; all versions).
+    The server starts, but does not do what was meant. A number without a unit is bytes or seconds: `max_payload: 8`
+    refuses every message of more than 8 bytes, a `timeout` of `2000` is half an hour. In quotes, `'$PASSWORD'` is not a
+    variable but the password itself. A user without a password can log in without one, and `~` is a directory with that
+    name (server/opts.go, auth.go; all versions).
     """
     for server in whole(workspace):
         for check in _CHECKS:

@@ -39,14 +39,14 @@ _LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
 @rule("VS429", "wrong-port", Severity.ERROR)
 def wrong_port(workspace: Workspace) -> Iterator[Violation]:
     """
-    A route, gateway or leaf node leads to a port of another kind, or a gateway to another cluster.
+    A route, gateway or leaf node connects to the wrong kind of port, or a gateway to the wrong cluster.
 
     ## Why is this bad?
-    Each kind of connection has a port of its own. A route to the port of clients is closed by the other side again and
-    again (`wrong port`), a gateway of another name is refused, and no message ever goes that way; `nats-server -t` looks
-    at one file and cannot know (server/route.go, gateway.go, leafnode.go; all versions). Besides addresses that a server
-    of the files listens on, those without a port are looked at, those with 4222, the usual port of clients, and
-    one on this machine that leads to none of the files, where another one of them is not linked to.
+    Each kind of connection has its own port. A route to a client port is closed by the other side again and again
+    (`wrong port`), a gateway with another name is refused, and no message ever passes. `nats-server -t` reads a single
+    file and cannot know this (server/route.go, gateway.go, leafnode.go; all versions). The rule checks addresses on
+    which a server of the files listens, addresses without a port, those with 4222 (the default port of clients), and a
+    port on this machine where no server of the files listens, if one that does listen is not linked to.
     """
     servers = whole(workspace)
     listening: dict[tuple[str, int], list[Place]] = {}
@@ -216,11 +216,12 @@ def _address(url: ConfValue) -> tuple[str, int]:
 @rule("VS430", "without-effect", Severity.WARNING)
 def without_effect(workspace: Workspace) -> Iterator[Violation]:
     """
-    An option does nothing, because of another one that is missing.
+    An option has no effect, mostly because another option is missing.
 
     ## Why is this bad?
-    The server starts and does not do what the file says: it stores in plain text, stays alone, or gives an account no
-    JetStream (all versions; server/server.go, jetstream.go, route.go). Said only for options that cannot work.
+    The server starts, but does not do what the file says: it stores streams unencrypted, connects to no other server,
+    or gives an account no JetStream (all versions; server/server.go, jetstream.go, route.go). Only options that cannot
+    work are reported.
     """
     for server in whole(workspace):
         yield from _cipher_without_key(server)

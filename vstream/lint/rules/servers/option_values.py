@@ -89,7 +89,7 @@ def written_twice(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     The last one is used, and the first one is silently ignored: of two `accounts` blocks, the users of the first cannot
     log in (all versions; conf/parse.go). Replacing an option of an included file is not reported. Two equal values are
-    a note, and a second permission for `>`.
+    only a note, and so is a second permission for `>`.
     """
     seen: set[Span] = set()
     for server in workspace.servers:

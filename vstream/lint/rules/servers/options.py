@@ -325,10 +325,9 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     An option is newer than the oldest server that has to read the file.
 
     ## Why is this bad?
-    A server does not start with an option that it does not know (`unknown field`), and
-    refuses to reload. Only checked if the oldest version is known. The options
-    are those that `server/opts.go` of 2.11, 2.12 and 2.14 has and that of 2.10 has not
-    (compared with `nats-server -t` of 2.10.26, 2.11.11 and 2.12.8).
+    A server does not start with an option that it does not know (`unknown field`), and refuses to reload. Only checked
+    if the oldest version is known. The options are those that `server/opts.go` has in 2.11, 2.12 and 2.14 but not in
+    2.10 (compared with `nats-server -t` of 2.10.26, 2.11.11 and 2.12.8).
     """
     oldest = workspace.stated_version
     if oldest is None:
@@ -352,9 +351,9 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
     A configuration has an option that no server knows at that place.
 
     ## Why is this bad?
-    The server does not start (`unknown field`), and refuses to reload. A misspelt `mappings`
-    also hides every rule in it from whoever checks the file. The options are those that
-    `server/opts.go` of 2.15 knows in each block; those that a variable uses may have any name.
+    The server does not start (`unknown field`), and refuses to reload. A misspelt `mappings` also hides its rules from
+    all checks. The options are those that `server/opts.go` of 2.15 knows in each block. An option that defines a
+    variable may have any name.
     """
     seen: set[Span] = set()
     for server in workspace.servers:

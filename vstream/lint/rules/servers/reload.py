@@ -104,12 +104,11 @@ def reload_refused(workspace: Workspace) -> Iterator[Violation]:
     A running server refuses to reload the file, because of an option that only a restart changes.
 
     ## Why is this bad?
-    The server logs `config reload not supported for …` and keeps all of its old configuration: what else is new in the
-    file, such as mappings, is not loaded either. This is only looked at with `--against`, which names the files of the
-    running servers. Servers are matched by `server_name`, or else by the name of the file. Addresses, gateways,
-    websockets, and most of MQTT and JetStream cannot be reloaded. Leaf nodes can be added and removed from 2.14 on; a
-    2.12 server that reloads with fewer of them crashes (server/reload.go, diffOptions; each option tried with 2.10 to
-    2.15).
+    The server logs `config reload not supported for …` and keeps all of its old configuration: other changes in the
+    file, such as mappings, are not loaded either. Only checked with `--against`, which names the files of the running
+    servers. Servers are matched by `server_name`, or else by the name of the file. Addresses, gateways, websockets, and
+    most of MQTT and JetStream cannot be reloaded. Leaf nodes can be added and removed from 2.14 on; a 2.12 server that
+    reloads with fewer of them crashes (server/reload.go, diffOptions; each option tried with 2.10 to 2.15).
     """
     by_name = {server.server_name.text: server for server in workspace.running if server.server_name}
     by_file = {posixpath.basename(server.file): server for server in workspace.running}

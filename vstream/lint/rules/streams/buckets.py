@@ -25,9 +25,9 @@ def broken_bucket(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     Clients publish the keys of the bucket `config` to `$KV.config.>`, and expect them in the stream `KV_config`. If the
-    stream does not hold these subjects, each write fails. They delete by roll-ups, which servers refuse without
-    `allow_rollup_hdrs`, and refuse to work with a history of more than 64 (ADR-8, ADR-20; all versions). Streams that
-    source or mirror a bucket, and those of virtual streams, are not looked at.
+    stream does not hold these subjects, each write fails. Clients purge keys with roll-ups, which servers refuse
+    without `allow_rollup_hdrs`, and do not accept a history of more than 64 (ADR-8, ADR-20; all versions). Streams that
+    source or mirror a bucket, and those of virtual streams, are not checked.
     """
     for stream in workspace.streams:
         fields = stream.config.fields

@@ -224,12 +224,12 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
     A consumer does not fit its stream.
 
     ## Why is this bad?
-    A filter that matches no subject of the stream delivers nothing, and servers accept it. They refuse a second consumer
-    of the same subjects of a work queue (10100), one of a work queue without explicit acknowledgement (10084) or that
-    does not begin at its first message (10101), one that delivers to subjects of its own stream (10081), more replicas
-    than the stream has (10126), other ones than those of a stream that is no log (10134), and more than its limits allow
-    (10026, 10121, 10153; server/consumer.go, all versions). Checked where the file of a consumer has a `stream_name`, and
-    the stream is in the files.
+    A filter that matches no subject of the stream delivers nothing, and servers accept it. They refuse a second
+    consumer on the same subjects of a work queue (10100), a consumer of a work queue that does not acknowledge
+    explicitly (10084) or does not begin at the first message (10101), delivery to a subject of the stream itself
+    (10081), more replicas than the stream has (10126), any other number of replicas if the stream's retention is not
+    `limits` (10134), and values beyond the stream's limits (10026, 10121, 10153; server/consumer.go, all versions).
+    Checked if the consumer's file has a `stream_name` and the stream is in the files.
     """
     streams = StreamSet(workspace.streams)
     queued: dict[int, list[ConsumerFile]] = {}
@@ -259,12 +259,12 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS247", "unknown-stream", Severity.WARNING)
 def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
     """
-    A mirror or a consumer names a stream that the files lack, and that is nearly the name of one that they have.
+    A mirror or a consumer names a stream that is not in the files, but nearly has the name of one that is.
 
     ## Why is this bad?
-    A server accepts a mirror of a stream that does not exist, and waits for it without an error: the mirror stays empty.
-    It refuses a consumer (10059; server/stream.go, consumer.go, all versions). Other names are not reported, as the
-    stream may have been created elsewhere. VS211 is about sources.
+    A server accepts a mirror of a stream that does not exist, and waits for it without an error: the mirror stays
+    empty. It refuses a consumer (10059; server/stream.go, consumer.go, all versions). Other names are not reported, as
+    the stream may have been created elsewhere. VS211 checks sources.
     """
     names = sorted(StreamSet(workspace.streams).names)
     if len(names) > _COMPARABLE:

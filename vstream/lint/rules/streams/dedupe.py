@@ -138,7 +138,7 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
     Streams store sourced messages unchanged. Without `allow_msg_ttl`, a region keeps messages that expire elsewhere
     (2.11 on); without `allow_msg_counter`, it shows increments instead of sums (2.12 on). If a read stream does not
     allow `Nats-Rollup`, such a message stops its source before 2.14, and takes effect anyway since. If only the read
-    streams have a flag, they advertise a feature that publishers are refused (server/stream.go, processJetStreamMsg).
+    streams have a flag, they advertise a feature that publishers cannot use (server/stream.go, processJetStreamMsg).
     Delete markers imply TTLs and rollups.
     """
     streams = StreamSet(workspace.streams)

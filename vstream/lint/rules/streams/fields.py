@@ -69,8 +69,8 @@ def unknown_field(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they silently drop the field, so your setting is lost
-    (`jetstream { strict }`, server/jetstream_api.go; the fields are those of server/stream.go). `template_owner` went with
-    2.14.
+    (`jetstream { strict }`, server/jetstream_api.go; the fields are those of server/stream.go). `template_owner` was
+    removed in 2.14.
     """
     for stream in workspace.streams:
         yield from _unknown_fields(stream, stream.config.fields, STREAM_FIELDS, "a stream")
@@ -82,11 +82,10 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     A field is newer than the oldest server that must understand it.
 
     ## Why is this bad?
-    A server that does not know a field drops it (2.11 and before) or refuses the
-    stream (2.12 and later). Only checked if the oldest version is known.
-    Since 2.10: `subject_transform`, `subject_transforms`, `compression`, `metadata`;
-    2.11: message TTLs; 2.12: counters, atomic batches, schedules, `persist_mode`;
-    2.14: `allow_batched`, `sources[].consumer` (server/stream.go of each version).
+    A server that does not know a field drops it (2.11 and before) or refuses the stream (2.12 and later). Only checked
+    if the oldest version is known. Since 2.10: `subject_transform`, `subject_transforms`, `compression`, `metadata`;
+    2.11: message TTLs; 2.12: counters, atomic batches, schedules, `persist_mode`; 2.14: `allow_batched`,
+    `sources[].consumer` (server/stream.go of each version).
     """
     oldest = workspace.stated_version
     if oldest is not None:

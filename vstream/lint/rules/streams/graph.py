@@ -51,9 +51,10 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     A source names a stream that does not exist, or a subject that the stream does not hold.
 
     ## Why is this bad?
-    Servers accept it and retry for ever, or wait for ever; `lag` is 0. A transform or republishing of such a subject does nothing. Files may be missing, so it is only reported if a stream with a
-    similar name exists and is not sourced, or if the topology knows all streams. Sources with an `external` prefix are
-    not checked. All versions (server/stream.go, checkStreamCfg).
+    Servers accept it and retry for ever, or wait for ever; `lag` is 0. A transform or `republish` of such a subject has
+    no effect. Files may be missing, so it is only reported if a stream with a similar name exists and is not sourced,
+    or if the topology knows all streams. Sources with an `external` prefix are not checked. All versions
+    (server/stream.go, checkStreamCfg).
     """
     streams = StreamSet(workspace.streams)
     rendered = set(physical.parts_by_name(workspace.topology) if workspace.topology else ())
@@ -139,11 +140,11 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS213", "missing-source", Severity.ERROR)
 def missing_source(workspace: Workspace) -> Iterator[Violation]:
     """
-    A read stream lacks a source that its siblings in other regions have, or takes other subjects of it.
+    A read stream lacks a source that its siblings in other regions have, or sources other subjects from it.
 
     ## Why is this bad?
-    Messages of that region never arrive here, or under other subjects, and no error is reported. Read
-    streams of one virtual stream source the same write streams in every region.
+    Messages of that region never arrive here, or arrive under other subjects, and no error is reported. Read streams of
+    one virtual stream source the same write streams in every region.
     """
     streams = StreamSet(workspace.streams)
     for group in streams.reads():

@@ -47,11 +47,11 @@ def placement_missing(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS222", "placed-elsewhere", Severity.ERROR)
 def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
     """
-    A stream is placed in a cluster that does not exist, in that of another region, or on servers with a tag that none has.
+    A stream is placed in a cluster that does not exist, in that of another region, or by a tag that no server has.
 
     ## Why is this bad?
-    Servers answer `no suitable peers for placement` (10005) for an unknown cluster or tag; names are compared exactly,
-    tags without regard to case, and only where a server of the cluster has any in its file. In
+    Servers answer `no suitable peers for placement` (10005) for an unknown cluster or tag. Cluster names are compared
+    exactly, tags ignoring case; tags are only checked if the file of a server in the cluster has any. In
     another region's cluster, the stream works until the connection between the two regions fails. Clusters are known
     from a topology, or from server configurations with gateways. All versions.
     """
@@ -197,10 +197,10 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
     Subjects overlap, in one stream or between two streams of the same directory.
 
     ## Why is this bad?
-    Servers refuse the second stream (`subjects overlap with an existing stream`, 10065), and a stream with overlapping
-    subjects (10052), and a second stream of the same name (10058). Streams in different directories may belong to
-    different accounts and are not compared, and neither are streams that vstream rendered, which contain their account
-    (server/jetstream_cluster.go, server/stream.go; all versions).
+    Servers refuse a stream whose subjects overlap those of another (`subjects overlap with an existing stream`, 10065)
+    or each other (10052), and a second stream with the same name (10058). Streams in different directories may belong
+    to different accounts and are not compared, and neither are streams that vstream rendered, which contain their
+    account (server/jetstream_cluster.go, server/stream.go; all versions).
     """
     directories: dict[str, list[StreamFile]] = {}
     for stream in workspace.streams:

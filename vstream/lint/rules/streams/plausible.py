@@ -47,9 +47,9 @@ def implausible_value(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     Durations of streams and consumers are nanoseconds, and sizes are bytes. `"max_age": 3600` is not an hour but 3.6
-    microseconds. Servers refuse some of these values, and take others: with `"ack_wait": 30` every message is delivered
-    again and again, and with `"max_age": 604800000` a stream forgets after 0.6 seconds (server/stream.go, consumer.go;
-    all versions). What servers refuse is an error.
+    microseconds. Servers refuse some of these values and accept others: with `"ack_wait": 30` every message is
+    delivered again and again, and with `"max_age": 604800000` a stream removes messages after 0.6 seconds
+    (server/stream.go, consumer.go; all versions). What servers refuse is an error.
     """
     for stream in workspace.streams:
         yield from _short(stream, stream.config.fields, _DURATIONS)

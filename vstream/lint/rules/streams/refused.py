@@ -34,9 +34,10 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     Servers refuse the stream, most often with error 10052: roll-ups need the right to purge, `discard_new_per_subject`
-    needs `discard: new`, an asynchronous stream has one replica, who captures `>` cannot acknowledge, and subjects and
-    transforms must be ones (server/stream.go, checkStreamCfg; all versions that know the fields). Beside the
-    configurations of servers, replicas need a cluster (10074), and `max_bytes` a server that has as much (10047).
+    needs `discard: new`, an asynchronous stream has one replica, a stream that captures `>` cannot acknowledge
+    publishes, and subjects and transforms must be valid (server/stream.go, checkStreamCfg; all versions that know the
+    fields). If the files contain server configurations, replicas need a cluster (10074), and `max_bytes` needs a server
+    with that much space (10047).
     """
     for stream in workspace.streams:
         # VS233 is about asynchronous write streams, and says more.

@@ -89,10 +89,10 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
     A stream sources the same messages twice.
 
     ## Why is this bad?
-    A read stream with subjects of its own stores what no other region has, or has twice what it also sources.
-    Two equal sources are refused: `duplicate source configuration detected` (400, 10140). Two different sources that
-    overlap are accepted, and each message that matches both is stored twice. All versions (server/stream.go,
-    composeIName).
+    A read stream with its own subjects stores messages that no other region gets, or a second copy of messages that it
+    also sources. Two equal sources are refused: `duplicate source configuration detected` (400, 10140). Two different
+    sources that overlap are accepted, and each message that matches both is stored twice. All versions
+    (server/stream.go, composeIName).
     """
     for stream in workspace.streams:
         # What is rendered may carry the virtual name in an account where nobody publishes.
@@ -157,9 +157,8 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Violation]:
     A stream with sources allows message schedules.
 
     ## Why is this bad?
-    Servers refuse it: `stream source can not also schedule messages`
-    (400, 10187). The schedule would fire in each region. Put the schedules into the write stream. From 2.12
-    on (server/stream.go, checkStreamCfg).
+    Servers refuse it: `stream source can not also schedule messages` (400, 10187). The schedule would fire in each
+    region. Put the schedules into the write stream. From 2.12 on (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
         if flag(stream, "allow_msg_schedules") and sources(stream):

@@ -58,9 +58,8 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
     A write stream sets no limit on how long it keeps its messages.
 
     ## Why is this bad?
-    The write stream's `max_age` is the longest outage that loses nothing: a region
-    that is cut off for longer never receives what expired meanwhile. Without a
-    limit the write streams grow for ever. Only you know the right value.
+    The write stream's `max_age` is the longest outage that loses nothing: a region that is cut off for longer never
+    receives what expired meanwhile. Without a limit the write streams grow for ever. Only you know the right value.
     """
     seen: set[str] = set()
     for physical in subject.physical:
@@ -80,13 +79,12 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS113", "bad-duplicate-window", Severity.ERROR)
 def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A duplicate window that servers refuse or misread.
+    A duplicate window has a value that servers refuse or misread.
 
     ## Why is this bad?
-    A window may not be longer than `max_age` nor shorter than 100 ms
-    (server/stream.go, checkStreamCfg). Before 2.14 a window of 0 meant 2 minutes,
-    in which a read stream drops the second of two messages with the same
-    `Nats-Msg-Id` from two regions, and regions keep different ones.
+    A window may not be longer than `max_age` nor shorter than 100 ms (server/stream.go, checkStreamCfg). Before 2.14 a
+    window of 0 meant 2 minutes, in which a read stream drops the second of two messages with the same `Nats-Msg-Id`
+    from two regions, and regions keep different ones.
     """
     seen: set[Path] = set()
     for physical in subject.physical:
@@ -118,7 +116,7 @@ def _window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str
 @rule("VS116", "read-stream-refuses", Severity.ERROR)
 def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A read stream that refuses messages once it is full.
+    A read stream refuses messages once it is full.
 
     ## Why is this bad?
     With `discard: new`, a full read stream refuses messages of its sources. Servers retry for ever, and the region
@@ -145,8 +143,7 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
     A stream allows roll-ups and denies purging.
 
     ## Why is this bad?
-    A roll-up purges all earlier messages. Servers refuse the stream: "roll-ups
-    require the purge permission".
+    A roll-up purges all earlier messages. Servers refuse the stream: "roll-ups require the purge permission".
     """
     seen: set[Path] = set()
     for physical in subject.physical:

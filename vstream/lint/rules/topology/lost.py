@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @rule("VS176", "lost-region-unfit", Severity.ERROR)
 def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A region is `lost`, and the topology cannot do without it.
+    A region is `lost`, but the topology cannot work without it.
 
     ## Why is this bad?
-    Where a region is lost, its streams are given up, and each `homed` stream that was at home there gets another home.
-    That needs a region that is left. It is only known how to do it with `routing: mapped`: with the other profiles, users or
-    domains belong to a region. And a stretch cluster keeps its members: replace the server instead.
+    vstream gives up the streams of a lost region, and each `homed` stream that had its home there gets another home.
+    That needs a region that is not lost. vstream can do it only with `routing: mapped`: with the other profiles, users
+    or domains belong to a region. A stretch cluster keeps its members: replace the server instead.
     """
     document, topology = subject.document, subject.topology
     lost = {name: region.lost for name, region in document.regions.items() if region.lost is not None}
@@ -51,12 +51,13 @@ def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
 @rule("VS177", "drained-region-unfit", Severity.ERROR)
 def drained_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A region is `drained`, and the one that it names cannot take its publishes.
+    A region is `drained`, but the region that it names cannot take its publishes.
 
     ## Why is this bad?
-    What clients publish in a drained region goes to the write streams of the region that `drained` names, and its `homed` streams
-    are at home there. So that must be another region, which is neither drained nor lost. A stream that is in no such region has
-    nowhere to go. It is only known how to do it with `routing: mapped`: with the other profiles, users or domains belong to a region.
+    Publishes of clients in a drained region go to the write streams of the region that `drained` names, and its `homed`
+    streams have their home there. So `drained` must name another region, which is neither drained nor lost. A stream
+    that exists in no such region cannot store these publishes. vstream can drain only with `routing: mapped`: with the
+    other profiles, users or domains belong to a region.
     """
     document, topology = subject.document, subject.topology
     drained = {name: region.drained for name, region in document.regions.items() if region.drained is not None}

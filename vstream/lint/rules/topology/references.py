@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @rule("VS101", "unknown-region", Severity.ERROR)
 def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
     """
-    A region is named that the topology does not define.
+    The topology names a region that it does not define.
 
     ## Why is this bad?
     No server has that cluster name, so neither a write stream nor a read stream can be placed there.

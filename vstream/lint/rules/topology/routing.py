@@ -29,7 +29,7 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Violation]:
 
     ## Why is this bad?
     With `routing: accounts`, a message is stored under the subject that it was published on; with `domains` and
-    `regional`, under a fixed other one. None of them can use `naming: blog`. Servers before 2.11 refuse the
+    `regional`, under a fixed, different one. None of them can use `naming: blog`. Servers before 2.11 refuse the
     configuration of `accounts` and `regional`: several accounts share flow control.
 
     With `routing: domains`, only copies of stored messages cross regions: no stretch cluster can decide on an order,

@@ -183,8 +183,8 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
 
     ## Why is this bad?
     The servers answer `no suitable peers for placement`, and `apply` stops there.
-    Servers must have all of a stream's placement tags. With `unique_tag`, each also needs a
-    tag that begins so, and no two replicas are on servers with the same.
+    Servers must have all of a stream's placement tags. With `unique_tag`, each server also needs a tag with that
+    prefix, and no two replicas are placed on servers with the same tag.
     """
     yield from _unique_tag_not_met(subject)
     seen: set[tuple[Path, str]] = set()

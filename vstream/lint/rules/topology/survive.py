@@ -1,4 +1,4 @@
-"""What the topology demands to be survived."""
+"""VS175: failures that a stream must survive according to the topology, and does not."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def survival_not_met(subject: TopologySubject) -> Iterator[Violation]:
     A stream does not survive what `survive` demands.
 
     ## Why is this bad?
-    Somebody has decided what must go on when a server, a zone or a region fails, and this topology cannot do it. It
-    follows from the consistency model, the replicas, the regions and the stretch cluster. `vstream survive` shows the
-    whole table with a reason for each cell, and `--rehearse` runs it on a lab.
+    `survive` states what must keep working when a server, a zone or a region fails, and this topology cannot deliver
+    it. What a stream survives depends on its consistency model, its replicas, its regions and the stretch cluster.
+    `vstream survive` shows the whole table with a reason for each cell, and `--rehearse` tries it on a lab.
     """
     streams = [stream for stream in subject.topology.streams if _is_whole(subject.topology, stream)]
     for failure in Failure:
