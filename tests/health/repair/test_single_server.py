@@ -325,6 +325,11 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
     (found,) = (await regions.look()).replays
     assert (found.count, {reason: len(lost) for reason, lost in found.left.items()}) == (0, {newest.OLDER: 1})
     assert found.left[newest.OLDER].runs() == [(9, 9)]
+    # Nor is it forgotten once its subject is full again: older ones are there, which a limit would have removed first.
+    await regions.publish("west", "foo.0")
+    await regions.until_count(7)
+    (full,) = (await regions.look()).replays
+    assert full.left == found.left
 
 
 async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> None:

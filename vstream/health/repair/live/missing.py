@@ -188,15 +188,15 @@ class Fetcher:
             if not available:
                 continue
             lacks -= available
-            fit = SequenceSet()
-            done = 0
-            older = SequenceSet()
+            fit, lost, done = SequenceSet(), SequenceSet(), 0
             if newest.kept_of_subject(scan):
-                available, older = await self._sort_by_subject(scan, origin.name, holder, available)
-            async for seq, message in self.fetch(origin, holder, available | older):
+                available, lost = await self._sort_by_subject(scan, origin.name, holder, available)
+            candidates = available | lost
+            async for seq, message in self.fetch(origin, holder, candidates):
                 done += 1
-                self._tick(done, len(available) + len(older))
-                reason = await self._reason(scan, message, origin.name, seq, is_older=seq in older)
+                self._tick(done, len(candidates))
+                is_last, is_lost = seq in available, seq in lost
+                reason = await self._reason(scan, message, origin.name, seq, is_last=is_last, is_lost=is_lost)
                 if reason is None:
                     fit.add(seq)
                 elif reason:
@@ -229,8 +229,8 @@ class Fetcher:
     async def _sort_by_subject(
         self, scan: Scan, origin: str, holder: str, lacks: SequenceSet
     ) -> tuple[SequenceSet, SequenceSet]:
-        """Of *lacks*, what is the last of its subject in *holder*, and what was lost besides; newer ones have replaced the rest."""
-        messages = newest.NewestMessages(lacks, newest.kept_of_subject(scan))
+        """Of *lacks*, what is the last of its subject in *holder*, and what was lost; newer ones have replaced the rest."""
+        messages = newest.NewestMessages(lacks, scan.held[origin].runs, newest.kept_of_subject(scan))
         connection = lag.connection_to(self._connections, self._places[holder])
         async for message, provenance in read_provenances(connection, holder, 1, self._tick):
             if holder == origin:
@@ -285,7 +285,9 @@ class Fetcher:
             block.append((seq, replace(message, subject=subject)))
         return block
 
-    async def _reason(self, scan: Scan, message: DirectMessage, origin: str, seq: int, *, is_older: bool) -> str | None:
+    async def _reason(
+        self, scan: Scan, message: DirectMessage, origin: str, seq: int, *, is_last: bool, is_lost: bool
+    ) -> str | None:
         """Why *message* cannot be put back; None if it can, empty if it is not missing."""
         names = [name.lower() for name in message.headers]
         subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
@@ -300,12 +302,12 @@ class Fetcher:
         max_age = int(config.get("max_age") or 0) / _NS
         if max_age and stored < time.time() - max_age:
             return ""
-        if is_older:
+        if not is_last:
             return newest.OLDER
         if newest.kept_of_subject(scan):
             connections = {name: lag.connection_to(self._connections, self._places[name]) for name in self._origins}
             if await newest.has_newer(scan, message, origin, seq, subject, connections):
-                return newest.OLDER if await newest.has_room(scan, subject) else ""
+                return newest.OLDER if is_lost else ""
             candidate = newest.MissingMessage(written=stored, seq=seq, origin=origin)
             self._candidates[scan.name].add(subject, candidate)
         return None

@@ -36,17 +36,19 @@ def kept_of_subject(scan: Scan) -> int:
 
 @dataclass(slots=True)
 class _Subject:
-    """What a holder has of one subject: its newest sequence, and the newest ones that are missing elsewhere."""
+    """What a holder has of one subject: its newest, the first that the reader has too (or 0), and the newest missing there."""
 
     newest: int = 0
+    oldest_held: int = 0
     missing: list[int] = field(default_factory=list)
 
 
 class NewestMessages:
     """Goes through what a holder has, message by message, and remembers the last *kept* missing ones of each subject."""
 
-    def __init__(self, lacks: SequenceSet, kept: int) -> None:
+    def __init__(self, lacks: SequenceSet, held: SequenceSet, kept: int) -> None:
         self._lacks = lacks
+        self._held = held
         self._kept = kept
         self._subjects: dict[str, _Subject] = defaultdict(_Subject)
 
@@ -56,21 +58,23 @@ class NewestMessages:
         entry.newest = max(entry.newest, seq)
         if seq in self._lacks:
             entry.missing = sorted({*entry.missing, seq})[-self._kept :]
+        elif seq in self._held and not entry.oldest_held:
+            entry.oldest_held = seq
 
     async def sort(self, scan: Scan) -> tuple[SequenceSet, SequenceSet]:
-        """What may come back to the stream of *scan*, and what it has lost for good. The rest newer ones have replaced."""
+        """What may come back to the stream of *scan*, and what was lost there. The rest newer ones have replaced."""
         subjects = {name: entry for name, entry in self._subjects.items() if entry.missing}
         counts = await _count_messages(scan, tuple(subjects))
-        newest, older = SequenceSet(), SequenceSet()
+        newest, lost = SequenceSet(), SequenceSet()
         for name, entry in sorted(subjects.items(), key=lambda item: item[1].missing):
-            lost = entry.missing
-            if lost[-1] == entry.newest:
-                newest.add(lost[-1])
-                lost = lost[:-1]
-            room = self._kept - counts.get(name, 0) - (len(entry.missing) - len(lost))
-            for seq in lost[-room:] if room > 0 else ():
-                older.add(seq)
-        return newest, older
+            room = self._kept - counts.get(name, 0)
+            if entry.missing[-1] == entry.newest:
+                newest.add(entry.newest)
+            # A limit removes the oldest first: not what is newer than one that is there.
+            for newer, seq in enumerate(reversed(entry.missing)):
+                if newer < room or 0 < entry.oldest_held < seq:
+                    lost.add(seq)
+        return newest, lost
 
 
 async def _count_messages(scan: Scan, subjects: tuple[str, ...]) -> dict[str, int]:
@@ -115,11 +119,6 @@ class Candidates:
             for candidate in older[-room:] if room else ():
                 lost[candidate.origin].add(candidate.seq)
         return passed, lost
-
-
-async def has_room(scan: Scan, subject: str) -> bool:
-    """Whether the stream of *scan* has fewer messages on *subject* than it keeps, so that newer ones have not replaced one."""
-    return (await _count_messages(scan, (subject,))).get(subject, 0) < kept_of_subject(scan)
 
 
 async def has_newer(
