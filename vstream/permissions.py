@@ -1,14 +1,19 @@
-"""What only whoever runs vstream may allow, and never a topology: it also chooses the servers that secrets are sent to."""
+"""What only whoever runs vstream may allow, and never a topology, which chooses the servers; and files with secrets."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import re
+import ssl
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 ALLOWED_VARIABLES = ("VSTREAM_", "NATS_")
 """How the names of environment variables begin that a topology may name: anybody could take out others."""
@@ -16,6 +21,10 @@ MORE_VARIABLES = "VSTREAM_ALLOW_ENV"
 """The variable with more of them: names, and beginnings of names such as `OPS_*`."""
 PLAINTEXT = "VSTREAM_ALLOW_PLAINTEXT"
 """The variable that allows credentials to cross the network in clear. `vstream --allow-plaintext` sets it."""
+_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----\s*(\S+)\s*-+END")
+"""Of a credentials file: first the JWT, then the seed."""
+_SEED_BYTES = 36
+"""Two of prefix, 32 of key and two of checksum."""
 
 
 def read_variable(name: str | None, reader: str) -> str:
@@ -52,3 +61,41 @@ def check_plaintext(hosts: Sequence[str], reader: str) -> None:
             f"{reader}: credentials would cross the network unencrypted, to {', '.join(hosts)}; nothing was sent",
             hint=f"use `tls://` addresses; if this is meant: `vstream --allow-plaintext`, or export {PLAINTEXT}=1",
         )
+
+
+def read_credentials(path: Path) -> tuple[str, bytes]:
+    """The JWT and the seed of a credentials file. Raises VstreamError if *path* is none."""
+    blocks = _BLOCK.findall(path.read_bytes())
+    if len(blocks) != 2 or not _is_seed(blocks[1]):  # noqa: PLR2004 - a JWT and a seed
+        raise VstreamError(f"{path} is not a credentials file", hint="`nsc generate creds` writes them")
+    return blocks[0].decode(errors="replace"), blocks[1]
+
+
+def read_seed(path: Path) -> bytes:
+    """The seed of an nkey, which is all that its file holds. Raises VstreamError if *path* holds something else."""
+    if not _is_seed(seed := path.read_bytes().strip()):
+        raise VstreamError(f"{path} holds no seed of an nkey", hint="a seed begins with `SU`; `U…` is the public half")
+    return seed
+
+
+def _is_seed(text: bytes) -> bool:
+    try:
+        raw = base64.b32decode(text + b"=" * (-len(text) % 8))
+    except ValueError:
+        return False
+    return len(raw) == _SEED_BYTES and binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") == raw[-2:]
+
+
+def load_certificates(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    """How servers are verified, and what is shown to them. Raises VstreamError if a file is not what it should be."""
+    name = f"the CA file {ca}"
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate:
+            name = f"the certificate {certificate} with the key {key or certificate}"
+            context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise VstreamError(
+            f"{name} cannot be read: {error.strerror or error}", hint="see `tls` of `connect` in the topology"
+        ) from None
+    return context

@@ -161,8 +161,9 @@ async def test_a_real_server_with_tls_is_taken_if_the_certificate_is_right(tmp_p
             login(f"{scheme}://127.0.0.2:{port}", tls_ca=CA),
             login(f"tls://127.0.0.1:{port}"),
         ):
-            with pytest.raises(NotReachableError):
+            with pytest.raises(NotReachableError) as refusal:
                 await open_connection(wrong, "west", timeout=2)
+            assert "not a nats-server" not in str(refusal.value)
     assert "authentication" not in (tmp_path / "server.log").read_text().lower()
 
 

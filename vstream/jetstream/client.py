@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -121,6 +122,8 @@ class TidyClient(Client):
         try:
             await super()._process_connect_init()
             self._connecting_to = None
+        except ssl.SSLError:
+            raise  # of a wrong certificate it is a ValueError
         except _UNREADABLE as error:
             # Its first line is endless, or has values of other types.
             raise RefusedForGoodError(f"what answers is not a nats-server: {error}") from error

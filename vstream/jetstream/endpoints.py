@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import ssl
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
-from vstream.permissions import check_plaintext, read_variable
+from vstream.permissions import check_plaintext, load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.model import is_context_name
 
 if TYPE_CHECKING:
@@ -55,8 +54,10 @@ def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
     options: dict[str, Any] = {"inbox_prefix": endpoint.inbox}
     if endpoint.creds:
         options["user_credentials"] = _file(endpoint.creds, region, "credentials")
+        read_credentials(Path(options["user_credentials"]))
     if endpoint.nkey:
         options["nkeys_seed"] = _file(endpoint.nkey, region, "nkey")
+        read_seed(Path(options["nkeys_seed"]))
     if endpoint.user:
         options["user"] = endpoint.user
         # A nats CLI context may have a user without a password.
@@ -68,13 +69,8 @@ def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
     elif endpoint.token:
         options["token"] = endpoint.token
     if endpoint.tls_ca or endpoint.tls_cert:
-        context = ssl.create_default_context(cafile=_file(endpoint.tls_ca, region, "CA") if endpoint.tls_ca else None)
-        if endpoint.tls_cert:
-            context.load_cert_chain(
-                _file(endpoint.tls_cert, region, "certificate"),
-                _file(endpoint.tls_key, region, "key") if endpoint.tls_key else None,
-            )
-        options["tls"] = context
+        files = ((endpoint.tls_ca, "CA"), (endpoint.tls_cert, "certificate"), (endpoint.tls_key, "key"))
+        options["tls"] = load_certificates(*(_file(path, region, kind) if path else None for path, kind in files))
         logging.getLogger("asyncio").addFilter(_is_news)
     return options
 

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import decode_object, read_list, read_text, reading
+from vstream.permissions import load_certificates
 from vstream.topology.naming import probe_subject
 
 if TYPE_CHECKING:
@@ -210,18 +211,13 @@ def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
     if ca is None or not secure:
         return
     path = Path(ca).expanduser()
-    try:
-        context = _context(path, path.stat().st_mtime_ns)
-    except (OSError, ssl.SSLError) as error:
-        raise VstreamError(
-            f"the CA file {ca} cannot be read: {error.strerror or error}", hint="see `tls` of `connect` in the topology"
-        ) from None
+    context = _context(path, path.stat().st_mtime_ns if path.is_file() else 0)
     _trusted.update(dict.fromkeys((urlsplit(address).netloc for address in secure), context))
 
 
 @lru_cache(maxsize=16)
 def _context(ca: Path, _changed: int) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(ca))
+    return load_certificates(str(ca), None, None)
 
 
 _trusted: dict[str, ssl.SSLContext] = {}

@@ -9,6 +9,7 @@ import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
@@ -22,6 +23,7 @@ from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection
+from vstream.jetstream.endpoints import connection_options
 from vstream.topology.model import Endpoint
 
 pytestmark = [pytest.mark.server]
@@ -119,6 +121,33 @@ def test_a_credentials_file_has_a_jwt_and_a_seed(tmp_path: Path) -> None:
     file.write_text("nothing")
     with pytest.raises(VstreamError, match="is not a credentials file"):
         load_login(Access(servers=("nats://a",), creds=str(file)))
+
+
+_SEED = nkey(USER, bytes(32), seed=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        (["creds"], "FILE is not a credentials file"),
+        (["nkey"], "FILE holds no seed of an nkey"),
+        (["tls_ca"], "the CA file FILE cannot be read: .*certificate"),
+        (["tls_cert", "tls_key"], "the certificate FILE with the key FILE cannot be read: "),
+    ],
+)
+@pytest.mark.parametrize("content", ["", "root:x:0:0", _SEED[:-1] + "A", "\0\xff\n-----BEGIN A"])
+def test_a_file_with_something_else_in_it_is_one_clear_error(
+    tmp_path: Path, fields: list[str], problem: str, content: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(content)
+    names: dict[str, Any] = dict.fromkeys(fields, str(file))
+    for read in (
+        lambda: load_login(Access(servers=("tls://a",), **names)),
+        lambda: connection_options(Endpoint(urls=("tls://a",), **names), "west"),
+    ):
+        with pytest.raises(VstreamError, match=problem.replace("FILE", str(file))):
+            read()
 
 
 def test_the_certificate_of_a_server_is_checked(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import base64
 import binascii
 import json
 import os
-import re
-import ssl
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkFiles
 
 from vstream.errors import VstreamError
-from vstream.permissions import read_variable
+from vstream.permissions import load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
 
     from vstream.audit.source.values import Access
 
@@ -27,9 +25,6 @@ try:
     from nacl.signing import SigningKey
 except ImportError:  # an executor may lack it
     SigningKey = None  # type: ignore[assignment,misc]
-
-_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----\s*(\S+)\s*-+END")
-"""Of a credentials file: first the JWT, then the seed."""
 
 _CONTEXT = (
     ("creds", "creds"),
@@ -141,24 +136,15 @@ def _context(name: str) -> dict[str, Any]:
 
 def _credentials(access: Access) -> tuple[str | None, bytes | None]:
     if access.creds:
-        result = _BLOCK.findall(find_file(access.creds).read_bytes())
-        if len(result) != 2:  # noqa: PLR2004 - a JWT and a seed
-            raise VstreamError(f"{access.creds} is not a credentials file", hint="`nsc generate creds` writes them")
-        return result[0].decode(), result[1]
-    if access.nkey:
-        return None, find_file(access.nkey).read_bytes().strip()
-    return None, None
+        return read_credentials(find_file(access.creds))
+    return None, read_seed(find_file(access.nkey)) if access.nkey else None
 
 
 def _tls(access: Access) -> ssl.SSLContext | None:
     if not (access.tls_ca or access.tls_cert):
         return None
-    context = ssl.create_default_context(cafile=str(find_file(access.tls_ca)) if access.tls_ca else None)
-    if access.tls_cert:
-        context.load_cert_chain(
-            str(find_file(access.tls_cert)), str(find_file(access.tls_key)) if access.tls_key else None
-        )
-    return context
+    files = (access.tls_ca, access.tls_cert, access.tls_key)
+    return load_certificates(*(str(find_file(file)) if file else None for file in files))
 
 
 def _sign(seed: bytes, nonce: bytes) -> tuple[str, str]:
@@ -166,15 +152,9 @@ def _sign(seed: bytes, nonce: bytes) -> tuple[str, str]:
     raw = base64.b32decode(seed + b"=" * (-len(seed) % 8))
     # A seed is two bytes of prefix, 32 of key and two of checksum; the prefix holds the kind of the key twice over.
     kind = ((raw[0] & 0x07) << 5) | (raw[1] >> 3)
-    private, public = _keys(raw[2:34])
-    body = bytes([kind]) + public
-    encoded = base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).rstrip(b"=").decode()
-    return encoded, base64.urlsafe_b64encode(private(nonce)).rstrip(b"=").decode()
-
-
-def _keys(seed: bytes) -> tuple[Callable[[bytes], bytes], bytes]:
-    """A function that signs, and the public key."""
     if SigningKey is None:
         raise VstreamError("nkeys and credentials need PyNaCl on the machine that reads", hint="pip install pynacl")
-    key = SigningKey(seed)
-    return lambda nonce: key.sign(nonce).signature, bytes(key.verify_key)
+    key = SigningKey(raw[2:34])
+    body = bytes([kind, *bytes(key.verify_key)])
+    encoded = base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).rstrip(b"=").decode()
+    return encoded, base64.urlsafe_b64encode(key.sign(nonce).signature).rstrip(b"=").decode()

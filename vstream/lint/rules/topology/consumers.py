@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.limits import check_metadata
 from vstream.subjects import algebra
 from vstream.syntax.quoting import quote_value
 from vstream.topology import reserved_fields
@@ -89,38 +90,21 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
 
 def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument) -> Iterator[Violation]:
     for key in consumer.config:
-        name, at = key.lower(), (*path, "config", key)
+        name = key.lower()
         since = _SINCE.get(name)
         if name in reserved_fields.CONSUMER_FIELDS:
-            yield Violation(
-                at=at,
-                message=f"`{key}` cannot be set: {reserved_fields.CONSUMER_FIELDS[name]}",
-                hint="remove it",
-                on_key=True,
-            )
+            message, hint = f"`{key}` cannot be set: {reserved_fields.CONSUMER_FIELDS[name]}", "remove it"
         elif name in _WORDS:
-            yield Violation(
-                at=at,
-                message=f"`{key}` has its own key in the topology language",
-                hint=f"write `{_WORDS[name]}` beside `config`",
-                on_key=True,
-            )
+            message = f"`{key}` has its own key in the topology language"
+            hint = f"write `{_WORDS[name]}` beside `config`"
         elif since and subject.topology.server_version < since:
             needed = ".".join(map(str, since))
-            yield Violation(
-                at=at,
-                message=f"`{key}` needs nats-server {needed}",
-                hint=f'raise `server_version` to "{needed}" if all servers are that new',
-                on_key=True,
-            )
-    for key in consumer.metadata:
-        if key.startswith(("vstream.", "_nats.")):
-            yield Violation(
-                at=(*path, "metadata", key),
-                message=f"metadata `{key}` is written by {'vstream' if key[0] == 'v' else 'the servers'}",
-                hint="choose another prefix",
-                on_key=True,
-            )
+            message = f"`{key}` needs nats-server {needed}"
+            hint = f'raise `server_version` to "{needed}" if all servers are that new'
+        else:
+            continue
+        yield Violation(at=(*path, "config", key), message=message, hint=hint, on_key=True)
+    yield from check_metadata(path, consumer.metadata)
 
 
 def _too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:

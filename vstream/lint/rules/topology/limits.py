@@ -13,7 +13,7 @@ from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
     from vstream.syntax.yaml import Path
@@ -195,30 +195,25 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
     """
     for path, level in subject.setting_levels():
         for key in level.config or {}:
-            # Servers read keys in any mixture of cases.
-            name, at = key.lower(), (*path, "config", key)
+            name = key.lower()  # Servers read keys in any mixture of cases.
             if name in reserved_fields.STREAM_FIELDS:
-                yield Violation(
-                    at=at,
-                    message=f"`{key}` is set by vstream: {reserved_fields.STREAM_FIELDS[name]}",
-                    hint=reserved_fields.advice_for(name),
-                    on_key=True,
-                )
+                message = f"`{key}` is set by vstream: {reserved_fields.STREAM_FIELDS[name]}"
+                hint = reserved_fields.advice_for(name)
             elif name in _WORDS:
-                yield Violation(
-                    at=at,
-                    message=f"`{key}` has its own key in the topology language",
-                    hint=f"write `{_WORDS[name]}` beside `config`",
-                    on_key=True,
-                )
-        for key in level.metadata or {}:
-            if key.startswith(("vstream.", "_nats.")):
-                yield Violation(
-                    at=(*path, "metadata", key),
-                    message=f"metadata `{key}` is written by {'vstream' if key[0] == 'v' else 'the servers'}",
-                    hint="choose another prefix",
-                    on_key=True,
-                )
+                message = f"`{key}` has its own key in the topology language"
+                hint = f"write `{_WORDS[name]}` beside `config`"
+            else:
+                continue
+            yield Violation(at=(*path, "config", key), message=message, hint=hint, on_key=True)
+        yield from check_metadata(path, level.metadata or {})
+
+
+def check_metadata(path: Path, metadata: Iterable[str]) -> Iterator[Violation]:
+    """Find keys of *metadata* at *path* that are not the user's to write."""
+    for key in metadata:
+        if key.startswith(("vstream.", "_nats.")):
+            message = f"metadata `{key}` is written by {'vstream' if key[0] == 'v' else 'the servers'}"
+            yield Violation(at=(*path, "metadata", key), message=message, hint="choose another prefix", on_key=True)
 
 
 @rule("VS112", "needs-newer-server", Severity.ERROR)
