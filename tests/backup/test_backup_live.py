@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.backups import NAME, backed_up, command, document, goes_on, killed_after, killed_before_the_end
+from tests.support.publish_load import Load, compared, under_load
+from vstream.lab import lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -19,6 +21,15 @@ MODELS = (
     "  str: {subjects: [str.>], consistency: stretch, consumers: {reader: {}}}\n"
     "  hom: {subjects: [hom.>], consistency: homed, home: west, consumers: {reader: {}}}\n"
 )
+
+
+async def published(stream: str) -> Load:
+    """What clients of all regions have published into *stream*, all of it acknowledged."""
+    load = Load(50, prefix=stream)
+    async with under_load(load, lab.client_endpoints(NAME)):
+        await load.acknowledged(20)
+    assert not load.unknown
+    return load
 
 
 async def start_again(file: Path, *options: str) -> None:
@@ -51,6 +62,7 @@ async def test_all_models_on_three_servers_a_region_and_their_audits(version: st
     file.write_text(document(3, MODELS))
     await command("lab", "up", file, *options)
     await command("apply", file, "--yes")
+    models = {stream: await published(stream) for stream in ("ord", "str", "hom")}
     load = await backed_up(file, directory, 200, killed=(1.2, 2.0, 3.0))
     assert "PASS" in await command("audit", directory)
     await start_again(file, *options)
@@ -59,5 +71,7 @@ async def test_all_models_on_three_servers_a_region_and_their_audits(version: st
     if await killed_after(300, "restore", directory, file, "--yes"):
         pytest.fail("it does not end")
     await goes_on(file, directory, load)
+    for stream, before in models.items():
+        assert await compared(NAME, "east", f"{stream}-read-east", before) == ([], [], []), stream
     assert "PASS" in await command("audit", file)
     await command("lab", "down", NAME, "--purge")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.jetstream import JetStreamServer, fill
+from vstream.errors import NotReachableError
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.topology.model import Endpoint
@@ -29,5 +30,33 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
         finally:
             await connection.close()
         assert found == list(range(1, 101))
+    finally:
+        server.stop()
+
+
+async def test_a_consumer_that_the_nearest_server_does_not_know_yet_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = JetStreamServer(tmp_path)
+    server.start()
+    try:
+        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 3)
+        endpoint = Endpoint(urls=(server.url,))
+        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
+        publish, first = connection.publish, ["nobody.listens"]
+
+        async def publish_elsewhere_first(subject: str, data: bytes, *, reply: str = "") -> None:
+            await publish(first.pop() if first else subject, data, reply=reply)
+
+        monkeypatch.setattr(connection, "publish", publish_elsewhere_first)
+        try:
+            sequences = [message.seq async for message in read_messages(connection, "foo", patience=20)]
+            assert sequences == [1, 2, 3]
+            first += ["nobody.listens"] * 1000
+            with pytest.raises(NotReachableError, match=r"`foo` cannot be read to its end: no responders$"):
+                await anext(read_messages(connection, "foo", patience=0.3))
+        finally:
+            await connection.close()
+        assert len(first) > 990
     finally:
         server.stop()

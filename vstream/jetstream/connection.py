@@ -33,7 +33,7 @@ _Message = TypeVar("_Message")
 CONNECT_TIMEOUT = 5.0
 _FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError)
 """Errors that another attempt would meet again."""
-_NO_RESPONDERS = 503
+NO_RESPONDERS = 503
 _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
 _REPEAT = 1.0
@@ -193,7 +193,7 @@ class Connection:
                         answer = Reply(
                             data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply
                         )
-                        if answer.status == _NO_RESPONDERS:
+                        if answer.status == NO_RESPONDERS:
                             raise NoRespondersError(f"nothing in region `{self.region}` listens on `{subject}`")
                         answers.append(answer)
             finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotReachableError
 from vstream.jetstream.answers import api_error, read_text, reading
+from vstream.jetstream.connection import NO_RESPONDERS
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -69,11 +70,14 @@ async def read_messages(
     NotReachableError if nothing arrives for *patience* seconds.
     """
     reader = await _create_reader(connection, stream, from_seq, headers_only=headers_only, timeout=patience)
-    arrived: asyncio.Queue[StoredMessage | str] = asyncio.Queue()
+    arrived: asyncio.Queue[StoredMessage | str | None] = asyncio.Queue()
 
     async def take(reply: Reply, subject: str) -> None:
+        if reply.status == NO_RESPONDERS:
+            arrived.put_nowait(None)
+            return
         if not reply.reply.startswith(_ACK):
-            arrived.put_nowait(f"{reply.headers.get('Description') or 'no responders'} ({reply.status})")
+            arrived.put_nowait(f"{reply.headers.get('Description') or 'no more'} ({reply.status})")
             return
         try:
             ack = AckSubject.parse(reply.reply)
@@ -88,7 +92,7 @@ async def read_messages(
 
     inbox = connection.inbox()
     await connection.subscribe(inbox, take)
-    left = reader.pending
+    left, until = reader.pending, time.monotonic() + patience
     try:
         while left:
             batch = min(reader.most, left)
@@ -96,7 +100,12 @@ async def read_messages(
             await connection.publish(reader.pulls, body, reply=inbox)
             for _ in range(batch):
                 message = await _next(arrived, stream, patience)
-                left -= 1
+                if message is None:  # servers of other regions do not know of a consumer at once
+                    if time.monotonic() > until:
+                        raise NotReachableError(f"stream `{stream}` cannot be read to its end: no responders")
+                    await asyncio.sleep(_PAUSE)
+                    break
+                left, until = left - 1, time.monotonic() + patience
                 yield message
                 if message.pending == 0:
                     return
@@ -189,7 +198,10 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
             await asyncio.sleep(_PAUSE)
 
 
-async def _next(arrived: asyncio.Queue[StoredMessage | str], stream: str, patience: float) -> StoredMessage:
+async def _next(
+    arrived: asyncio.Queue[StoredMessage | str | None], stream: str, patience: float
+) -> StoredMessage | None:
+    """The next message, or None where nobody listens for the request."""
     try:
         async with asyncio.timeout(patience):
             message = await arrived.get()
