@@ -68,8 +68,7 @@ async def test_all_models_on_three_servers_a_region_and_their_audits(version: st
     await start_again(file, *options)
     kills = [await killed_after(seconds, "restore", directory, file, "--yes") for seconds in (1.2, 1.6, 2.5, 4, 6)]
     assert any(kills)
-    if await killed_after(300, "restore", directory, file, "--yes"):
-        pytest.fail("it does not end")
+    await command("restore", directory, file, "--yes")
     await goes_on(file, directory, load)
     for stream, before in models.items():
         assert await compared(NAME, "east", f"{stream}-read-east", before) == ([], [], []), stream
