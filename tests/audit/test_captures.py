@@ -234,7 +234,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         return caught.value.message, caught.value.hint
 
     extract = "extract the tables again"
-    hints = {"faults": "`--from reconcile` makes it again", "copies": "`--from normalise` makes it again"}
+    hints = {"faults": "`--from reconcile` creates it again", "copies": "`--from normalise` creates it again"}
     # A file that is gone is no message that is, and a table that is gone is made by its stage.
     for name, read in readers.items():
         next((tables / name).glob("part-*.parquet")).unlink()
@@ -251,7 +251,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         parquet.write_table(pa.table({"context": pa.array([text], pa.string())}), written)
         spoil(tables / "context", written.getvalue().to_pybytes())
         assert refused(readers["context"]) == (
-            "the table `context` does not say what was audited: it is damaged, or of another version",
+            "the table `context` is damaged or was written by another version",
             extract,
         )
     spoil(tables / "files", b"no JSON")
@@ -259,7 +259,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     # Of an audit that was ended, what it had not come to the end of is not read: it was made of other messages.
     write_tables(found, uri)
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
-        with pytest.raises(VstreamError, match="/copies` is not among") as caught:
+        with pytest.raises(VstreamError, match="/copies` is not in the list") as caught:
             begin_at(stage)
         assert caught.value.hint == hints["copies"]
     assert refused(readers["context"])[1] == extract

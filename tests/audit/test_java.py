@@ -65,7 +65,7 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy", "pandas"])
 def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(VstreamError, match=f"this needs Spark, and {missing} is not installed") as caught:
+    with pytest.raises(VstreamError, match=f"this needs Spark, but {missing} is not installed") as caught:
         require_spark()
     assert caught.value.hint == "pip install 'vstream[audit]'"
 
@@ -73,7 +73,7 @@ def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.Mon
 def test_without_anything_of_it_spark_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("numpy", "pandas", "pyarrow", "pyspark"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(VstreamError, match="this needs Spark, and pyspark, pyarrow, numpy, pandas are not installed"):
+    with pytest.raises(VstreamError, match="this needs Spark, but pyspark, pyarrow, numpy, pandas are not installed"):
         require_spark()
 
 
@@ -81,7 +81,7 @@ def test_a_spark_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     import pyspark  # noqa: PLC0415 - slow
 
     monkeypatch.setattr(pyspark, "__version__", "4.1.2")
-    with pytest.raises(VstreamError, match=r"Spark 4\.2 or newer, and 4\.1\.2 is installed"):
+    with pytest.raises(VstreamError, match=r"Spark 4\.2 or newer, but 4\.1\.2 is installed"):
         require_spark()
 
 

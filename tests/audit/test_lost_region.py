@@ -111,7 +111,7 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert unread == {"foo-write-west", "foo-read-west"}
         assert report.messages == 2 * MESSAGES["east"]
         said = capfd.readouterr().err
-        assert "reading was interrupted, and starts again" in said
+        assert "reading was interrupted and starts again" in said
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
             live.audit(spark, scratch, progress)

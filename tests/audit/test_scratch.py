@@ -81,12 +81,12 @@ def test_an_audit_without_room_for_temporary_files_does_not_begin(limit: int, tm
         check=False,
         timeout=60,
     )
-    assert "VstreamError: no room for temporary files" in ran.stderr
+    assert "VstreamError: no space for temporary files" in ran.stderr
     assert (ran.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
 def test_a_disk_that_is_full_later_is_told_from_output_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(VstreamError, match="no room for temporary files"), scratch_directory():
+    with pytest.raises(VstreamError, match="no space for temporary files"), scratch_directory():
         raise OSError(errno.ENOSPC, "No space left on device")
     with Path("/dev/full").open("w", buffering=1) as full:
         monkeypatch.setattr(sys, "stdout", full)

@@ -46,7 +46,7 @@ def test_a_table_is_made_again_by_its_stage() -> None:
     assert {rebuild_hint(name) for name in ("messages", "streams", "context", "journal")} == {
         "extract the tables again"
     }
-    assert rebuild_hint("copies") == "`--from normalise` makes it again"
+    assert rebuild_hint("copies") == "`--from normalise` creates it again"
     assert {rebuild_hint(name) for name in ("tracks", "buckets", "backsteps", "suspects", "faults")} == {
-        "`--from reconcile` makes it again"
+        "`--from reconcile` creates it again"
     }

@@ -116,7 +116,7 @@ def test_servers_and_what_was_written_down_are_the_same(
     assert frames.count_extracted(tmp_path / "nothing") is None
     frames._mark(spark, target, "writing")
     assert frames.count_extracted(Path(target)) is None
-    with pytest.raises(VstreamError, match="are not complete"):
+    with pytest.raises(VstreamError, match="are incomplete"):
         frames.read_tables(spark, target)
     with pytest.raises(VstreamError, match="holds no tables of an audit"):
         frames.read_tables(spark, str(tmp_path / "nothing"))

@@ -1,7 +1,7 @@
 """
-Compare every message of every region, as tables on Spark. The only package that imports pyspark.
+Compare the messages of all regions, as tables on Spark. The only package that imports pyspark.
 
-Spark is optional and takes a second or two to import. It is loaded late, and only here.
+Spark is optional and takes a second or two to import, so it is imported late, and only here.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class AuditModules(NamedTuple):
 
 
 def require_spark() -> None:
-    """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
+    """Raise VstreamError, with a hint, if Spark or a package that its Python workers need is not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy", "pandas") if find_spec(name) is None]
     if missing:
         are = "is" if len(missing) == 1 else "are"
-        raise VstreamError(f"this needs Spark, and {', '.join(missing)} {are} not installed", hint=HINT)
+        raise VstreamError(f"this needs Spark, but {', '.join(missing)} {are} not installed", hint=HINT)
     version: str = import_module("pyspark").__version__
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise VstreamError(f"this needs Spark 4.2 or newer, and {version} is installed", hint=HINT)
+        raise VstreamError(f"this needs Spark 4.2 or newer, but {version} is installed", hint=HINT)
 
 
 def load_audit() -> AuditModules:

@@ -1,8 +1,8 @@
 """
-Stage 3, second half: what is wrong with each message in the buckets that differ.
+Stage 3, second half: classify each message in the buckets that differ.
 
-One row per message and reader with a problem. Missing messages are sorted by what explains them: a message that a limit
-may have removed is not lost.
+There is one row per problem, message and reader. Missing messages are classified by their likely cause: a message that
+a limit may have removed is not reported as lost.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ FAULTS = StructType(
     ]
 )
 """
-*stream* is where it is wrong; *seq* the sequence there of the copy that is, null for
-what is absent. *number* counts copies beyond the first of what is there several times,
-else it is 1. *time_ns* is when the message was written, as well as that is known.
+Columns of FAULTS. *stream* is the stream with the problem; *seq* is the sequence of the copy in it, null if the
+message is absent. *number* is the number of extra copies if a message is stored several times, else 1. *time_ns* is
+when the message was written, in nanoseconds since 1970, as far as that is known.
 """
 
 MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
-"""Kinds of messages that a reader should have and does not."""
+"""Kinds of faults in which a reader lacks a message that it should have."""
 _IDS: Final = 1_000
 """Message ids that are looked up one by one."""
 LATE_NS: Final = 30_000_000_000
-"""Nanoseconds after which a message that has not arrived is late; before, it is on its way."""
+"""A message that has not arrived after so many nanoseconds is late; until then it is in transit."""
 _ON_ITS_WAY: Final = 10
 """What part of an origin's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
 _SLICE: Final = 64
-"""Sequences of a reader within which rows are compared with stretches."""
+"""Number of sequences in a slice in which rows are compared with stretches."""
 RANGED: Final = frozenset({"expired", "deleted-everywhere"})
-"""Kinds for which one row is a range of messages."""
+"""Kinds of faults whose rows describe a range of messages."""
 _ENDS: Final = StructType([FAULTS["virtual"], FAULTS["origin"], FAULTS["origin_seq"]])
 _HOLES: Final = StructType(
     [
@@ -76,7 +76,7 @@ def find_faults(
     *,
     size: int = BUCKET,
 ) -> DataFrame:
-    """FAULTS of the messages of *look* in `suspects`, except for their order."""
+    """FAULTS of the messages of *look* in the buckets `suspects`, except for faults of order."""
     grid = _grid(look.differing, cut, suspects, size).persist()
     absent = _absent(grid, copies, cut, extents, look.ids)
     return _present(grid).unionByName(absent).unionByName(_at_origins(grid, cut))
@@ -115,7 +115,7 @@ def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> 
 
 
 def _present(grid: DataFrame) -> DataFrame:
-    """What is wrong with copies that are there."""
+    """FAULTS of copies that exist."""
     original, copy = F.col("own"), F.col("copy")
     digest = F.coalesce(original["digests"][0], F.col("usual_digest"))
     is_other = F.exists(copy["digests"], lambda item: item != digest)
@@ -149,7 +149,7 @@ def _present(grid: DataFrame) -> DataFrame:
 
 
 def _at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
-    """What readers have and the origin has not, although nothing removes messages there; and rows that are there twice."""
+    """Messages that readers have and the origin lacks although no limit removes them there, and duplicated rows."""
     number = F.col("own.number")
     is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~_may_be_gone_at_origin()
     return (
@@ -170,7 +170,7 @@ def _at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def _may_be_gone_at_origin() -> Column:
-    """Whether an origin may have removed a message by itself, of which *time_ns* says when it was written, or arrived first."""
+    """Whether a limit of the origin may have removed a message; *time_ns* is when it was written or first arrived."""
     is_below = F.col("origin_seq") < F.col("origin_first")
     by_limit = F.when(is_below, F.col("origin_may_lose_oldest") & is_old_at_origin()).otherwise(
         F.col("origin_may_lose_any")
@@ -179,21 +179,21 @@ def _may_be_gone_at_origin() -> Column:
 
 
 def is_old_at_origin() -> Column:
-    """Whether a message may be older than the `max_age` of its origin, if age alone removes messages there."""
+    """Whether a message may be older than the `max_age` of its origin, if that is the only limit there."""
     # What an origin no longer has is as old as it says, or older by the time that it was on its way.
     slack = F.lit(LATE_NS) + F.expr(f"origin_max_age div {_ON_ITS_WAY}")
     return F.coalesce(F.col("time_ns") + F.col("origin_max_age") - slack <= F.col("origin_cut_ns"), F.lit(True))
 
 
 def _is_ttl_over(cut: str) -> Column:
-    """Whether a message's time to live was over when its stream was read, which takes a moment from the cut on."""
+    """Whether a message's time to live had ended when its stream was read, shortly after the cut."""
     return F.coalesce(F.col("time_ns") + F.col("ttl_ns") <= F.col(cut) + LATE_NS, F.lit(False))
 
 
 def _absent(
     grid: DataFrame, copies: DataFrame, cut: CutTables, extents: DataFrame, ids: Sequence[str] | None
 ) -> DataFrame:
-    """What readers do not have, by what explains it."""
+    """Messages that readers lack, with the reason."""
     cells = (
         grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
         .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
@@ -220,10 +220,10 @@ def _absent(
 
 def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
     """
-    *cells* with how many messages of their key their reader has, and since when, if it may have removed others for these.
+    Add to *cells* how many messages of the key the reader has, and since when, if these may have replaced others.
 
-    *kept_from* is the least sequence of their own origin among these. *has_since* is since when
-    the reader has messages of any key.
+    *kept_from* is the lowest sequence of their own origin among these. *has_since* is the time of
+    the reader's oldest message of any key.
     """
     if not cut.keeps_last:
         nothing = F.lit(None).cast("bigint")
@@ -257,9 +257,9 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
 
 def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
     """
-    *cells* with the digests of the messages that their reader has under their id, null if none of these can be why it lacks them.
+    Add to *cells* the digests of the reader's messages with the same id; null if none of them can be the reason.
 
-    *ids* are theirs and others, if that is known.
+    *ids*, if known, contains the ids of *cells*, and may contain others.
     """
     by_id = ["virtual", "stream", "msg_id"]
     if ids is not None and not ids:
@@ -281,9 +281,9 @@ def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) 
 
 def _with_newer_absent(cells: DataFrame) -> DataFrame:
     """
-    *cells* with how many newer messages of their key their reader lacks too, though it has come past them.
+    Add to *cells* how many newer messages of the key the reader lacks too, although its position is past them.
 
-    They were there, and have removed older ones: who has lost one message has not lost those that had to go for it.
+    These were stored and removed older ones: if a reader lost one of them, it did not lose those removed for it.
     """
     cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
     was_there = F.col("twins").isNull() & (F.col("origin_seq") <= cursor)
@@ -295,7 +295,7 @@ def _with_newer_absent(cells: DataFrame) -> DataFrame:
 
 
 def _reason() -> Column:
-    """Why a message is absent; null for what is counted without looking at messages (`passed`)."""
+    """Why a message is absent; null if it is counted without looking at messages (`expired_before_read`)."""
     seq, first, has_no_cursor = F.col("origin_seq"), F.col("origin_first"), F.col("cursor").isNull()
     cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
     is_there = F.col("own").isNotNull()
@@ -340,7 +340,7 @@ def _reason() -> Column:
 
 
 def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS for messages that origins removed before readers got to them: one row per range, by arithmetic alone."""
+    """FAULTS for messages that origins removed before readers sourced them, one row per range; reads no messages."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))
     return (
         cut.expected.where(F.col("cursor").isNotNull())
@@ -363,9 +363,9 @@ def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
 
 def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame | None:
     """
-    Buckets (virtual, origin, former, bucket) of messages that origins no longer have, though they are too young to be removed.
+    Buckets (virtual, origin, former, bucket) whose messages the origins lack although they are too young to be removed.
 
-    None if there are none: of what is gone, what went last is the youngest, and tells.
+    None if there are none: the youngest message that is gone decides.
     """
     aging = cut.origins.where(F.col("origin_max_age").isNotNull() & (F.col("origin_first") > 1))
     lasts = [(row.origin_first - 1) // size for row in aging.select("origin_first").collect()]
@@ -386,7 +386,7 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
 
 
 def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS of what origins have lost between others (`CutTables.holes`), and no reader holds: one row for each range."""
+    """FAULTS of messages missing in the middle of origins (`CutTables.holes`) and in all readers: one row per range."""
     spark, key, seq = copies.sparkSession, ["virtual", "origin"], F.col("origin_seq")
     holes = F.broadcast(make_table(spark, [hole[:5] for hole in cut.holes], _HOLES))
     # What is gone behind the last message has the end of the stream behind it; of a capture that is not known for sure.
@@ -419,7 +419,7 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
-    """FAULTS of impossible copies: of a message that does not exist, or (in the buckets *ahead*) of what its origin no longer knows."""
+    """FAULTS of impossible copies: of a message that never existed, or (buckets *ahead*) that its origin has lost."""
     rows = nearby_buckets(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (
@@ -441,10 +441,10 @@ def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, s
 
 def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
-    FAULTS of order: messages of *behind* that stand behind a later one of their origin, their first copies only.
+    FAULTS of order: messages of *behind* that are stored after a later message of their origin; first copies only.
 
-    What stands in front of a stretch is the greatest so far for each of its rows that is
-    not above it. Further copies of a message do not change what that is.
+    *before*, the greatest sequence in front of a stretch, is the maximum so far for each of its rows
+    that is not above it. Further copies of a message do not change it.
     """
     place = F.struct("seq", "origin_seq")
     is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
@@ -468,10 +468,10 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
 
 def pair_with_stretches(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
-    The first copies of messages of *behind*, each with the stretches near it.
+    The first copies of the messages of *behind*, each paired with the stretches near it.
 
-    They meet in slices of a few sequences: a reader in disorder has as many stretches as rows, and
-    each row with each stretch would be their square.
+    The join is by slices of a few sequences: a reader that is completely out of order has as many stretches as
+    rows, and joining each row with each stretch would be quadratic.
     """
     reader = [*ORIGIN, "stream", "region"]
     slices = F.sequence(F.expr(f"seq div {_SLICE}"), F.expr(f"last_seq div {_SLICE}"))

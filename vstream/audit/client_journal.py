@@ -1,4 +1,4 @@
-"""Stage 4: what clients were told, compared with what is stored. Unanswered operations are neither lost nor failed."""
+"""Stage 4: compare what clients were told with what is stored. Unanswered publishes are neither lost nor failed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ JOURNAL = StructType(
     ]
 )
 """
-One row for each publish. *outcome* is a value of `capture.records.OperationOutcome`, *origin* and
-*origin_seq* are what the acknowledgement named, *digest* is that of `messages`; *sent_ns*
-is since 1970.
+Columns of JOURNAL, one row for each publish. *outcome* is a value of `capture.records.OperationOutcome`, *origin*
+and *origin_seq* are those of the acknowledgement, *digest* is computed as in `messages`. *sent_ns* is in nanoseconds
+since 1970.
 """
 
 ANSWERS = StructType(
@@ -45,11 +45,11 @@ ANSWERS = StructType(
         StructField("stored", LongType(), nullable=False),
     ]
 )
-"""By region and outcome: how many publishes, and how many of these are stored anywhere, by payload."""
+"""By region and outcome: the number of publishes, and of those whose payload is stored anywhere."""
 
 
 def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
-    """JOURNAL of *capture*."""
+    """The publishes of *capture*, as a DataFrame of JOURNAL."""
     wall = capture.manifest().wall
     rows = []
     for operation in capture.operations():
@@ -69,7 +69,7 @@ def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
 
 
 def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
-    """ANSWERS for `journal`."""
+    """Count the publishes of `journal` by region and outcome, as a DataFrame of ANSWERS."""
     stored = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
     return (
         journal.join(stored, ["virtual", "digest"], how="left")
@@ -79,7 +79,7 @@ def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
 
 
 def find_broken_promises(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS only in the journal: acknowledged but missing, overwritten, stored though refused, sent by none."""
+    """FAULTS that only the journal shows: acknowledged but missing, overwritten, refused but stored, or never sent."""
     return (
         _find_lost_or_overwritten(journal, copies, cut)
         .unionByName(_find_refused(journal, copies))

@@ -11,7 +11,7 @@ from vstream.diagnostics import Severity
 
 
 class Count(int):
-    """A number of things."""
+    """A count that formats itself with its noun."""
 
     def __format__(self, spec: str) -> str:
         """The count with a singular or plural noun: `f"{Count(2):key|keys}"` is `2 keys`."""
@@ -29,14 +29,14 @@ class FindingCode:
     name: str
     severity: Severity
     says: str
-    """The message, with `{n:one|many}` for a count (`Count`), and `{stream}`, `{origin}` for physical streams."""
+    """The message. Placeholders: `{n:one|many}` for a count (`Count`), `{stream}`, `{origin}` for physical streams."""
     manual: str
     leaves_open: bool = False
-    """Whether it is about missing data: then nothing is proven or refuted."""
+    """Whether the finding means that data was missing: then the audit neither passes nor fails because of it."""
 
     @property
     def page(self) -> Page:
-        """Its page of the manual."""
+        """The manual page of the finding."""
         return Page(code=self.code, name=self.name, severity=self.severity, text=inspect.cleandoc(self.manual))
 
 
@@ -485,7 +485,7 @@ ALL: Final = (
         A read stream has another message with the same `Nats-Msg-Id` and payload instead of this one.
 
         ## What it means
-        A client published again in another region. Servers up to 2.12 deduplicate sourced messages: the content is stored once. Later versions keep both unless the read stream has a `duplicate_window`. Without one, or if this message was written after the window of the other, it is reported as lost; captures do not contain the window. A read stream that has stored as many messages as came to it dropped none: what it lacks was removed there, and is lost. The current window of the read stream counts: if it was reduced, or turned off after an upgrade from 2.12, messages dropped before that are also reported as lost.
+        A client published again in another region. Servers up to 2.12 deduplicate sourced messages: the content is stored once. Later versions keep both unless the read stream has a `duplicate_window`. Without one, or if this message was written after the window of the other, it is reported as lost; captures do not contain the window. If a read stream has stored as many messages as arrived, it dropped none: messages that it lacks were removed there, and are lost. The current window of the read stream counts: if it was reduced, or turned off after an upgrade from 2.12, messages dropped before that are also reported as lost.
         """,
         _WARNING,
     ),

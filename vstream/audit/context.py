@@ -1,4 +1,4 @@
-"""What an audit knows besides messages. It is stored beside the tables, so that they can be judged again."""
+"""What an audit knows besides messages. It is stored with the tables so that they can be judged again later."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ class AuditContext:
     """What an audit knows besides messages."""
 
     subject: str
-    """What is audited, for people."""
+    """What is audited, as shown to users."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The consistency of each virtual stream: a value of `topology.model.Consistency`."""
     windows: tuple[tuple[str, int, int], ...] = ()
-    """Faults: names with start and end, in nanoseconds since 1970."""
+    """Injected faults: name, start and end, in nanoseconds since 1970."""
     is_narrow: bool = False
     """Whether streams were read only from a certain time on."""
     is_sampled: bool = False
     """Whether only some subjects were read."""
     unfinished: str | None = None
-    """Why the audited run was not recorded to its end, if it was not."""
+    """Why the recording of the audited run is incomplete; None if it is complete."""
     has_journal: bool = False
-    """Whether it is known what clients did and were told."""
+    """Whether the operations of clients and their outcomes were recorded."""
     stretch: str | None = None
-    """The name of the stretch cluster, which is no region."""
+    """The name of the stretch cluster, which is not a region."""
 
 
 _SHAPE = TypeAdapter(AuditContext)
 
 
 def save_context(shelf: TableStore, context: AuditContext) -> None:
-    """Store *context* beside the tables."""
+    """Store *context* with the tables of *shelf*."""
     shelf.keep("context", make_table(shelf.spark, [(_SHAPE.dump_json(context).decode(),)], _CONTEXT), _CONTEXT)
 
 
 def read_context(shelf: TableStore, subject: str) -> AuditContext:
     """
-    The context that was kept, of an audit of *subject*.
+    The stored context; *subject* replaces the name of what was audited.
 
-    Without it, an audit would hold streams to nothing that they promise. Raises VstreamError if there is none, or
-    it is damaged.
+    Without a context, an audit would not know which guarantees to check. Raises VstreamError if it is missing or
+    damaged.
     """
     rows = shelf.read("context", _CONTEXT).collect()
     try:
@@ -69,17 +69,17 @@ def read_context(shelf: TableStore, subject: str) -> AuditContext:
             Consistency(model)
     except ValueError as error:
         raise VstreamError(
-            "the table `context` does not say what was audited: it is damaged, or of another version",
+            "the table `context` is damaged or was written by another version",
             hint=rebuild_hint("context"),
         ) from error
     return replace(stored, subject=subject)
 
 
 def save_journal(shelf: TableStore, operations: DataFrame) -> DataFrame:
-    """Store the operations of a scenario beside the tables."""
+    """Store the client operations of a scenario with the tables of *shelf*."""
     return shelf.keep(_JOURNAL, operations, client_journal.JOURNAL)
 
 
 def read_journal(shelf: TableStore) -> DataFrame:
-    """The stored operations. Raises VstreamError if there are none."""
+    """The stored client operations. Raises VstreamError if there are none."""
     return shelf.read(_JOURNAL, client_journal.JOURNAL)

@@ -1,8 +1,8 @@
 """
-The cut of origins and readers, in the form that later stages join with.
+The cut of origins and readers, as small tables that later stages join with.
 
-The table `streams` has one row per physical stream. The driver reads it once and makes small tables of it, which Spark
-need not compute.
+The table `streams` has one row per physical stream. The driver reads it once and builds small tables from it, so that
+Spark need not compute them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
 _SELECTIVE: Final = _ANY | {_BY_SUBJECT, _ROLL_UPS}
-"""What can remove messages in the middle of a stream."""
+"""Settings that can remove messages in the middle of a stream."""
 _WINDOW: Final = "duplicate_window"
 _ORIGIN: Final = "origin"
 """The role of a stream that takes the publishes of all regions."""
@@ -89,47 +89,46 @@ _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
 
 @dataclass(frozen=True, slots=True)
 class CutTables:
-    """The rows of `streams` (`schema.STREAMS`), and tables made from them."""
+    """The rows of `streams` (`schema.STREAMS`), and tables derived from them."""
 
     rows: Sequence[Any]
     roles: DataFrame
-    """By *virtual* and *stream*, whether it *is_origin*, one that clients publish to; and what it mirrors, if it does."""
+    """By *virtual* and *stream*: *is_origin*, whether clients publish to it, and the stream that it mirrors, if any."""
     origins: DataFrame
     """
-    One row for each origin; *origin_last* is null where it could not be read, or is not among `streams`.
+    One row for each origin. *origin_last* is null if it could not be read or is not among `streams`.
 
-    *origin_may_lose_oldest* and *origin_may_lose_any*: whether it removes messages by
-    itself, the oldest first or any; true where its limits are not known. *origin_has_ttl*: whether
-    messages with a time to live go when that is over. *origin_max_age* is null unless age alone removes others. *readers* is how many streams should have
-    its messages.
+    *origin_may_lose_oldest* and *origin_may_lose_any* say whether its limits can remove the oldest or any messages;
+    both are true if its limits are unknown. *origin_has_ttl* says whether messages with a time to live are removed when
+    it ends. *origin_max_age* is null unless age alone removes messages. *readers* is the number of streams that should
+    have its messages.
     """
     expected: DataFrame
     """
     Each origin with each reader that could be read.
 
-    *cursor* is how far the reader has come, null where its server does not say it.
-    *keeps* is how many messages of a subject it keeps at least, null where there is no
-    such limit; *max_age* is null unless age alone removes the oldest. *may_roll_up*: whether a
-    message may remove all others of its subject. *window* is for how long the reader takes no
-    message of the origin with the id of another, in nanoseconds, null where that is not known; 0 for one that has
-    stored everything that came, so that it left none out.
+    *cursor* is how far the reader has sourced, null if its server does not report that. *keeps* is the minimum number
+    of messages of a subject that it keeps, null without such a limit; *max_age* is null unless age alone removes the
+    oldest. *may_roll_up* says whether a message may remove all others of its subject. *window* is how long, in
+    nanoseconds, the reader drops a message of the origin with the id of another; null if unknown, and 0 if the reader
+    has stored everything that arrived, and so dropped nothing.
     """
     identities: Mapping[tuple[str, str], str]
-    """By *virtual* and origin, what servers since 2.15 call it, where that is known."""
+    """By *virtual* and origin: the identity that servers since 2.15 give it, if known."""
     mirrors: frozenset[tuple[str, str]]
-    """The streams, by *virtual*, whose timestamps are those of what they mirror: they do not say when a message arrived."""
+    """Pairs of *virtual* and stream: mirrors, which keep the original timestamps, so the arrival time is unknown."""
     tracks: Sequence[tuple[Any, ...]]
-    """Every stream with every origin that it may have messages of, None included: virtual, origin, stream, region, whether it is the origin."""
+    """Each stream with each origin (or None) whose messages it may have: virtual, origin, stream, region, is_origin."""
     counters: frozenset[str] = frozenset()
     """
-    Virtual streams that add up: what a stream sources into a counter gets the sum there for its payload, which no other has.
+    Virtual streams of counters: a sourced message gets the local sum as its payload, so payloads differ by stream.
 
-    Not those whose regions mirror one stream that takes all publishes.
+    Counters whose regions mirror one stream are not included: their payloads are equal.
     """
     holes: Sequence[tuple[Any, ...]] = ()
-    """Origins that have lost messages between others, which no limit of theirs can do: virtual, origin, region, first, last, whether it is of a capture."""
+    """Gaps in origins that none of their limits explains: virtual, origin, region, first, last, is_capture."""
     is_narrow: bool = False
-    """Whether streams were read only from a certain time on: older messages of an origin are not checked."""
+    """Whether streams were read only from a certain time on: then older messages of an origin are not checked."""
     is_sampled: bool = False
     """Whether only some subjects were read."""
 
@@ -140,13 +139,13 @@ class CutTables:
 
     @property
     def keeps_last(self) -> bool:
-        """Whether any reader may keep the last messages of each subject only, or what came after a roll-up."""
+        """Whether any reader may keep only the last messages of each subject, or only messages after a roll-up."""
         ending = {_BY_SUBJECT, _ROLL_UPS}
         return any(row.limits is None or ending & row.limits.keys() for row in self.rows if not is_origin(row))
 
 
 def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> CutTables:
-    """Look at `streams`, which with *is_narrow* were read from a moment on only, with *is_sampled* only some subjects."""
+    """Build the tables from `streams`. *is_narrow*: read only from some time on. *is_sampled*: some subjects only."""
     rows = sorted(streams.collect(), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
@@ -199,7 +198,7 @@ def is_origin(row: Any) -> bool:
 
 
 def _mirrors(some: Sequence[Any]) -> list[Any]:
-    """Those of one virtual stream's streams that mirror another; old captures do not say it, but roles do."""
+    """The mirrors among the streams of one virtual stream; in old captures, only the roles show them."""
     is_mirrored = any(row.role in {_ORIGIN, _ORDER} for row in some)
     return [row for row in some if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
 
@@ -229,7 +228,7 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
 
 
 def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
-    """How far a reader has come with *origin*, null where that is not known; *seen* are the virtual stream's by name."""
+    """How far a reader has sourced *origin*, None if unknown; *seen* are the streams of the virtual stream by name."""
     if row.mirror == origin:
         # It has its stream's sequences, and its last one stays when messages go.
         return int(row.last_seq) or None
@@ -248,9 +247,9 @@ def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
 
 def _has_taken_all(row: Any, seen: Mapping[str, Any]) -> bool:
     """
-    Whether a reader has stored as many messages as its origins ever had, whatever it holds now: its last sequence counts them.
+    Whether a reader has ever stored as many messages as its origins had, which its last sequence shows.
 
-    Its positions in them do not tell: servers 2.15 do not count there what was dropped for its id.
+    Its cursors do not show it: servers since 2.15 do not count messages there that were dropped as duplicates.
     """
     origins = {source.origin for source in row.sources}
     return origins <= seen.keys() and row.last_seq == sum(seen[origin].last_seq for origin in origins)
@@ -287,5 +286,5 @@ def _window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
 
 
 def _age(limits: Mapping[str, int] | None) -> int | None:
-    """The age at which messages go, in nanoseconds, if nothing else removes the oldest ones."""
+    """The age at which messages are removed, in nanoseconds, if no other limit removes the oldest ones."""
     return limits["max_age"] if limits is not None and limits.keys() & OLDEST_FIRST == {"max_age"} else None

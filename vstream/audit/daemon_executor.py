@@ -1,4 +1,4 @@
-"""Threads that do not delay the exit of this process: a silent server can block one for minutes."""
+"""A thread pool that does not delay the exit of the process: a silent server can block a thread for minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 class DaemonExecutor(Executor):
-    """Like `ThreadPoolExecutor`, but its threads end with the process, while Python joins the others before exit."""
+    """Like `ThreadPoolExecutor`, but its threads are daemons: Python does not wait for them at exit."""
 
     def __init__(self, number: int) -> None:
         self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -25,13 +25,13 @@ class DaemonExecutor(Executor):
             thread.start()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run it as soon as a thread is free."""
+        """Run a call as soon as a thread is free, and return its future."""
         future: Future[T] = Future()
         self._waiting.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT002 - as it is
-        """Accept no more work; waiting work is completed first, or cancelled."""
+        """Accept no more calls. Queued ones still run unless *cancel_futures*; *wait* returns when they are done."""
         while cancel_futures:
             try:
                 left = self._waiting.get_nowait()

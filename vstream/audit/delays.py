@@ -1,4 +1,4 @@
-"""Stage 4: how late messages were, how soon regions caught up, and how far their orders differ."""
+"""Stage 4: delays of messages, recovery times after faults, and differences of order between regions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HOPS = StructType(
     ]
 )
 """
-One row for each message that is still in its origin, and region that has it: when it was stored in both.
-A mirror keeps the times of what it mirrors, so that there is no row of one.
+Columns of HOPS: one row for each message that its origin still has and region that has it, with both times.
+Mirrors keep the original times, so they have no rows.
 """
 
 DELAYS = StructType(
@@ -48,7 +48,7 @@ DELAYS = StructType(
         StructField("min_ns", LongType(), nullable=True),
     ]
 )
-"""By pair of regions and interval in which a message was written: *minutes* from *minute* since 1970 on; null is all of them."""
+"""By pair of regions and interval of writing, *minutes* long from *minute* since 1970 on; null for all time."""
 
 SETTLING = StructType(
     [
@@ -62,11 +62,9 @@ SETTLING = StructType(
         StructField("settled_ns", LongType(), nullable=True),
     ]
 )
-"""
-By window of a fault and pair of regions, the messages that were on their way when it began
-or were written while it lasted, and how long after its end the last of them had arrived: 0
-if all arrived before it ended. *missing* is how many of what was written until its end is
-not there at all: then regions have not come to agree.
+"""Columns of SETTLING, by fault and pair of regions: of the messages that were in transit when the fault began or were
+written while it lasted, how long after its end the last one arrived; 0 if all arrived before. *missing* is the number
+of messages written before its end that never arrived: then the regions have not converged.
 """
 
 PAIRS = StructType(
@@ -78,17 +76,17 @@ PAIRS = StructType(
         StructField("inverted", LongType(), nullable=False),
     ]
 )
-"""Messages that stand side by side in *region*, and how many of them stand the other way round in *other*."""
+"""Columns of PAIRS: pairs of adjacent messages in *region*, and how many of them are in reverse order in *other*."""
 
 _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
 INTERVALS: Final = 1_440
-"""Number of intervals of a long period: one per minute for a day."""
+"""Maximum number of intervals: one per minute for a day."""
 _MINUTE_NS: Final = 60 * 10**9
 _SHARES: Final = (0.5, 0.9, 0.99)
 
 
 def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataFrame:
-    """HOPS for a sample of the messages, chosen by sequence."""
+    """HOPS for one in *one_in* messages, chosen by sequence."""
     rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
     for virtual, stream in sorted(cut.mirrors):
         rows = rows.where((F.col("virtual") != virtual) | (F.col("stream") != stream))
@@ -108,7 +106,7 @@ def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataF
 
 
 def summarize_delays(hops: DataFrame) -> DataFrame:
-    """DELAYS of `hops`, in intervals that are long enough for `INTERVALS` at most."""
+    """DELAYS of `hops`, in at most `INTERVALS` intervals."""
     first, last = hops.select(F.min("written_ns"), F.max("written_ns")).collect()[0]
     span = 0 if first is None else last // _MINUTE_NS - first // _MINUTE_NS + 1
     minutes = max(1, -(-span // INTERVALS))
@@ -146,7 +144,7 @@ def summarize_delays(hops: DataFrame) -> DataFrame:
 def measure_recovery(
     hops: DataFrame, faults: DataFrame, cut: CutTables, windows: Sequence[tuple[str, int, int]]
 ) -> DataFrame:
-    """SETTLING after *windows*: names, with beginning and end in nanoseconds since 1970. *faults* say what is missing."""
+    """SETTLING for *windows*: (name, start, end) in nanoseconds since 1970. *faults* contains the missing messages."""
     of = F.broadcast(make_table(hops.sparkSession, windows, _WINDOWS))
     pair = ["window", "begun_ns", "virtual", "origin_region", "region"]
     arrived = hops.where(F.col("arrived_ns").isNotNull()).join(
@@ -179,7 +177,7 @@ def measure_recovery(
 
 
 def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
-    """PAIRS, in stretches of sequences of the first region."""
+    """PAIRS, compared within buckets of sequences of the first region, for one in *one_in* buckets."""
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
     item = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
     if one_in > 1:
@@ -197,7 +195,7 @@ def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
 
 
 def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
-    """FAULTS of *virtuals* (which promise one order everywhere): readers with another message than most others."""
+    """FAULTS of *virtuals*, which guarantee one order everywhere: sequences where a reader differs from most others."""
     rows = copies.where(~F.col("is_origin") & F.col("virtual").isin(list(virtuals)))
     identity = F.xxhash64("origin", "former", "origin_seq", "digest")
     usual = (

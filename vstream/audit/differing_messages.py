@@ -1,8 +1,8 @@
 """
-Stage 3, between digests and faults: the messages that differ, in buckets that differ.
+Stage 3, between digests and faults: select the messages that differ from the buckets that differ.
 
-A bucket has thousands of messages, and usually few of them differ. If there are few buckets, their rows are collected
-on the driver, and rows that are equal everywhere are dropped before anything is judged.
+A bucket has thousands of messages, and usually few of them differ. If there are few such buckets, their rows are
+collected on the driver, and messages that are equal everywhere are dropped before classification.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _EXTENTS: Final = StructType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferingMessages:
-    """The part of `copies` (`normalise.COPIES`) to judge, with all rows of each message in it."""
+    """The part of `copies` (`normalise.COPIES`) to classify, with all rows of each message in it."""
 
     differing: DataFrame
-    """Messages that are not clearly the same everywhere."""
+    """Messages that may differ between streams."""
     behind: DataFrame
-    """Messages of readers that may stand after a later one of their origin."""
+    """Messages of readers that may be stored after a later message of their origin."""
     ids: Sequence[str] | None = None
     """Message ids of *differing*; None if they were not collected."""
 
 
 def messages_near(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> DifferingMessages:
-    """All rows near *buckets*."""
+    """All rows in or near *buckets*, as DifferingMessages without a selection."""
     rows = nearby_buckets(copies, buckets, size)
     return DifferingMessages(differing=rows, behind=rows)
 
 
 def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> pa.Table:
-    """The rows of `suspects`, on the driver; *buckets* are theirs."""
+    """Collect the rows of `suspects` on the driver; *buckets* are the bucket numbers in `suspects`."""
     return collect_arrow(
         nearby_buckets(copies.where(F.col("origin").isNotNull()), buckets, size)
         .withColumn("bucket", F.expr(f"origin_seq div {size}"))
@@ -64,7 +64,7 @@ def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], 
 
 
 def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backsteps: DataFrame) -> DifferingMessages:
-    """Those of *rows*, from the buckets to check, that may be wrong."""
+    """Select the messages that may be wrong from *rows*, which are those of the buckets to check."""
     readers = {item.virtual: item.readers for item in cut.origins.select("virtual", "readers").collect()}
     differing = _differing(rows, readers)
     behind = _behind(rows, backsteps)
@@ -77,12 +77,12 @@ def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backstep
 
 
 def _differing(rows: pa.Table, readers: dict[str, int]) -> pa.Table:
-    """All rows of the messages that are not there once in their origin and once in each reader, and the same."""
+    """All rows of messages that are not stored exactly once and unchanged in their origin and each reader."""
     is_own = rows["is_origin"]
     count = rows.num_rows
 
     def codes(name: str) -> pa.Array:
-        """Numbers instead of texts, null where there is none: Arrow compares these faster."""
+        """Numbers for the values of a text column, null for null: Arrow compares numbers faster."""
         return rows[name].combine_chunks().dictionary_encode().indices.cast(pa.int64())
 
     numbers = pa.table(
@@ -113,7 +113,7 @@ def _differing(rows: pa.Table, readers: dict[str, int]) -> pa.Table:
 
 
 def _behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
-    """Those of readers with *backsteps* that are not above all that steps back there."""
+    """Rows of readers with *backsteps*, except those above every backstep."""
     reader = [*ORIGIN, "stream"]
     result = backsteps.select(*reader, "least", "before").toArrow()
     if not result.num_rows:
@@ -126,19 +126,19 @@ def _behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
 
 
 def count_rows(buckets: pa.Table, suspects: pa.Table) -> int:
-    """How many rows there are of *suspects*, of which *buckets* (`reconcile.BUCKETS`) tell."""
+    """The number of rows in the buckets *suspects*, summed from *buckets* (`reconcile.BUCKETS`)."""
     theirs = buckets.join(suspects, keys=[*ORIGIN, "bucket"], join_type="left semi")
     return pc.sum(theirs["copies"]).as_py() or 0
 
 
 def misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
-    """The part and the number of those *buckets* whose copies cannot be where they are."""
+    """Part and number of the *buckets* whose copies cannot exist there (`ahead` or `foreign`)."""
     those = buckets.filter(pc.is_in(buckets["part"], value_set=pa.array(["ahead", "foreign"])))
     return {(item["part"], item["bucket"]) for item in those.select(["part", "bucket"]).to_pylist()}
 
 
 def reader_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
-    """By reader and origin: the lowest and highest sequence of the origin that it has."""
+    """By reader and origin: the lowest and highest sequence of the origin that the reader has."""
     is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
     result = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
     rows = [

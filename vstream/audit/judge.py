@@ -1,4 +1,4 @@
-"""Stage 4, last part: from tables to findings and figures of a report."""
+"""Stage 4, last part: turn the tables into a report with findings and figures."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from vstream.audit.cut import CutTables
 
 EXAMPLES: Final = 5
-"""Keys and ids that a finding names at most."""
+"""Maximum number of keys and ids that a finding names."""
 RANGES: Final = 100
-"""Ranges of a finding at most, for charts."""
+"""Maximum number of ranges of a finding, for charts."""
 _RUN: Final = 10
-"""Average number of adjacent copies from which on they are no longer single accidents."""
+"""Average number of adjacent copies from which on whole ranges count as repeated."""
 _ANEW: Final = "whole ranges repeat: its source has started over, as after a restart in the published layout"
 _LATELY: Final = "only recent messages were checked: a longer `--since` may find some"
 _LIMITS: Final = frozenset(
@@ -75,8 +75,8 @@ def judge(
     """
     The report on *evidence*.
 
-    *virtuals* are the virtual streams that should be there, *unfinished* says why what
-    is audited was not recorded to its end. *stretch* is the name of the cluster that is no region.
+    *virtuals* are the expected virtual streams; *unfinished* is why the recording is
+    incomplete, if it is. Delays are of one in *one_in* messages. *stretch* is the name of the stretch cluster.
     """
     streams = _streams(evidence)
     places = dict.fromkeys(stream.region for stream in streams)
@@ -254,7 +254,7 @@ def _about_keys(evidence: Evidence) -> Iterator[MessageFinding]:
 
 
 def _first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...], int, list[Any]]]:
-    """By virtual stream and what is named *also*: how many rows, and the first of them in the order of *by*."""
+    """By virtual stream (and *also*): the number of rows, and the first rows in the order of *by*."""
     group = ("virtual", *also)
     whole = Window.partitionBy(*group)
     rows = (
@@ -320,7 +320,7 @@ def _order_difference(row: Any) -> OrderDifference:
 def _routes(
     evidence: Evidence, places: Mapping[tuple[str, str], StreamState], found: Iterable[MessageFinding]
 ) -> tuple[ReaderRoute, ...]:
-    """Every origin with every reader, whether anything arrived or not."""
+    """Every origin with every reader, even if nothing arrived."""
     extents = (
         evidence.buckets.where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
         .groupBy(*ORIGIN, "stream")

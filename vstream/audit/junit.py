@@ -18,8 +18,8 @@ def to_junit(report: Report, *, only_findings: bool = False) -> str:
     """
     The report as one XML document: a test suite for each virtual stream, a test case for each code.
 
-    Errors are failures. What could not be checked is an error of its test case. A report without streams is one suite
-    with an error. With *only_findings* there are test cases of errors alone, or a single one that passes.
+    Errors become failures, and what could not be checked becomes an error of its test case. A report without streams is
+    one suite with an error. With *only_findings*, there are only test cases with errors, or a single one that passes.
     """
     suites = {virtual: _cases(virtual, report.of(virtual)) for virtual in report.virtuals}
     if only_findings:

@@ -1,8 +1,8 @@
 """
-Stage 4: keys and message ids that two regions have written.
+Stage 4: keys and message ids that were written in two regions.
 
-Regions agree on the messages of a virtual stream, not on their order. If two regions write one key without having seen
-each other's message, each may keep its own.
+Regions agree on the messages of a virtual stream, but not on their order. If two regions write a key before they
+receive each other's message, each may keep a different value.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ DISPUTES = StructType(
     ]
 )
 """
-Keys whose last message, or sum, is not the same in every region that has the key. *is_settled*: every
-region has come past all of these messages, so that nothing on its way will change it.
+Columns of DISPUTES: keys whose last message, or sum, differs between the regions that have the key. *is_settled*:
+every region has received all of these messages, so no message in transit will change it.
 """
 
 CONFLICTS = StructType(
@@ -67,7 +67,7 @@ CONFLICTS = StructType(
         StructField("apart_ns", LongType(), nullable=True),
     ]
 )
-"""Keys with writes in one region before the write in front of it, in another, had arrived there: how many, and the first."""
+"""Columns of CONFLICTS: keys that a region wrote before another region's previous write arrived: number and first."""
 
 TWINS = StructType(
     [
@@ -80,11 +80,11 @@ TWINS = StructType(
         StructField("other_seq", LongType(), nullable=True),
     ]
 )
-"""Message ids of several messages; *is_same*: with one payload. Two of the messages are named."""
+"""Columns of TWINS: message ids that several messages have; *is_same*: all have the same payload. Names two of them."""
 
 
 def contested_keys(copies: DataFrame) -> DataFrame:
-    """Keys with messages of several origins, as (virtual, key)."""
+    """Keys with messages from several origins, as (virtual, key)."""
     return (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
         .groupBy("virtual", "key")
@@ -170,7 +170,7 @@ def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> D
 
 
 def find_shared_ids(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """TWINS among all messages; for messages that an origin still has, only its copy counts."""
+    """TWINS among all messages; of a message that its origin still has, only the origin's copy counts."""
     first = cut.origins.select("virtual", "origin", "origin_first")
     message = F.struct("origin", "origin_seq", "former")
     is_told_elsewhere = ~F.col("is_origin") & (F.col("former") == "") & (F.col("origin_seq") >= F.col("origin_first"))

@@ -1,4 +1,4 @@
-"""Tables on the driver: made or collected there."""
+"""Small tables that are created or collected on the driver."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def make_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:
     """
-    *rows* as a table that Spark knows the size of, and need not compute.
+    A local DataFrame of *rows*; Spark knows its size and need not compute it.
 
-    Of Python's own rows, which `createDataFrame` takes too, it takes Spark seconds to learn how to read them.
+    `createDataFrame` with Python rows would work too, but takes Spark seconds.
     """
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
     arrow = to_arrow_schema(schema)
@@ -31,10 +31,10 @@ def make_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Str
 
 
 def from_arrow(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
-    """*rows* as a table that Spark knows the size of, and need not compute."""
+    """A local DataFrame of an Arrow table; Spark knows its size and need not compute it."""
     return spark.createDataFrame(rows.select(schema.names).cast(to_arrow_schema(schema)), schema)
 
 
 def collect_arrow(rows: DataFrame) -> pa.Table:
-    """*rows* on the driver. Spark may leave null types where there are no rows, so that the schema says what they are."""
+    """Collect *rows* on the driver, with the types of the schema: without rows, Spark may return null types."""
     return rows.toArrow().cast(to_arrow_schema(rows.schema))

@@ -1,8 +1,8 @@
 """
-Stage 2: what each stored message is a copy of.
+Stage 2: find out for each stored message which original message it is a copy of.
 
-A read stream's own sequences and timestamps say when something arrived. What it is stands
-in its `Nats-Stream-Source` header: the write stream that took it, and the sequence there.
+A read stream's own sequences and timestamps say when a message arrived. Its `Nats-Stream-Source`
+header says which message it is: the write stream that stored it first, and the sequence there.
 """
 
 from __future__ import annotations
@@ -50,39 +50,37 @@ COPIES = StructType(
     ]
 )
 """
-One row for each row of `messages`. *origin* and *origin_seq* are the stream that took the
-message from its client, and the sequence there: null where the row is a copy of nothing
-that its virtual stream has. *former* is empty, or the identity that a stream called
-*origin* had before it was deleted and made again. *sent_subject* is the subject in the
-origin, null where nothing says it; *key* the subject as clients of the virtual stream see
-it, null for a row of an origin whose transforms are not known. Messages of counters (`Cut.counters`) have 0 for
-their *digest*, as the payload is another in every stream, and that of the payload as *sum*, null for
-all others. *ttl_ns* is the time after which the message may be removed, null for one without. *is_replay*: whether a
-repair has put it in again. *track* is one number for
-virtual, stream, origin and former together (`track`): within a track, sequences of the
-origin rise where nothing is wrong.
+Columns of COPIES, one row for each row of `messages`. *origin* and *origin_seq* are the stream that stored the message
+from its client, and the sequence there; null if the row is not a copy of a message of its virtual stream. *former* is
+empty, or the identity that the stream *origin* had before it was deleted and created again. *sent_subject* is the
+subject in the origin, null if unknown; *key* is the subject as clients of the virtual stream see it, null for a row of
+an origin with unknown transforms. Messages of counters (`CutTables.counters`) have the *digest* 0, because their
+payload differs in every stream, and their payload as *sum*, null for all others. *ttl_ns* is the time to live in
+nanoseconds, null without one. *is_replay*: whether a repair added the message again. *track* is a number for virtual,
+stream, origin and former together (`track_id`): within a track, sequences of the origin increase unless something is
+wrong.
 """
 
 _MADE_FOR = "(:C=[0-9A-Za-z]{8})?$"
 _HASH = ":[0-9A-Za-z]{8}$"
 _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
-"""What servers append to the name of a stream in another account, and of a consumer that was made for it."""
+"""The suffix that servers append to the name of a stream in another account, and to that of its consumer."""
 _GO_UNITS: Final = {"h": 3.6e12, "m(?!s)": 6e10, "s": 1e9, "ms": 1e6}
-"""Units of a time to live, which is a second at least, and how many nanoseconds they have."""
+"""Units of a time to live, which is at least a second, in nanoseconds."""
 _FOR_EVER_NS: Final = 3e18
-"""Some 95 years."""
+"""About 95 years."""
 _ACK_PREFIX = "$JS.ACK."
 _ACK_LONG = 11
-"""Tokens of an acknowledgement's subject that has domain and account in front of the stream."""
+"""Number of tokens of an acknowledgement subject with domain and account before the stream."""
 
 
 def track_id() -> Column:
-    """The track of a row that has the columns virtual, stream, origin and former."""
+    """The track of a row with the columns virtual, stream, origin and former."""
     return F.xxhash64("virtual", "stream", "origin", "former")
 
 
 def _ttl_ns(ttl: Column) -> Column:
-    """Nanoseconds that a `Nats-TTL` header says, in seconds or as Go writes durations; null for `never`, and for none."""
+    """A `Nats-TTL` header (seconds or a Go duration) in nanoseconds; null for `never`, and without a header."""
     parts = []
     for unit, scale in _GO_UNITS.items():
         parts.append(
@@ -99,8 +97,8 @@ def normalise(messages: DataFrame, cut: CutTables) -> DataFrame:
     """
     COPIES of `messages` (`schema.MESSAGES`).
 
-    What headers say of transforms and identities is gathered first, which reads
-    `messages` twice; the copies read them again.
+    Reads `messages` twice to collect transforms and identities from headers; the result
+    reads them again.
     """
     rows = _require_values(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
     # An inner join would pass over them in silence.
@@ -127,7 +125,7 @@ def _split_counter_sums(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def _require_values(messages: DataFrame) -> DataFrame:
-    """*messages*, whose reading fails where a value is null that may not be."""
+    """*messages*, which fail when read if a required value is null."""
     forms = "`messages` has a row without `{}`: extract the tables again"
     required = {}
     for field in MESSAGES.fields:
@@ -156,9 +154,9 @@ def _restored_origins(
     origins: DataFrame, forms: Sequence[Any], identities: Mapping[tuple[str, str], str]
 ) -> set[tuple[str, str]]:
     """
-    Origins of several identities that were restored from a backup: what they hold is older than what came from their forerunners.
+    Origins with several identities that were restored from a backup: their messages are older than their identity.
 
-    To servers since 2.15 such a stream is another one. To its clients it is the same: what comes from it once more is there twice.
+    To servers since 2.15, a restored stream is a new one. To clients it is the same: what comes again is a duplicate.
     """
     former: dict[tuple[str, str], int] = {}
     for row in forms:
@@ -177,11 +175,11 @@ def _describe_origins(
     origins: DataFrame, taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: CutTables
 ) -> DataFrame:
     """
-    By origin: the identity that it has now, and how its subjects become those of the virtual stream.
+    By origin: its current identity, and the routes that turn its subjects into those of the virtual stream.
 
-    The identity is the one that it says, else the last that arrived anywhere. A route
-    that does not give one of three examples is left out: there is more to it than is
-    known here. Servers before 2.12 give no examples; what they name comes last.
+    The identity is the one that the server reports, else the last one in a header. A route
+    that does not explain one of three examples is left out, because something about it is
+    unknown. Servers before 2.12 give no examples; their routes come last.
     """
     spark = taken.sparkSession
 
@@ -229,7 +227,7 @@ def _describe_origins(
 
 
 def _sort_routes(found: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.SubjectRoute]:
-    """The routes, proven ones first."""
+    """Sort the routes; proven ones come first."""
     return [route for _, route in sorted(found, key=lambda item: (item[0], item[1].steps, item[1].whole or ()))]
 
 
@@ -237,19 +235,19 @@ _HIDDEN = StructType([StructField("called", StringType()), StructField("hidden",
 
 
 def _hidden_names(cut: CutTables, spark: SparkSession) -> DataFrame | None:
-    """What servers call streams of hidden accounts, and how they are called in the tables; None if there are none."""
+    """The names of streams of hidden accounts on servers and in the tables; None if there are none."""
     names = {row.stream for row in cut.rows} | {source.origin for row in cut.rows for source in row.sources}
     existing = [(header_name(name), name) for name in sorted(names) if ACCOUNT_SEPARATOR in name]
     return make_table(spark, existing, _HIDDEN) if existing else None
 
 
 def _strip_suffix(name: Column, ending: str) -> Column:
-    """*name* without what servers append to it; most have nothing, and no expression is compared with these."""
+    """*name* without the suffix of servers; most names have none, and skip the regular expression."""
     return F.when(name.contains(":"), F.regexp_replace(name, ending, "")).otherwise(name)
 
 
 def _resolve_origin(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
-    """*rows* with the stream as `origin` that their headers call `name`: without a hash, one of the taker's own account or domain."""
+    """Add `origin` to *rows*: the stream that headers call `name`; without a hash, in the reader's account."""
     plain = _strip_suffix(F.col("name"), _EXTERNAL)
     if hidden is None:
         return rows.withColumn("origin", plain)
@@ -262,7 +260,7 @@ def _resolve_origin(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
 
 
 def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
-    """*rows* of streams that take from others, with what their headers say."""
+    """Add the values of headers to *rows* of streams that source others."""
     # Each of these is a column of its own: Spark would compute it again wherever it is used.
     rows = rows.withColumn("words", F.split("source", " "))
     words = F.col("words")

@@ -1,9 +1,9 @@
 """
-Stage 3 in one pass over the rows: digests and order together, without Spark's own rows.
+Stage 3 in one pass over the rows: digests and order together, without Spark's row format.
 
-Executors go through files that they can open by their paths, each by itself
-(`source.fold`), or else through what Spark reads for them, and what comes of these is
-put together on the driver. A few rows are gone through there.
+Executors process files that they can open by path, one by one (`source.fold`), or else the
+partitions that Spark reads for them. The driver combines the results. Few rows are processed
+on the driver.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLACE = ("virtual", "origin", "former", "stream", "region")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinglePassResult:
-    """What one pass finds. *buckets* are here, and in Spark's own form in *digests*; so are *backsteps*."""
+    """The result of one pass. *buckets* are an Arrow table on the driver, *digests* the same as a DataFrame."""
 
     buckets: pa.Table
     digests: DataFrame
@@ -45,18 +45,18 @@ class SinglePassResult:
     is_in_order: bool
     """Whether there are no *backsteps*."""
     is_here: bool
-    """Whether *backsteps* are on the driver: who is out of order everywhere is sorted by Spark."""
+    """Whether *backsteps* are on the driver; Spark sorts readers that are out of order everywhere."""
 
 
 def can_open(files: Sequence[str] | None) -> bool:
-    """Whether *files* are some that executors can open by their paths."""
+    """Whether executors can open *files* by path."""
     return bool(files) and {urlsplit(file).scheme for file in files or ()} == {"file"}
 
 
 def fold_files(
     files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET
 ) -> SinglePassResult:
-    """What *files* hold, which are all those of `copies`."""
+    """The result for *files*, which are all files of `copies`."""
     spark = copies.sparkSession
     spark.dataSource.register(fold.FoldDataSource)
     existing = tracks.collect()
@@ -66,7 +66,7 @@ def fold_files(
 
 
 def fold_partitions(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
-    """What Spark hands to executors of `copies`, wherever these are; for each row that costs more than files do."""
+    """The result for `copies`, which Spark passes to executors from any place; costs more per row than files."""
     existing = tracks.collect()
     work = fold.fold_partitions(_reader_tracks(existing), size)
     return _combine(
@@ -75,7 +75,7 @@ def fold_partitions(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, siz
 
 
 def fold_rows(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
-    """All of `copies`, on the driver."""
+    """The result for all of `copies`, computed on the driver."""
     existing = tracks.collect()
     along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
     result = fold.fold(along.combine_chunks().to_batches(), _reader_tracks(existing), size)
@@ -110,10 +110,10 @@ def _combine(
 
 def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
     """
-    BUCKETS of the digests that were *digests*.
+    BUCKETS of *digests*.
 
-    Of most it is plain what part they are. Only those with the origin's last sequence, or
-    first one that counts, are looked at again, row by row.
+    Most buckets belong to a single part. Only those with the origin's last sequence, or its
+    first one that counts, are computed again from their rows.
     """
     bounds = {
         (origin.virtual, origin.origin): (origin.origin_first, origin.origin_last) for origin in cut.origins.collect()
@@ -127,7 +127,7 @@ def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Seque
     which = pc.index_in(digests["track"], value_set=numbers)
     if which.null_count:
         raise VstreamError(
-            "`copies` has rows of a track that `streams` does not know", hint="begin again with `--from normalise`"
+            "`copies` has rows of a track that `streams` does not know", hint="start again with `--from normalise`"
         )
     is_mixed = pc.fill_null(pc.greater(digests["greatest"], pa.array(lasts, pa.int64()).take(which)), False)
     if cut.is_narrow:
@@ -141,7 +141,7 @@ def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Seque
 
 
 def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
-    """BUCKETS of those that are *mixed*, part by part."""
+    """BUCKETS of the *mixed* buckets, separately for each part."""
     schema = StructType([TRACKS["track"], BUCKETS["bucket"]])
     those = from_arrow(copies.sparkSession, mixed, schema)
     rows = collect_arrow(
@@ -166,7 +166,7 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
 
 
 def _as_buckets(digests: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
-    """The digests *digests* as BUCKETS; *which* says of which of the *tracks* each is."""
+    """Convert *digests* to BUCKETS; *which* is the index in *tracks* for each."""
     names = [field.name for field in TRACKS.fields if field.name != "track"]
     kinds = {name: pa.bool_() if name == "is_origin" else pa.string() for name in names}
     for name, kind in kinds.items():

@@ -1,9 +1,9 @@
 """
-Stage 3: where a reader has messages of an origin in another order than the origin.
+Stage 3: find messages that a reader has in a different order than their origin.
 
-Where all is well, what a reader has of an origin is a few long stretches, one for each
-file (`one_pass`). They are put side by side on the driver; Spark sorts where nobody made
-stretches, and who is out of order everywhere.
+Normally, a reader's messages of an origin form a few long ascending stretches, one for each
+file (`one_pass`). The driver merges them. Spark sorts rows without stretches, and
+readers that are out of order everywhere.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ BACKSTEPS: Final = StructType(
     ]
 )
 """
-Stretches of a reader that begin behind a later message of their origin, or behind the same one.
+Columns of BACKSTEPS: stretches of a reader that begin after a later message of their origin, or after the same one.
 
-Sequences of the origin rise in a stretch, from *least* at *seq* to *greatest* at
-*last_seq*; *before* is the greatest that stands in front of it. What of it is not above
-*before* steps back.
+Sequences of the origin increase within a stretch, from *least* at *seq* to *greatest* at
+*last_seq*; *before* is the greatest sequence in front of it. Rows of the stretch that are not
+above *before* are out of order.
 """
 
 _PLACE: Final = (*ORIGIN, "stream", "region")
@@ -50,9 +50,9 @@ _PLACE: Final = (*ORIGIN, "stream", "region")
 
 def merge_stretches(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
     """
-    What of *stretches* (track, and those of `source.fold.FOLDED`) steps back, by track, with what stands before it.
+    The out-of-order stretches with their track and *before*; *stretches* are rows of (track, columns of `FOLDED`).
 
-    And the tracks that are too much out of order to tell.
+    Also returns the tracks that are too much out of order to tell.
     """
     by_track: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for track, *stretch in stretches:
@@ -76,9 +76,9 @@ def merge_stretches(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[in
 
 def find_backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:
     """
-    BACKSTEPS of `copies`, of single rows: none where every reader has every origin in order, each message once.
+    BACKSTEPS of `copies`, each of a single row; empty if every reader has every message once and in order.
 
-    Of those *tracks* (`reconcile.TRACKS`) that are of readers.
+    Only the *tracks* (`reconcile.TRACKS`) of readers are checked.
     """
     readers = tracks.where("not is_origin and origin is not null")
     along = Window.partitionBy("track").orderBy("seq", "least").rowsBetween(Window.unboundedPreceding, -1)

@@ -1,4 +1,4 @@
-"""How far Spark is, for those who wait: the same values from a local session, a cluster and Spark Connect."""
+"""Spark's progress, with the same values for a local session, a cluster and Spark Connect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTERVAL = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkProgress:
-    """The tasks of everything that Spark runs at this moment."""
+    """Numbers of tasks of everything that Spark is running."""
 
     tasks: int
     done: int
@@ -26,9 +26,9 @@ class SparkProgress:
 @contextmanager
 def watch_progress(spark: Any, on_progress: Callable[[SparkProgress], None]) -> Iterator[None]:
     """
-    Call *on_progress* a few times a second while the block runs, whenever something has changed.
+    Call *on_progress* up to a few times a second while the block runs, when the progress has changed.
 
-    It is called from another thread. Nothing is called while Spark has no task.
+    It is called from another thread, and not while Spark has no tasks.
     """
     if hasattr(spark, "_jvm"):
         yield from _poll_tracker(spark, on_progress)

@@ -1,9 +1,9 @@
 """
-Stage 3: where regions differ, without joining everything with everything.
+Stage 3: find the buckets in which regions differ, without joining all messages.
 
-The sequences of an origin are contiguous, and a bucket of 4096 of them has a digest in
-each stream (`one_pass`): how many copies, and the sum of their hashes. Only buckets whose
-digests differ are looked into, message by message.
+The sequences of an origin are contiguous. A bucket of 4096 of them has a digest in each
+stream (`one_pass`): the number of copies and the sum of their hashes. Only buckets whose
+digests differ are compared message by message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRACKS = StructType(
         StructField("is_origin", BooleanType(), nullable=False),
     ]
 )
-"""What stands behind the number of a track; there may be more of them than there are in `copies`."""
+"""Columns of TRACKS: the meaning of each track number; may contain tracks that are not in `copies`."""
 
 BUCKETS = StructType(
     [
@@ -59,20 +59,19 @@ BUCKETS = StructType(
     ]
 )
 """
-Digests. *part* says what the copies are: `cut` (at or below the origin's last sequence),
-`ahead` (above it, though stored before the cut), `later` (above it, stored since),
-`earlier` (written before the moment from which on streams were read) or `foreign`
-(copies of nothing that the virtual stream has). *payloads*, *keys* and
-*subjects* are sums (`one_pass`) of hashes of origin sequence and digest, digest and key,
-subject in the origin; *with_subject* is how many copies say the last one.
+Columns of BUCKETS, one digest per row. *part* says what the copies are: `cut` (up to the origin's last sequence),
+`ahead` (above it, although stored before the cut), `later` (above it, stored after the cut), `earlier` (written before
+the time from which streams were read) or `foreign` (not copies of messages of the virtual stream). *payloads*, *keys*
+and *subjects* are sums (`one_pass`) of hashes: of origin sequence and digest, of digest and key, and of the subject in
+the origin; *with_subject* is how many copies have the last one.
 """
 
 _RANGES: Final = 16
-"""Ranges of sequences that are handed to files, which then leave out what cannot hold any of them."""
+"""Maximum number of sequence ranges in a filter, by which files skip row groups without matches."""
 
 
 def build_tracks(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """TRACKS of `copies` (`normalise.COPIES`), known from the cut but for origins that were made again."""
+    """TRACKS of `copies` (`normalise.COPIES`), from the cut alone, except for origins that were created again."""
     names = [name for name in TRACKS.names if name not in ("track", "region", "is_origin")]
     formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
     places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
@@ -84,10 +83,10 @@ def build_tracks(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 def nearby_buckets(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:
     """
-    *copies* in some *buckets*, and some more.
+    The rows of *copies* in *buckets*, and some rows near them.
 
-    Files know the least and the greatest sequence of each of their parts, and leave out
-    what cannot hold any of these.
+    Files know the lowest and highest sequence of each row group, and skip those without
+    matches.
     """
     ranges: list[tuple[int, int]] = []
     for bucket in sorted(set(buckets)):
@@ -108,7 +107,7 @@ def nearby_buckets(copies: DataFrame, buckets: Iterable[int], size: int) -> Data
 
 
 def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """*copies* with their `part`, as in BUCKETS."""
+    """Add `part` to *copies*, with the values of BUCKETS."""
     bounds = cut.origins.select("virtual", "origin", "origin_first", "origin_last", "origin_cut_ns")
     is_current = F.col("former") == ""
     is_below = F.lit(cut.is_narrow) & (~is_current | (F.col("origin_seq") < F.col("origin_first")))
@@ -125,7 +124,7 @@ def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def find_suspects(buckets: DataFrame, backsteps: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame:
-    """The buckets to look into, as (virtual, origin, former, bucket): all that are not proven to hold the same everywhere."""
+    """The buckets to compare, as (virtual, origin, former, bucket): those not proven to be equal everywhere."""
     is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
 
     def alike(digest: str) -> Column:

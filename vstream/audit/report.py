@@ -1,4 +1,4 @@
-"""What an audit has found, as values. It needs neither a terminal nor Spark."""
+"""The report of an audit as plain values. Needs neither a terminal nor Spark."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 
 class AuditVerdict(Enum):
-    """How an audit ended."""
+    """The verdict of an audit."""
 
     PASS = "pass"
     FAIL = "fail"
     UNKNOWN = "unknown"
-    """Nothing was found, and not everything could be looked at."""
+    """No error was found, but not everything could be checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceRange:
-    """Messages with sequences from *first* to *last*: *number* of them, or of copies too many."""
+    """Messages with sequences from *first* to *last*. *number* counts messages, or extra copies."""
 
     first: int
     last: int
     number: int
     seq: int | None = None
-    """Where the first of them stands, in the stream that the finding is about."""
+    """The sequence of the first of them in the stream that the finding is about."""
     key: str | None = None
-    """Subject of one of them."""
+    """The subject of one of them."""
 
     @property
     def text(self) -> str:
-        """As `101` or `101–150`."""
+        """The range as text: `101` or `101–150`."""
         return f"{self.first}" if self.first == self.last else f"{self.first}–{self.last}"
 
     def as_dict(self) -> dict[str, Json]:
-        """The range as JSON has it."""
+        """The range as JSON data."""
         return {"first": self.first, "last": self.last, "number": self.number, "seq": self.seq, "subject": self.key}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFinding(Finding):
-    """Something that is true of *count* messages, with the first few ranges of them."""
+    """A finding about *count* messages, with the first few ranges of them."""
 
     name: str
     leaves_open: bool
@@ -55,20 +55,20 @@ class MessageFinding(Finding):
     count: int
     region: str | None = None
     stream: str | None = None
-    """The physical stream that it is about."""
+    """The physical stream that the finding is about."""
     origin: str | None = None
-    """The stream that took the messages from their clients."""
+    """The stream that stored the messages from their clients."""
     origin_region: str | None = None
     former: str | None = None
-    """The identity of an *origin* that was deleted and made again."""
+    """The former identity of an *origin* that was deleted and created again."""
     ranges: tuple[SequenceRange, ...] = ()
     more: int = 0
-    """Ranges that are not in *ranges*."""
+    """The number of further ranges."""
     examples: tuple[str, ...] = ()
-    """Where ranges say nothing: keys, ids, reasons."""
+    """Keys, ids or reasons, for findings without ranges."""
 
     def as_dict(self) -> dict[str, Json]:
-        """Every field, ready for JSON."""
+        """All fields as JSON data."""
         return {
             "code": self.code,
             "name": self.name,
@@ -99,7 +99,7 @@ class StreamState:
     first_seq: int | None
     last_seq: int | None
     rows: int
-    """Messages of it that were looked at."""
+    """The number of its messages that were compared."""
     server_version: str | None
     path: str | None
     error: str | None
@@ -121,22 +121,22 @@ class ReaderRoute:
     missing: int = 0
     """Lost, expired or late."""
     extra: int = 0
-    """Copies too many."""
+    """Extra copies."""
     mismatched: int = 0
-    """Everything else that is an error, such as a changed payload. `other` in JSON."""
+    """All other errors, such as a changed payload. `other` in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """How late messages from one region were in another, in nanoseconds."""
+    """Delays of messages from one region to another, in nanoseconds."""
 
     virtual: str
     origin_region: str
     region: str
     minute: int | None
-    """Since 1970; None: all."""
+    """Start of the interval, in minutes since 1970; None: the whole period."""
     minutes: int | None
-    """How many of them, from *minute* on."""
+    """Length of the interval in minutes."""
     messages: int
     p50_ns: float
     p90_ns: float
@@ -146,23 +146,23 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How long after a fault the last message had arrived that was on its way when it began, or written while it lasted."""
+    """How long after a fault the last message arrived that was in transit when it began, or written while it lasted."""
 
     window: str
     begun_ns: int
-    """Since 1970: one fault may happen several times."""
+    """Start of the fault since 1970: the same fault may happen several times."""
     virtual: str
     origin_region: str
     region: str
     messages: int
     missing: int
-    """Messages written until its end that are not there: then regions have not come to agree."""
+    """Messages written before its end that never arrived: then the regions have not converged."""
     settled_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderDifference:
-    """Of messages side by side in one region, how many are in the opposite order in another."""
+    """How many pairs of adjacent messages in one region are in the opposite order in another."""
 
     virtual: str
     region: str
@@ -174,7 +174,7 @@ class OrderDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOutcomes:
-    """What clients of one region were told, and how many of these messages are stored."""
+    """Outcomes of the publishes in one region, and how many of these messages are stored."""
 
     virtual: str
     region: str
@@ -185,7 +185,7 @@ class PublishOutcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """An audit."""
+    """The report of an audit."""
 
     subject: str
     """What was audited: a topology, a capture or tables."""
@@ -195,14 +195,14 @@ class Report:
     routes: tuple[ReaderRoute, ...] = ()
     delays: tuple[Delay, ...] = ()
     one_in: int = 1
-    """Delays are of one message in so many."""
+    """Delays were measured for one in so many messages."""
     settled: tuple[Recovery, ...] = ()
     orders: tuple[OrderDifference, ...] = ()
     answers: tuple[PublishOutcomes, ...] = ()
     stretch: str | None = None
-    """The stretch cluster, if streams of it were audited: it stands in several regions, and is none."""
+    """The name of the stretch cluster, if its streams were audited; it is not a region."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By stage, how long it took."""
+    """Duration of each stage, in seconds."""
 
     @property
     def virtuals(self) -> tuple[str, ...]:
@@ -211,19 +211,19 @@ class Report:
 
     @property
     def messages(self) -> int:
-        """Stored messages that were looked at."""
+        """The number of stored messages that were compared."""
         return sum(stream.rows for stream in self.streams)
 
     def place(self, name: str) -> str:
-        """What a region, or the stretch cluster, is called."""
+        """The display name of a region or of the stretch cluster."""
         return "stretch cluster" if name == self.stretch else name
 
     def of(self, virtual: str | None = None) -> tuple[MessageFinding, ...]:
-        """The findings about one virtual stream, or all."""
+        """The findings about one virtual stream, or all findings."""
         return tuple(finding for finding in self.findings if virtual in (None, finding.virtual))
 
     def verdict(self, virtual: str | None = None) -> AuditVerdict:
-        """FAIL for any error; UNKNOWN if something was not seen; PASS if all was, and nothing is wrong."""
+        """FAIL for any error, otherwise UNKNOWN if something could not be checked, otherwise PASS."""
         result = self.of(virtual)
         if any(item.severity is Severity.ERROR and not item.leaves_open for item in result):
             return AuditVerdict.FAIL
@@ -232,7 +232,7 @@ class Report:
         return AuditVerdict.PASS
 
     def as_dict(self, *, only_findings: bool = False) -> dict[str, Json]:
-        """The report as JSON has it; with *only_findings*, without figures and without what is well."""
+        """The report as JSON data; with *only_findings*, without figures."""
         verdicts = {name: self.verdict(name) for name in self.virtuals}
         shown = {
             name: verdict for name, verdict in verdicts.items() if not only_findings or verdict is not AuditVerdict.PASS
@@ -260,5 +260,5 @@ class Report:
 
 
 def _rename_key(fields: dict[str, Json], old: str, new: str) -> dict[str, Json]:
-    """*fields* in the same order, with *new* for the key *old*."""
+    """*fields* in the same order, with the key *old* renamed to *new*."""
     return {new if key == old else key: value for key, value in fields.items()}

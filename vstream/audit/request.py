@@ -1,4 +1,4 @@
-"""What an audit is asked for, and what is checked before anything is read. Imports no Spark."""
+"""The request for an audit, and checks before anything is read. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint, Topology
 
 STAGES = ("normalise", "reconcile", "judge")
-"""Those after the extraction, in their order."""
+"""The stages after the extraction, in order."""
 SMALL = 1_000_000
-"""Messages below which it takes Spark longer to get fast than to get done."""
+"""With fewer messages, compiling plans takes Spark longer than it saves."""
 HERE = "file://"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """What was asked for."""
+    """The options of an audit."""
 
     streams: tuple[str, ...]
     since_ns: int | None
-    """How far back, in nanoseconds."""
+    """Length of the audited period, in nanoseconds."""
     sample: int | None
     tables: str | None
     begin: str
     publish: str | None
-    """A schema of Spark's catalog for the results."""
+    """A schema in Spark's catalog that gets the results."""
     publish_as: str
     state: Path | None = None
-    """Where what was read is kept for the next audit."""
+    """The directory that keeps the messages read for the next audit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedServers:
-    """The servers of a topology, and how they are reached."""
+    """The servers of a topology, and how to reach them."""
 
     topology: Topology
     description: str
-    """Where they are, for people."""
+    """Where they are, as shown to users."""
     endpoints: Mapping[str, Endpoint]
     """By region."""
     streams: Sequence[RenderedStream]
 
 
 class AuditProgress(Protocol):
-    """Who is told how far an audit is."""
+    """Receives the progress of an audit."""
 
     def begin(self, stage: str) -> None:
-        """Something else is done from now on."""
+        """A new stage begins."""
 
     def tasks(self, progress: Any) -> None:
-        """How far Spark is with it."""
+        """Spark's progress with the current stage."""
 
     def note(self, text: str) -> None:
-        """Tell something to whoever is waiting."""
+        """Show a note to the user."""
 
 
 class SparkEndedError(VstreamError):
-    """Nothing can be done with this Spark any more."""
+    """Spark's Java process has ended, so the session cannot be used any more."""
 
 
 class UnknownStreamError(VstreamError):
@@ -76,13 +76,13 @@ class UnknownStreamError(VstreamError):
 
 
 def uri_of(place: str) -> str:
-    """*place* as Spark has to be told it: without a scheme it is here, whatever Spark's own file system is."""
+    """*place* as a URI for Spark. Without a scheme it is a local path, whatever Spark's default file system is."""
     # Spark takes the name as it is: escaped, a space would be written as %20.
     return place.rstrip("/") if "://" in place else f"{HERE}{Path(place).resolve()}"
 
 
 def check_tables_directory(uri: str) -> None:
-    """Raise VstreamError if *uri* is a local path with other contents, which tables might overwrite."""
+    """Raise VstreamError if *uri* is a local directory with other files, which tables might overwrite, or a file."""
     place = Path(uri.removeprefix(HERE))
     if not uri.startswith(HERE) or not place.exists() or (place.is_dir() and not any(place.iterdir())):
         return
@@ -94,10 +94,10 @@ def check_tables_directory(uri: str) -> None:
 @contextmanager
 def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
     """
-    Inside of the block, no other audit writes *tables* (a URI) where this one does, if that is on this machine.
+    Inside the block, no other audit on this machine writes to *tables* (a URI), if that is a local path.
 
-    Raises VstreamError if another one does, or if *tables* or *html* cannot be written here: it may take
-    an hour to have something to write.
+    Raises VstreamError if another one does, or if *tables* or *html* cannot be written: checked now, because
+    the audit may take an hour.
     """
     if html is not None and (html.is_file() or not html.exists()):
         check_writable(html.resolve().parent)
@@ -113,7 +113,7 @@ def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise VstreamError(
-                    f"another audit is writing its tables into `{place}`", hint="wait for it, or name a new directory"
+                    f"another audit is writing to `{place}`", hint="wait until it ends, or name another directory"
                 ) from None
         yield
     finally:
@@ -121,7 +121,7 @@ def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
 
 
 def check_streams(given: Sequence[str], known: set[str]) -> None:
-    """Raise UnknownStreamError for one of *given* that is not *known*."""
+    """Raise UnknownStreamError if one of *given* is not in *known*."""
     for name in given:
         if name not in known:
             raise UnknownStreamError(f"there is no virtual stream `{name}`; there are {', '.join(sorted(known))}")

@@ -1,8 +1,8 @@
 """
-How subjects of a write stream become those of its virtual stream.
+Convert subjects of a write stream to those of its virtual stream.
 
-Headers name the transforms of a source: patterns and destinations, several of them joined
-by form feeds. A transform of the whole reading stream comes on top.
+Headers name the transforms of a source: patterns and destinations, joined by form feeds if there are
+several. The transform of the reading stream itself is applied after them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _GROUP = re.compile(r"\\(\$)|\$(\d+)")
 
 _STEP = StructType([StructField(name, StringType()) for name in ("pattern", "replacement", "head", "lead")])
 ROUTES = ArrayType(StructType([StructField("steps", ArrayType(_STEP)), StructField("whole", _STEP)]))
-"""What `along` takes: regular expressions and replacements, as Java spells them."""
+"""The routes for `apply_routes`: regular expressions and replacements in Java's syntax."""
 
 
 class TransformStep(NamedTuple):
     r"""
-    One transform. Group n of *pattern* is `$n` in *replacement*, and a dollar that is none is `\$`.
+    One transform. Group n of *pattern* is `$n` in *replacement*, and a literal dollar is `\$`.
 
-    What only puts *lead* in the place of *head*, before all that follows, says these too: no
-    regular expression is needed for it then.
+    If the transform only replaces the prefix *head* by *lead*, these are set, and no
+    regular expression is needed.
     """
 
     pattern: str
@@ -43,20 +43,20 @@ class TransformStep(NamedTuple):
     lead: str | None = None
 
     def apply(self, subject: str) -> str | None:
-        """What *subject* becomes, None if it does not match."""
+        """Apply the transform to *subject*; None if it does not match."""
         matched = re.fullmatch(self.pattern, subject)
         return _GROUP.sub(lambda item: item[1] or matched[int(item[2])], self.replacement) if matched else None
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectRoute:
-    """The transforms of one source, of which the first that matches counts, and that of the stream."""
+    """The transforms of one source, of which the first match counts, and the transform of the reading stream."""
 
     steps: tuple[TransformStep, ...]
     whole: TransformStep | None
 
     def apply(self, subject: str) -> str | None:
-        """What *subject* becomes in the reading stream, None if the source does not take it."""
+        """The subject in the reading stream for *subject*; None if the source does not copy it."""
         middle = next((text for step in self.steps if (text := step.apply(subject)) is not None), None)
         if middle is None or self.whole is None:
             return middle
@@ -66,7 +66,7 @@ class SubjectRoute:
 
 
 def parse_route(filters: str, destinations: str, transform: tuple[str, str] | None) -> SubjectRoute | None:
-    """The route that a header and the reading stream name; None for one with functions that cannot be written so."""
+    """The route from a header and the reading stream; None if a function in it cannot be written as a replacement."""
     pairs = list(zip(filters.split(SEPARATOR), destinations.split(SEPARATOR), strict=False))
     steps = [_step(source, destination) for source, destination in pairs]
     whole = _step(*transform) if transform is not None else None
@@ -99,12 +99,12 @@ def _step(source: str, destination: str) -> TransformStep | None:
 
 
 def to_rows(routes: Sequence[SubjectRoute]) -> list[tuple[Sequence[TransformStep], TransformStep | None]]:
-    """*routes* as a value of ROUTES."""
+    """Convert *routes* to a value of ROUTES."""
     return [(route.steps, route.whole) for route in routes]
 
 
 def apply_routes(subject: Column, routes: Column) -> Column:
-    """What *subject* becomes on the first of *routes* (ROUTES) that takes it, null if none does."""
+    """Convert *subject* by the first of *routes* (ROUTES) that matches, null if none does."""
     first = F.get(routes, F.lit(0))
     step = F.get(first["steps"], F.lit(0))
     is_led = first["whole"].isNull() & subject.startswith(step["head"]) & (subject != step["head"])

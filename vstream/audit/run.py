@@ -1,4 +1,4 @@
-"""An audit from end to end: what is read and kept, the stages after it, and the report. Imports Spark."""
+"""An audit from end to end: read or load the tables, run the stages, and return the report. Imports Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class BackgroundExtraction:
-    """Extraction in a thread of its own."""
+    """An extraction that runs in its own thread."""
 
     def __init__(self, work: Callable[[T, Event], ExtractedTables], what: T) -> None:
 
@@ -66,43 +66,43 @@ class BackgroundExtraction:
         thread.shutdown(wait=False)
 
     def result(self) -> ExtractedTables:
-        """What was extracted. Raises what that raised."""
+        """Wait for the extraction and return its tables, or raise its error."""
         return self._future.result()
 
     def give_up(self) -> None:
-        """Nobody wants it any more. Returns when it has ended, and soon if it waits for a server that says nothing."""
+        """Stop the extraction. Returns when it has ended, or after a second if a server does not answer."""
         self._given_up.set()
         wait([self._future], timeout=_SOON)
 
 
 class AuditSource(ABC):
-    """What is audited."""
+    """The input of an audit: servers, a capture or tables."""
 
     def __init__(self, wanted: AuditRequest) -> None:
         self._wanted = wanted
         self._beside: BackgroundExtraction | None = None
 
     def close(self) -> None:
-        """Read no more of what `begin` has begun to read. Does nothing where all is read."""
+        """Stop reading what `begin` has started to read, if that is not complete."""
         if self._beside is not None:
             self._beside.give_up()
 
     @abstractmethod
     def size(self, scratch: Path) -> int:
-        """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
+        """The number of messages to read. Raises NotReachableError if no stream can be read."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Read while Spark starts what can be read without it."""
+        """Start to read what can be read without Spark, while Spark starts."""
 
     def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Read, judge, and keep what is wanted. Raises UnknownStreamError for a stream that is not there."""
+        """Read, judge, and store what was requested. Raises UnknownStreamError for a stream that does not exist."""
         if self._wanted.publish is not None:
             check_catalog(spark, self._wanted.publish, self._wanted.publish_as)
         return self._read_and_judge(spark, scratch, progress)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:  # noqa: ARG002 - of servers alone
-        """What audits again and again."""
+        """A follower, which audits in rounds. Raises VstreamError unless the input is a topology."""
         raise VstreamError("only a topology can be followed")
 
     @abstractmethod
@@ -118,7 +118,7 @@ class AuditSource(ABC):
         journal: Any = None,
         reads: str | None = None,
     ) -> Report:
-        """Judge the tables *tables*, and keep everything if that is wanted; *reads* is where earlier stages were kept."""
+        """Judge *tables*, and store all results if requested. *reads* is the URI with the tables of earlier stages."""
         place = self._wanted.tables
         shelf = TableStore(
             spark, place or _scratch_tables(spark, tables, scratch), reads=reads, virtuals=self._wanted.streams
@@ -170,17 +170,17 @@ class TopologySource(AuditSource):
         self._found: ExtractPlan | None = None
 
     def size(self, scratch: Path) -> int:
-        """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
+        """The number of messages to read. Raises NotReachableError if no stream can be read."""
         self._found = self._extent(scratch)
         return self._found.messages
 
     def begin(self) -> None:
-        """Read here, while Spark starts, what is not much."""
+        """Start to read in this process if there are few messages."""
         if self._found is not None and self._found.messages <= FEW and self._wanted.state is None:
             self._beside = BackgroundExtraction(extract, self._found)
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Read the streams, and judge what they hold."""
+        """Read the streams and judge them."""
         progress.begin("extract")
         with watch_progress(spark, progress.tasks):
             try:
@@ -191,14 +191,14 @@ class TopologySource(AuditSource):
                     raise
 
                 # A region that went down meanwhile is one that cannot be read: the next cut says so.
-                progress.note(f"reading was interrupted, and starts again: {error.message}")
+                progress.note(f"reading was interrupted and starts again: {error.message}")
                 self._beside = None
                 with explain_spark_errors():
                     result = self._extract_tables(spark, scratch, progress)
             return self._run(spark, result, self._context(self._wanted.since_ns), progress, scratch)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:
-        """What audits again and again."""
+        """A follower, which audits in rounds."""
         if self._wanted.state is not None:
             return StateFollower(partial(self._judge_state, spark, scratch, self._wanted.state))
         window_ns = self._wanted.since_ns or WINDOW_NS
@@ -212,7 +212,7 @@ class TopologySource(AuditSource):
         )
 
     def _context(self, since_ns: int | None) -> AuditContext:
-        """What is known of the streams, looked at for so long (nanoseconds) or as a whole."""
+        """The context of an audit of the last *since_ns* nanoseconds, or of everything."""
         sample, names = self._wanted.sample, {stream.virtual for stream in self.streams}
         # A part that passes is not the whole: whoever reads the verdict sees what it is about.
         part = f", the last {format_duration(since_ns)}" if since_ns is not None else ""
@@ -231,7 +231,7 @@ class TopologySource(AuditSource):
         return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
 
     def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> AuditTables:
-        """Everything that the streams hold, of which only what is new since the last audit with the state at *place* is read."""
+        """All messages of the streams; reads only those that are new since the last audit with the state at *place*."""
         plan = self._extent(scratch)
         register(spark)
         state = AuditState(spark, place, self._topology.name)
@@ -242,7 +242,7 @@ class TopologySource(AuditSource):
         return AuditTables(messages=result.messages, streams=streams)
 
     def _judge_state(self, spark: Any, scratch: Path, place: Path) -> Report:
-        """The report on everything, as `advance` has it."""
+        """The report on all messages, read by `advance`."""
         with explain_spark_errors():
             tables = self.advance(spark, scratch, place, lambda _: None)
             shelf = TableStore(spark, _scratch_tables(spark, tables, scratch))
@@ -276,13 +276,13 @@ class TopologySource(AuditSource):
 
 @dataclass(frozen=True, slots=True)
 class StateFollower:
-    """Audits everything again and again, and reads only what is new. *round* raises as `Follower.round`."""
+    """Audits all messages in rounds, and reads only new ones. *round* raises the errors of `Follower.round`."""
 
     round: Callable[[], Report]
 
 
 class CaptureSource(AuditSource):
-    """What a scenario left."""
+    """The capture of a scenario."""
 
     def __init__(self, wanted: AuditRequest, path: Path) -> None:
 
@@ -291,15 +291,15 @@ class CaptureSource(AuditSource):
         self._manifest = self._capture.manifest()
 
     def size(self, _scratch: Path) -> int:
-        """How many messages there are to read."""
+        """The number of messages to read."""
         return sum(stream.messages or 0 for stream in self._manifest.streams)
 
     def begin(self) -> None:
-        """Read it while Spark starts."""
+        """Start to read the capture while Spark starts."""
         self._beside = BackgroundExtraction(extract_capture, self._capture)
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Judge what the capture holds, and what clients were told."""
+        """Judge the messages of the capture and the answers that clients got."""
         progress.begin("extract")
 
         manifest, wall = self._manifest, self._manifest.wall
@@ -322,30 +322,30 @@ class CaptureSource(AuditSource):
 
 
 class TablesSource(AuditSource):
-    """Tables of an audit."""
+    """The tables of an earlier audit."""
 
     def __init__(self, wanted: AuditRequest, uri: str) -> None:
         super().__init__(wanted)
         # Of what is here it is plain without Spark, which takes seconds to start.
         if "://" not in uri and not (Path(uri) / "state").is_dir():
             raise VstreamError(
-                f"`{uri}` holds no capture, and no tables of an audit",
+                f"`{uri}` contains neither a capture nor tables of an audit",
                 hint="`vstream scenario run` writes captures, `vstream audit --tables` writes tables",
             )
         self._uri = uri_of(uri)
 
     def size(self, _scratch: Path) -> int:
-        """How many messages were extracted, where that is written here; in doubt, it is large."""
+        """The number of extracted messages; if unknown, a large number."""
         if not self._uri.startswith(HERE):
             return SMALL
         count = count_extracted(Path(self._uri.removeprefix(HERE)))
         return SMALL if count is None else count
 
     def begin(self) -> None:
-        """Spark reads it."""
+        """Do nothing: Spark reads the tables."""
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Do again what comes after what was kept."""
+        """Run the stages after those whose tables are used."""
         shelf = TableStore(spark, reads=self._uri)
         result, context = read_tables(spark, self._uri), read_context(shelf, self._uri)
         # What another audit has left beside them is none of theirs.
@@ -354,7 +354,7 @@ class TablesSource(AuditSource):
 
 
 def _scratch_tables(spark: Any, found: AuditTables, scratch: Path) -> str | None:
-    """Where tables are kept for as long as the audit takes: many rows are better in files than in memory."""
+    """The URI for tables during the audit, None for memory: many rows are better in files."""
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None
     messages = sum(item.messages or 0 for item in found.streams.select("messages").collect())

@@ -1,9 +1,9 @@
 """
-A quick look: a few subjects, chosen at random, and every message of them.
+Sampling: audit a few random subjects with all their messages.
 
-A share of the messages would show nothing: that a message is not in it says nothing
-about the stream. A share of the subjects is whole, in every stream, and servers read
-no more than that.
+A sample of messages would prove nothing: if a message is not in it, the stream may still
+have it. A sample of subjects is complete in every stream, and servers read nothing
+else.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import RenderedStream
 
 MOST: Final = 500
-"""Subjects that one consumer is asked to filter."""
+"""Maximum number of subjects in the filter of one consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectSample:
-    """What is read of each stream."""
+    """The sampled subjects of each stream."""
 
     cuts: tuple[StreamCut, ...]
-    """As they were, with the subjects that are wanted; those that have none of them hold nothing to read."""
+    """The given cuts, limited to the sampled subjects; cuts without such subjects have nothing to read."""
     chosen: int
     total: int
-    """Subjects that there are, as clients see them."""
+    """The number of all subjects, as clients see them."""
 
 
 def sample_subjects(
@@ -49,9 +49,9 @@ def sample_subjects(
     chance: random.Random | None = None,
 ) -> SubjectSample:
     """
-    *number* subjects of each virtual stream among *cuts* of *streams*, and where they are.
+    Choose *number* random subjects of each virtual stream in *cuts* of *streams*.
 
-    Raises VstreamError where it is not known what a subject becomes on its way.
+    Raises VstreamError if a source's transform of subjects is not understood.
     """
     chance = chance or random.Random()  # noqa: S311 - no secret
     result: list[StreamCut] = []
@@ -78,7 +78,7 @@ def sample_subjects(
 
 
 def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[SubjectRoute]]:
-    """By stream that another one takes from with a transform: what subjects become. Raises VstreamError."""
+    """By stream that is sourced with a transform: its routes. Raises VstreamError if one is not understood."""
     routes_of: dict[str, list[SubjectRoute]] = {}
     for stream in streams:
         whole: Any = stream.config.fields.get("subject_transform")
@@ -92,7 +92,7 @@ def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[Subje
             )
             if route is None:
                 raise VstreamError(
-                    f"what `{stream.config.name}` makes of the subjects of `{source_name(source, stream.config.name)}` is not known",
+                    f"the transform of `{source_name(source, stream.config.name)}` in `{stream.config.name}` is not understood",
                     hint="audit it without --sample",
                 )
             routes_of.setdefault(source_name(source, stream.config.name), []).append(route)
@@ -102,7 +102,7 @@ def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[Subje
 def _subjects_by_key(
     one: StreamCut, ways: Sequence[SubjectRoute] | None, access: Mapping[str, Access]
 ) -> dict[str, list[str]]:
-    """The subjects that *one* holds, by what clients see."""
+    """The subjects that *one* stores, by the subject that clients see."""
     result: dict[str, list[str]] = {}
     if not one.is_readable:
         return result

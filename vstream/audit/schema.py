@@ -1,9 +1,9 @@
 """
-The tables that extraction writes and everything after it reads.
+The tables that the extraction writes and all later stages read.
 
-`messages` has one row for each stored message of each physical stream, `streams` one
-row for each physical stream: the cut, up to which it was read. Sequences are below
-2^63 here, as in every stream that exists.
+`messages` has one row for each stored message of each physical stream. `streams` has one
+row for each physical stream: its cut, up to which it was read. Sequences are assumed to be
+below 2^63.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
 HEADERS = StructField("headers", BinaryType(), nullable=True)
-"""The message's header block as it is stored, `NATS/1.0` line included; null where it has none."""
+"""The message's header block as stored, with the `NATS/1.0` line; null without headers."""
 PAYLOAD = StructField("payload", BinaryType(), nullable=False)
 
 MESSAGES = StructType(
@@ -31,12 +31,11 @@ MESSAGES = StructType(
     ]
 )
 """
-*virtual* is the virtual stream, *stream* the physical one, *role* a value of
-`vstream.topology.model.Role`. *seq* is the sequence in *stream*, *time_ns* the
-server's clock when it was stored there, nanoseconds since 1970. *msg_id* is the
-`Nats-Msg-Id` header, *source* the `Nats-Stream-Source` header and *ttl* the `Nats-TTL` header as they stand there.
-*size* is that of the payload in bytes, *digest* what `vstream.capture.digest` says of it: the
-same from every path, captures included.
+Columns of `messages`. *virtual* is the virtual stream, *stream* the physical one, *role* a value of
+`vstream.topology.model.Role`. *seq* is the sequence in *stream*, *time_ns* the time when it was stored there, by the
+server's clock, in nanoseconds since 1970. *msg_id*, *source* and *ttl* are the unchanged headers `Nats-Msg-Id`,
+`Nats-Stream-Source` and `Nats-TTL`. *size* is the payload's size in bytes, *digest* is the payload's digest
+(`vstream.capture.digest`), equal for every way of reading, captures included.
 """
 
 STREAMS = StructType(
@@ -82,13 +81,12 @@ STREAMS = StructType(
     ]
 )
 """
-Every stream that should be there has a row. *first_seq* to *last_seq* are what it
-held at *cut_at_ns* (its server's clock, since 1970): `messages` has all of that
-range which was still stored when it was read, and nothing above it. *error* says why
-a stream could not be read; then the columns before it are null, and `messages` has
-no row of it. *path* says how it was read: `consumer`, `direct` or `capture`.
-*sources* are the cursors of a stream that sources others; *last_seq* in them is null
-on servers before 2.15, which do not say it, and 0 where nothing was sourced yet.
+Columns of `streams`. Every expected stream has a row. *first_seq* to *last_seq* is its content at *cut_at_ns* (its
+server's clock, nanoseconds since 1970): `messages` has everything in that range that was still stored when it was read,
+and nothing beyond it. *error* says why a stream could not be read; then the columns before it are null, and `messages`
+has no rows of it. *path* says how it was read: `consumer`, `direct` or `capture`. *sources* are the cursors of a stream
+that sources others; *last_seq* in them is null on servers before 2.15, which do not report it, and 0 if nothing was
+sourced yet.
 
 Settings that may explain a difference; null if unknown. *limits* contains `max_age`, `max_msgs`, `max_bytes` and
 `max_msgs_per_subject` if they are set (an empty map: messages are never removed automatically); `duplicate_window`, 0

@@ -1,7 +1,7 @@
 """
-Directories for as long as an audit lasts, with credentials and rows in them.
+Scratch directories for the credentials and rows of a running audit.
 
-A process that is killed leaves its own behind; the next one removes it.
+A killed process leaves its directory behind; the next audit removes it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "vstream-scratch-"
 _LEAST: Final = 1 << 20
-"""Bytes that have to fit. Java ends the start of Spark without a word if it cannot write the little that it needs."""
+"""Required free space in bytes. If Java cannot write its few files, Spark fails to start without a message."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEW: Final = 60.0
-"""Seconds in which whoever made a directory has surely come to lock it, and a Java without its parent to end."""
+"""Seconds after which the creator of a directory has certainly locked it, and an orphaned Java has ended."""
 
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
     """
-    A directory that nobody else may read, gone at the end of the block.
+    Create a directory that only this user can read, and remove it at the end of the block.
 
-    This process holds a lock on it, which ends with the process whatever ends that. Those
-    of this user that nobody holds any more are removed first. Raises VstreamError if it has no room.
+    This process holds a lock on it, which the system releases when the process ends. Directories
+    of this user without a lock are removed first. Raises VstreamError if the disk is full.
     """
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as path, _explain_no_room():
@@ -53,20 +53,20 @@ def scratch_directory() -> Iterator[Path]:
 
 @contextmanager
 def _explain_no_room() -> Iterator[None]:
-    """Raise VstreamError for what fails in the block because temporary files have no room."""
+    """Raise VstreamError if the block fails because there is no space for temporary files."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_ROOM or not _can_print():
             raise
         raise VstreamError(
-            f"no room for temporary files in {tempfile.gettempdir()}: {error.strerror}",
-            hint="an audit needs about 10 MiB, and more for many messages: set TMPDIR to a directory that has it",
+            f"no space for temporary files in {tempfile.gettempdir()}: {error.strerror}",
+            hint="an audit needs about 10 MiB, and more for many messages: set TMPDIR to a directory with more space",
         ) from error
 
 
 def _can_print() -> bool:
-    """Whether what fails is not what is printed, which may be a file on a disk that is full."""
+    """Whether standard output works: it may be a file on a full disk, which would explain the error too."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -75,7 +75,7 @@ def _can_print() -> bool:
 
 
 def is_scratch(place: str) -> bool:
-    """Whether *place*, a path or a URI, is in such a directory."""
+    """Whether *place*, a path or a URI, is in a scratch directory."""
     return any(part.startswith(_PREFIX) for part in PurePosixPath(place).parts)
 
 
@@ -83,14 +83,14 @@ def _remove_stale() -> None:
     try:
         directory = tempfile.gettempdir()
     except FileNotFoundError as error:  # it could write into none of those that there are
-        raise VstreamError("no room for temporary files", hint="set TMPDIR to a directory that has it") from error
+        raise VstreamError("no space for temporary files", hint="set TMPDIR to a directory with more space") from error
     for item in Path(directory).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is somebody else's, or just gone
             _remove(item)
 
 
 def _remove(left: Path) -> None:
-    """Remove *left* if nobody holds it. Raises OSError if that cannot be told, BlockingIOError if somebody does."""
+    """Remove *left* unless a process holds its lock: then raises BlockingIOError. Raises OSError if that is unknown."""
     held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         result = os.fstat(held)

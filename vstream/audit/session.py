@@ -1,4 +1,4 @@
-"""A Spark session: here, on a cluster, or behind Spark Connect."""
+"""Spark sessions: on this machine, on a cluster, or over Spark Connect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL = "local[*,4]"
-"""All cores, and four tries for each task: `local[*]` alone would give up at the first."""
+"""All cores, and four attempts for each task: `local[*]` alone gives up after the first."""
 SMALL = {
     "spark.buffer.pageSize": "1m",
     _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn256m",
@@ -42,18 +42,18 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
 }
 """
-Settings for some hundred thousand rows on this machine: to compile a plan takes longer than to interpret it.
+Settings for a few hundred thousand rows on this machine: compiling a plan takes longer than interpreting it.
 
-Each sort and each aggregate takes a page of memory at least, which are 64 MiB if nobody says otherwise:
-to clear and to move these took a sixth of all the time. What Spark infers from constraints are conditions
-that take each header apart once more, and compressing what is in memory costs more than it saves.
+Each sort and each aggregate takes at least a page of memory, by default 64 MiB: clearing and moving
+these took a sixth of the time. The conditions that Spark infers from constraints would parse each
+header again, and compressing tables in memory costs more than it saves.
 """
 FAST = "-XX:+UseParallelGC"
-"""Java's own choice of a garbage collector costs a tenth more CPU, for pauses that nobody here would notice."""
+"""Java's default garbage collector costs a tenth more CPU, for shorter pauses that do not matter here."""
 _LAUNCH_SECONDS = 180.0
-"""In which Spark's Java process has to say where it listens. On a machine that is busy with other things it takes 30."""
+"""Seconds in which Spark's Java process must report its port. On a busy machine it takes 30."""
 _CANNOT_SAY = 'Exception in thread "main"'
-"""In its log: then it will never say it, and does not end either. It writes that into a file, and disks get full."""
+"""If this is in its log, it never reports its port, and never ends. A cause is a full disk: the port is in a file."""
 _INTERVAL = 0.5
 """Seconds."""
 _TAIL = 5
@@ -72,12 +72,12 @@ def open_session(
     """
     A session whose executors can read streams (`source.register`); stopped on exit if it was started here.
 
-    Without *master* and *remote* it is the one of `spark-submit` where that runs us,
-    else one on this machine. *conf* goes over our own settings. With *on_keeping*, a Java
-    that is started here takes Spark's classes from an archive in the user's cache
-    (`java_class_cache`); if that has to be made first, which begins at the end, *on_keeping* is
-    called with its file. Raises VstreamError if Spark is missing or fails inside of the
-    block, NotReachableError if it cannot be started or reached.
+    Without *master* and *remote*, it is the session of `spark-submit` if that runs this process,
+    else a local one. *conf* overrides our settings. With *on_keeping*, a Java process started here
+    loads Spark's classes from an archive in the user's cache (`java_class_cache`); if the archive
+    does not exist, it is created after the block, and *on_keeping* is called with its file. Raises
+    VstreamError if Spark is missing or fails inside the block, NotReachableError if it cannot be
+    started or reached.
     """
     if master and remote:
         raise VstreamError("use either `--master` or `--remote`, not both")
@@ -119,7 +119,7 @@ def open_session(
 
 @contextmanager
 def without_codegen(spark: Any) -> Iterator[None]:
-    """Inside of the block, *spark* plans for few rows: it interprets, and compiles nothing."""
+    """Inside the block, *spark* interprets plans instead of compiling them, which is faster for few rows."""
     changed = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
     before = {name: spark.conf.get(name, None) for name in changed}
     for name, value in changed.items():
@@ -132,12 +132,12 @@ def without_codegen(spark: Any) -> Iterator[None]:
 
 
 def is_local(spark: Any) -> bool:
-    """Whether executors run in this process's own machine and environment. `local-cluster` has some of their own."""
+    """Whether executors run in the environment of this process; those of `local-cluster` do not."""
     return hasattr(spark, "_jvm") and str(spark.sparkContext.master).partition("[")[0] == "local"
 
 
 def cluster_exposure(master: str, authenticate: str | None) -> str | None:
-    """What is wrong with sending credentials to the Spark cluster at *master*, as it has `spark.authenticate`; None if nothing."""
+    """A warning if the Spark cluster at *master* would expose credentials, as *authenticate* is not true; else None."""
     if master.startswith("local") or (authenticate or "").lower() == "true":
         return None
     return (
@@ -174,7 +174,7 @@ def _settings(master: str | None, scratch: Path) -> dict[str, str]:
 
 
 def _heap_mib() -> int:
-    """A quarter of the memory of this machine, between 1 and 4 GiB: the rest is for Python workers and everyone else."""
+    """A quarter of this machine's memory, between 1 and 4 GiB; Python workers and other programs need the rest."""
     quarter = int(psutil.virtual_memory().total) // 4
     return max(1024, min(4096, quarter >> 20))
 
@@ -197,7 +197,7 @@ def _start(settings: Mapping[str, str], log: Path, *, submitted: bool) -> SparkS
         forget_gateway()  # a Java process that failed is not used again
         raise NotReachableError(
             f"Spark at {settings.get('spark.master', 'spark-submit')} did not start: {_log_tail(log) or _one_line(error)}",
-            hint="is the master's address right, and does it run the same version of Spark?",
+            hint="check the address of the master, and that it runs the same version of Spark",
         ) from error
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler calls Java in the midst of another call.
@@ -210,9 +210,9 @@ def _start(settings: Mapping[str, str], log: Path, *, submitted: bool) -> SparkS
 @contextmanager
 def _kill_children_on_error() -> Iterator[None]:
     """
-    Processes that are started in the block end with it if it fails or is interrupted.
+    If the block fails or is interrupted, kill the processes that were started in it.
 
-    A Java that is left alone before it has told PySpark where it listens stays for ever.
+    A Java process that is orphaned before it has reported its port to PySpark never ends.
     """
     before = psutil.Process().children()
     try:
@@ -224,7 +224,7 @@ def _kill_children_on_error() -> Iterator[None]:
 
 
 def _kill_children(before: Sequence[psutil.Process]) -> Sequence[psutil.Process]:
-    """End the processes that this one has started, but for those of *before*. They are still to be waited for."""
+    """Kill the child processes of this one, except those in *before*. Does not wait for them."""
     started = [item for item in psutil.Process().children() if item not in before]
     for item in started:
         _kill(item)
@@ -234,9 +234,9 @@ def _kill_children(before: Sequence[psutil.Process]) -> Sequence[psutil.Process]
 @contextmanager
 def _kill_silent_java(log: Path) -> Iterator[None]:
     """
-    A Java that is started in the block ends if it cannot say where it listens, or does not for a long time.
+    Kill a Java process started in the block if it cannot report its port, or has not for a long time.
 
-    PySpark waits for that as long as Java runs, and Java goes on running without it.
+    PySpark waits for the port as long as Java runs, and Java would run for ever.
     """
     ended, before = threading.Event(), psutil.Process().children()
     give_up = time.monotonic() + _LAUNCH_SECONDS
@@ -257,7 +257,7 @@ def _kill_silent_java(log: Path) -> Iterator[None]:
 
 
 def _kill(process: psutil.Process) -> None:
-    """End *process* and all that it has started: Spark's launcher is a script, with a Java of its own."""
+    """Kill *process* and its children: Spark's launcher is a script that starts Java."""
     with suppress(psutil.Error):
         process.suspend()  # so that it starts no more
         for item in [*process.children(recursive=True), process]:
@@ -266,7 +266,7 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _launch(conf: Any, log: Path) -> None:
-    """Start Spark's Java process with a log of its own. What it says is no talk of ours."""
+    """Start Spark's Java process with its own log, so that its messages do not appear among ours."""
     start: Any = launch_gateway  # it has no types
     if (conf.get("spark.master") or "").startswith("local"):
         # Spark's own default is whatever `python3` is on PATH.
@@ -282,10 +282,10 @@ def _launch(conf: Any, log: Path) -> None:
 @contextmanager
 def _utf8_locale() -> Iterator[None]:
     """
-    Processes that are started in the block read names of files as UTF-8, as Python does in any locale.
+    Processes that are started in the block read file names as UTF-8, like Python in any locale.
 
-    In the locale `C` Java takes other letters for question marks: it would write where it listens into another
-    directory, and PySpark wait for that for ever.
+    In the locale `C`, Java replaces other letters by question marks: it would write its port into another
+    directory, and PySpark would wait for ever.
     """
     if sys.platform != "linux" or locale.getencoding().upper() == "UTF-8":
         yield
@@ -306,7 +306,7 @@ def _connect(remote: str, conf: Mapping[str, str]) -> Any:
         connect_session = load_connect()
     except Exception as error:
         raise VstreamError(
-            f"Spark Connect needs more than Spark: {_one_line(error)}", hint="pip install 'vstream[audit-connect]'"
+            f"Spark Connect needs more packages: {_one_line(error)}", hint="pip install 'vstream[audit-connect]'"
         ) from error
     # Without it, `pyspark.sql.functions` looks for Spark in this process.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
@@ -319,7 +319,7 @@ def _connect(remote: str, conf: Mapping[str, str]) -> Any:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     except Exception as error:
         raise NotReachableError(
-            f"no Spark Connect server at {remote}: {_one_line(error)}", hint="is it running, and the address right?"
+            f"no Spark Connect server at {remote}: {_one_line(error)}", hint="is it running, and is the address right?"
         ) from error
     return spark
 
@@ -331,7 +331,7 @@ def _prepare(spark: Any, scratch: Path) -> Any:
 
 
 def _stop(spark: Any, *, submitted: bool) -> None:
-    """Stop *spark* and, unless `spark-submit` owns it, its Java process: nothing is left running."""
+    """Stop *spark* and, unless `spark-submit` owns it, its Java process."""
     gateway = find_gateway()
     with suppress(Exception), warnings.catch_warnings():
         # It warns of a Java process that does not answer, as after Ctrl-C; that is ended below.
@@ -350,7 +350,7 @@ def _stop(spark: Any, *, submitted: bool) -> None:
 
 
 def _log_tail(log: Path) -> str | None:
-    """The last lines of *log* that say something, on one line."""
+    """The last non-empty lines of *log*, joined into one."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _LOG_BYTES))

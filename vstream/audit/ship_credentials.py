@@ -1,4 +1,4 @@
-"""How executors reach what this machine can reach: files and secrets are handed over by Spark, never in its plans."""
+"""Give executors the access that this machine has: Spark distributes files and secrets, never in its plans."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", 
 
 def resolve_access(wanted: Sequence[StreamRef], endpoints: Mapping[str, Endpoint], scratch: Path) -> dict[str, Access]:
     """
-    What reads each place of *wanted* from this machine: the regions of *endpoints*, and the stretch cluster.
+    The access from this machine for each place of *wanted*: the regions of *endpoints*, and the stretch cluster.
 
-    That is reached from any region. The first one is taken where its streams answer, because a region may be down.
-    Raises VstreamError for an endpoint that is wrong in itself.
+    The stretch cluster is reached through the first region from which its streams answer, as a region may be down.
+    Raises VstreamError for an invalid endpoint.
     """
     for region, endpoint in endpoints.items():
         for problem in endpoint_problems(endpoint, region):
@@ -42,10 +42,10 @@ def resolve_access(wanted: Sequence[StreamRef], endpoints: Mapping[str, Endpoint
 
 def local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
     """
-    What reads *region* from this machine.
+    The access to *region* from this machine.
 
-    A secret that *endpoint* holds itself goes into a file in *scratch* that nobody
-    else may read.
+    A secret that is part of *endpoint* is written to a file in *scratch* that only this user
+    can read.
     """
     return Access(
         servers=endpoint.urls,
@@ -66,9 +66,9 @@ def local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
 
 def ship_to_executors(spark: Any, by_region: Mapping[str, Access], scratch: Path) -> dict[str, Access]:
     """
-    What reads the same from the executors of *spark*: every file that *by_region* names is sent to them.
+    The same access for the executors of *spark*: sends them every file that *by_region* names.
 
-    Raises VstreamError for a file or variable that is not here.
+    Raises VstreamError for a missing file or variable.
     """
     return {region: _ship_access(spark, region, access, scratch) for region, access in by_region.items()}
 
@@ -94,7 +94,7 @@ def _ship_access(spark: Any, region: str, access: Access, scratch: Path) -> Acce
 
 
 def _send_file(spark: Any, file: Path, name: str, scratch: Path) -> str:
-    """Send a copy of *file* to the executors; returns the name that it has there, which is its own among all regions'."""
+    """Send a copy of *file* to the executors, and return its name there, which is unique across regions."""
     copy = scratch / f"vstream-{name}"
     if file != copy:
         shutil.copyfile(file, copy)

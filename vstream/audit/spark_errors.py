@@ -1,4 +1,4 @@
-"""Spark's errors in one line: what of vstream's own code has failed in it, else Spark's first words."""
+"""Spark's errors in one line: the error of vstream's own code in it, else the first line of Spark's."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 OURS: Final = re.compile(r"^(?:\s*)vstream\.errors\.\w+: (?P<text>.+)$", re.MULTILINE)
 """A VstreamError that was raised on an executor, or in Spark's Python process beside the driver."""
 _SAID: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.+?)(?: SQLSTATE:.*)?$", re.MULTILINE)
-"""What `raise_error` was given."""
+"""The argument of `raise_error`."""
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _NO_CLASS: Final = re.compile(r"ClassNotFoundException: (?:Class )?(?P<name>[\w.$]+)")
-"""What Java says where a package is missing: of a file system, of a table format."""
+"""Java's message for a missing package, for example of a file system or a table format."""
 _CAUSE: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+(?:Exception|Error)): (.+)$", re.MULTILINE)
-"""What Java says, its first words and what caused them; Py4J puts a colon before the first."""
+"""Java's message and those of its causes; Py4J puts a colon before the first."""
 _NO_FILE: Final = "FAILED_READ_FILE"
-"""Spark's condition for a file that is damaged, or not what its name says."""
+"""Spark's error condition for a file that is damaged or has the wrong format."""
 _FILE: Final = re.compile(r"while reading file (?P<name>\S+?)\.?(?:\s|$)")
 _OF_TABLE: Final = re.compile(r"/(?P<name>[a-z]+)/[^/\s]+\.parquet\b")
 """A table is a directory."""
 _MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
     ("tracks", "buckets", "backsteps", "suspects", "faults"), "reconcile"
 )
-"""Of tables that an earlier audit kept, and that are read again, the stage. The others come with the extraction."""
+"""The stage that creates a stored table. Tables that are not listed come from the extraction."""
 _LONGEST: Final = 400
 
 
 @contextmanager
 def explain_spark_errors() -> Iterator[None]:
-    """Raise what fails in Spark inside the block as a VstreamError of one line, without Spark's stack."""
+    """Convert errors of Spark inside the block to a VstreamError of one line, without Spark's stack."""
     try:
         yield
     except Py4JNetworkError as error:
@@ -59,20 +59,20 @@ def _is_java_running() -> bool:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether Spark failed at a file that is damaged."""
+    """Whether Spark failed because of a damaged file."""
     return _NO_FILE in str(error)
 
 
 def is_reading(error: VstreamError) -> bool:
-    """Whether what failed is ours, which reads servers, and not Spark, whose disk may be full."""
+    """Whether our code that reads servers failed, and not Spark itself, for example because of a full disk."""
     cause = error.__cause__
     return not isinstance(cause, PySparkException | Py4JError) or OURS.search(str(cause)) is not None
 
 
 def rebuild_hint(table: str) -> str:
-    """What makes *table*, one that an audit kept, anew."""
+    """A hint how to create the stored *table* again."""
     stage = _MADE_BY.get(table)
-    return f"`--from {stage}` makes it again" if stage else "extract the tables again"
+    return f"`--from {stage}` creates it again" if stage else "extract the tables again"
 
 
 def _damage_hint(text: str) -> str:
@@ -85,13 +85,13 @@ def _damage_hint(text: str) -> str:
 
 
 def error_line(text: str) -> str:
-    """The line of an error of Spark that says what is wrong."""
+    """The line of Spark's error *text* that names the cause."""
     for pattern in (OURS, _SAID):
         matches = pattern.findall(text)
         if matches:
             return str(matches[-1]).strip()
     if missing := _NO_CLASS.search(text):
-        return f"this Spark has no `{missing['name']}`: a package that is missing, or another version of it"
+        return f"this Spark has no `{missing['name']}`: a package is missing or has another version"
     causes = _CAUSE.findall(text)
     line = causes[-1] if causes else next((item for item in text.splitlines() if item.strip()), "it does not say why")
     line = _STATE.sub("", line).strip()

@@ -1,4 +1,4 @@
-"""The stages of an audit in their order. Each writes tables that the next ones read, and that can be kept."""
+"""The stages of an audit. Each writes tables that later stages read, and that can be stored."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from vstream.audit.table_store import TableStore
 
 _HOPS = 1_000_000
-"""Delays are taken from about so many messages at most."""
+"""Delays are measured for at most about so many messages."""
 _NEIGHBOURS = 250_000
-"""Orders are compared at about so many messages of each reader at most."""
+"""Orders are compared for at most about so many messages."""
 _CLOSELY = 500_000
-"""Rows of buckets that differ, up to which they are gathered on the driver."""
+"""Rows of buckets that differ are collected on the driver up to this number."""
 _HERE = 1_000_000
-"""Messages up to which all are."""
+"""All rows are processed on the driver up to this number of messages."""
 _BESIDE = 2
-"""Tables of few messages that are computed at a time, beside what this thread does."""
+"""Number of small tables that are computed at the same time, in addition to this thread's work."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
 SUSPECTS = StructType(
@@ -59,10 +59,10 @@ CONTESTED = StructType([StructField("virtual", StringType()), StructField("key",
 
 
 class AuditStage(Enum):
-    """What is done, in this order."""
+    """The stages, in order."""
 
     EXTRACT = "extract"
-    """Reads streams into `messages` and `streams`; done by whoever calls `run`."""
+    """Reads streams into `messages` and `streams`; done by the caller of AuditPipeline."""
     NORMALISE = "normalise"
     RECONCILE = "reconcile"
     JUDGE = "judge"
@@ -70,7 +70,7 @@ class AuditStage(Enum):
 
 @dataclass(slots=True)
 class AuditPipeline:
-    """One audit. *begin* is the first stage that is computed: tables of those before it are read from the shelf."""
+    """One audit. *begin* is the first stage to run: the tables of earlier stages are read from *store*."""
 
     store: TableStore
     context: AuditContext
@@ -78,11 +78,11 @@ class AuditPipeline:
     on_stage: Callable[[AuditStage], None] = lambda _: None
     bucket: int = reconcile.BUCKET
     here_up_to: int = _HERE
-    """Messages up to which they are gone through on the driver."""
+    """The number of messages up to which rows are processed on the driver."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
-        """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
+        """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
         cut = cutting.build_cut(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(
             AuditStage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut)
@@ -105,7 +105,7 @@ class AuditPipeline:
     def find_differences(
         self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
     ) -> tuple[DataFrame, DataFrame]:
-        """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
+        """The buckets, and the FAULTS of messages; *files* are those of `copies`, if it is stored in files."""
         if self.begin is AuditStage.JUDGE:
             return self.store.read("buckets", reconcile.BUCKETS), self.store.read("faults", classify.FAULTS)
         existing = self._stage(
@@ -129,7 +129,7 @@ class AuditPipeline:
     def _fold_once(
         self, copies: DataFrame, cut: CutTables, tracks: DataFrame, files: Sequence[str] | None
     ) -> one_pass.SinglePassResult:
-        """Digests and order from one pass over the rows, where that costs least."""
+        """Digests and order from one pass over the rows, made where it is cheapest."""
         if cut.messages <= self.here_up_to:
             return one_pass.fold_rows(copies, cut, tracks, size=self.bucket)
         if one_pass.can_open(files):
@@ -165,7 +165,7 @@ class AuditPipeline:
         backsteps: DataFrame,
         folded: one_pass.SinglePassResult,
     ) -> DataFrame:
-        """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
+        """All FAULTS of messages. Does not look again at what digests and order prove to be correct."""
         result = self._differing(folded, copies, cut, buckets, backsteps)
         ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
@@ -178,7 +178,7 @@ class AuditPipeline:
         buckets: DataFrame,
         backsteps: DataFrame,
     ) -> DataFrame:
-        """FAULTS of what was folded: few rows are judged without compiling anything for them."""
+        """FAULTS of the result of one pass: few rows are classified without compiling plans."""
         spark = copies.sparkSession
         with without_codegen(spark):
             suspected = reconcile.find_suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names)
@@ -209,7 +209,7 @@ class AuditPipeline:
         backsteps: DataFrame,
         suspects: DataFrame | None,
     ) -> DataFrame:
-        """FAULTS of what there is to look into. What there is not is not asked of Spark, which takes time to say so."""
+        """FAULTS of the differing messages. Skips Spark queries that are known to return nothing."""
         extents = differing_messages.reader_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         result = (
@@ -232,7 +232,7 @@ class AuditPipeline:
     def _looks(
         self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
     ) -> Mapping[str, Callable[..., DataFrame]]:
-        """What is found in `copies` whatever they lack: by its name, what computes a table."""
+        """By name: functions that compute the tables that do not depend on which messages are missing."""
         keep = self.store.keep
 
         def late() -> DataFrame:
@@ -309,5 +309,5 @@ class AuditPipeline:
 
 
 def _one_in(most: int, cut: CutTables) -> int:
-    """One message in so many is looked at, so that there are about *most*."""
+    """The N of "one message in N" that gives about *most* messages."""
     return max(1, cut.messages // most)

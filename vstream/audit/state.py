@@ -1,12 +1,12 @@
 """
-What repeated audits of a topology keep, so that each reads only what is new.
+The state that repeated audits of a topology keep, so that each reads only new messages.
 
-A directory with Parquet files and a manifest. Files are never changed, and the manifest is replaced after them: whatever
-ends an audit, the next one finds what the last complete one left.
+A directory with Parquet files and a manifest. Files are never changed, and the manifest is replaced after new files are
+written: if an audit is killed, the next one finds the state of the last complete one.
 
-What is kept is what a whole audit would read. Servers append to a stream and remove from it, and do nothing else. So it
-is the same if the stream was not made again, its last message that was read is still there as it was, and as many
-messages are kept as the stream has. Otherwise the stream is read again from its first message.
+The state must equal what a whole audit would read. Servers only append messages to a stream and remove them. So it is
+equal if the stream was not created again, the last message that was read is still there unchanged, and the state has as
+many messages as the stream. Otherwise the stream is read again from its first message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MANIFEST: Final = "manifest.json"
 _PART: Final = "part"
 _KEY: Final = ("virtual", "stream")
 _MERGED: Final = 2
-"""An older part is merged with newer ones unless it has so many times their rows: each row is written a few times, however many audits there are."""
+"""An older part is merged with newer ones unless it has so many times their rows, so each row is rarely rewritten."""
 _FILE_ROWS: Final = 2_000_000
 _ANCHORS: Final = StructType([*(MESSAGES[name] for name in _KEY), StructField("anchor", LongType())])
 _RANGES: Final = StructType(
@@ -52,7 +52,7 @@ Key = tuple[str, str]  # a virtual stream, and a stream of it
 
 
 class PartRange(NamedTuple):
-    """What a part has of a stream: sequences *first* to *last*."""
+    """The sequences *first* to *last* of a stream, in one part."""
 
     part: int
     first: int
@@ -61,7 +61,7 @@ class PartRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """How far a stream was read, and what is kept of it."""
+    """How far a stream was read, and where its messages are kept."""
 
     virtual: str
     stream: str
@@ -75,14 +75,14 @@ class StreamPosition:
     ranges: tuple[PartRange, ...]
 
     def is_of(self, cut: StreamCut) -> bool:
-        """Whether the stream of *cut* can be this one, with more messages at its end or fewer before it."""
+        """Whether *cut* can be of the same stream, with messages added at the end or removed at the beginning."""
         is_longer = self.first_seq <= cut.first_seq and self.last_seq <= cut.last_seq
         return self.created == cut.created and is_longer and (self.last is None or cut.first_seq <= self.last[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePart:
-    """Messages that were written together."""
+    """A set of files that were written together."""
 
     number: int
     rows: int
@@ -92,7 +92,7 @@ class MessagePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateManifest:
-    """What is kept, and where."""
+    """The contents of the state directory."""
 
     format: Literal[1]
     topology: str
@@ -101,7 +101,7 @@ class StateManifest:
 
 
 class StateAdvance(NamedTuple):
-    """What one audit has to judge, how many messages it read from servers, and which streams again from their first one."""
+    """All messages, the number read from servers, and the streams that were read again from their first message."""
 
     messages: DataFrame
     new: int
@@ -112,7 +112,7 @@ _SHAPE = TypeAdapter(StateManifest)
 
 
 class AuditState:
-    """The state in *directory* of audits of *topology*, on a local Spark. Whoever uses it holds a lock on the directory."""
+    """The state in *directory* of audits of *topology*, on a local Spark. The caller must lock the directory."""
 
     def __init__(self, spark: SparkSession, directory: Path, topology: str) -> None:
         self._spark = spark
@@ -121,9 +121,9 @@ class AuditState:
 
     def advance(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateAdvance:
         """
-        Read by *read* what is new in *cuts*, keep it, and give all that the streams hold.
+        Read the new messages of *cuts* with *read*, keep them, and return all messages of the streams.
 
-        Raises VstreamError for the state of another topology, of other servers, or one that has lost files.
+        Raises VstreamError if the state is of another topology or of other servers, or has lost files.
         """
         manifest = self._load(cuts)
         self._remove_unlisted(manifest)
@@ -196,7 +196,7 @@ class AuditState:
         return self._directory / f"{_PART}={number}"
 
     def _remove_unlisted(self, manifest: StateManifest) -> None:
-        """Remove what an audit that was stopped has left, or one that merged parts."""
+        """Remove files that an interrupted audit or a merge of parts has left."""
         listed = {self._place(part.number) for part in manifest.parts}
         for place in self._directory.glob(f"{_PART}=*"):
             if place not in listed:
@@ -207,7 +207,7 @@ class AuditState:
     def _count_removed(
         self, positions: Mapping[Key, StreamPosition], cuts: Mapping[Key, StreamCut], manifest: StateManifest
     ) -> dict[Key, int]:
-        """How many kept messages stand before the first one that their stream still has."""
+        """By stream: the number of kept messages that the stream has removed since, before its first message."""
         gone = []
         for key, position in positions.items():
             if position.first_seq < cuts[key].first_seq:
@@ -220,7 +220,7 @@ class AuditState:
     def _read(
         self, number: int, cuts: Sequence[StreamCut], read: ReadMessages, parts: list[MessagePart]
     ) -> dict[Key, Any]:
-        """Write the messages of *cuts* as a part, which is added to *parts*; what it has of each stream, none of those it has nothing of."""
+        """Write the messages of *cuts* as a new part of *parts*. Returns its rows by stream, if there are any."""
         if not any(cut.is_readable for cut in cuts):
             return {}
         place = uri_of(str(self._place(number)))
@@ -249,7 +249,7 @@ class AuditState:
     def _merge(
         self, positions: list[StreamPosition], parts: list[MessagePart]
     ) -> tuple[list[StreamPosition], list[MessagePart]]:
-        """*positions* and *parts* with those parts as one that are too many for their rows, or hold too much that is gone."""
+        """Merge parts with too few rows, or with too many removed messages. Returns the new *positions* and *parts*."""
         used = sum(position.messages for position in positions)
         merged: list[MessagePart] = []
         rows, is_wasteful = 0, sum(part.rows for part in parts) > _MERGED * used
@@ -285,7 +285,7 @@ class AuditState:
         self._remove_unlisted(manifest)
 
     def _rows(self, positions: Iterable[StreamPosition], parts: Iterable[MessagePart]) -> DataFrame:
-        """The messages of *positions*, which are in *parts*."""
+        """The messages of *positions*, read from *parts*."""
         ranges = []
         for position in positions:
             for item in _clip(position.ranges, first=position.first_seq):
@@ -308,7 +308,7 @@ def _key(cut: StreamCut) -> Key:
 
 
 def _after(cut: StreamCut, position: StreamPosition | None) -> StreamCut:
-    """What of *cut* is to be read: from the last message on that is kept, which shows that the stream is the same."""
+    """The part of *cut* to read: from the last kept message on, which shows whether the stream is the same."""
     if position is None or position.last is None:
         return cut
     return narrow_cut(cut, Access(), Bounds(first=position.last[0]))
@@ -330,7 +330,7 @@ def _begin(cut: StreamCut, row: Any, part: int) -> StreamPosition:
 
 
 def _extend(position: StreamPosition, cut: StreamCut, row: Any, part: int) -> StreamPosition | None:
-    """*position* with what was read since, from its last message on. None unless that is all that *cut* has."""
+    """*position* extended by the messages read from its last one on; None if *cut* has others."""
     if row is None or row.anchored is None or position.last is None or tuple(row.anchored) != position.last:
         return None
     messages = position.messages + row.new - 1
@@ -341,6 +341,6 @@ def _extend(position: StreamPosition, cut: StreamCut, row: Any, part: int) -> St
 
 
 def _clip(ranges: Iterable[PartRange], *, first: int = 0, last: int = 2**63) -> tuple[PartRange, ...]:
-    """What of *ranges* is between *first* and *last*."""
+    """The parts of *ranges* between *first* and *last*."""
     clipped = (PartRange(item.part, max(item.first, first), min(item.last, last)) for item in ranges)
     return tuple(item for item in clipped if item.first <= item.last)

@@ -1,4 +1,4 @@
-"""Where tables of an audit are kept from one stage to the next, and from one audit to the next."""
+"""Storage for the tables of an audit, between stages and between audits."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 class TableStore:
     """
-    Where tables of an audit are kept: below *uri*, which any Spark file system can be, or in Spark's memory.
+    Stores the tables of an audit below *uri*, in any file system of Spark, or in Spark's memory.
 
-    *reads* is where those are that an earlier audit kept; without it, they are below *uri*.
-    Of these, only what is about *virtuals* is read, if some are named.
+    *reads* is the URI of the tables of an earlier audit, by default *uri*.
+    If *virtuals* are given, only the rows about these are read from them.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TableStore:
         self._known: dict[str, list[str]] | None = None
 
     def keep(self, name: str, rows: DataFrame, schema: StructType, *, is_here: bool = False) -> DataFrame:
-        """Compute *rows* once, and give back what is kept of them under *name*; those that are on the driver stay there."""
+        """Compute *rows*, store them as *name*, and return the stored table. *is_here*: rows stay on the driver."""
         rows = rows.select(*schema.names)
         if self._uri is None:
             stored = rows if is_here else rows.persist()
@@ -57,7 +57,7 @@ class TableStore:
         return stored
 
     def seal(self) -> None:
-        """Keep of which files the tables are that were written since the last time: only these can be read again."""
+        """Record the files of the tables written since the last call: only recorded tables can be read again."""
         written = {}
         while self._written:  # other threads may be writing
             name, files = self._written.popitem()
@@ -74,23 +74,23 @@ class TableStore:
         return self._held[name]
 
     def files(self, name: str) -> Sequence[str] | None:
-        """The files that hold the table *name*, and perhaps rows of other virtual streams; None where it is in memory."""
+        """The files of the table *name*, which may have rows of other virtual streams; None if it is in memory."""
         place = self._uri if name in self._held else self._reads
         return None if place is None else self.spark.read.parquet(f"{place}/{name}").inputFiles()
 
     def read(self, name: str, schema: StructType) -> DataFrame:
-        """The table *name* as an earlier audit kept it, all of it. Raises VstreamError if it is not there."""
+        """The table *name* of an earlier audit. Raises VstreamError if it is missing, incomplete or changed."""
         rows = read_checked(self.spark, f"{self._reads}/{name}", schema)
         if self._known is None:
             self._known = inventory.known_files(self.spark, self._reads) if self._reads is not None else {}
         if name not in self._known:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` is not among its `files`: the audit was stopped early, or the list is damaged",
+                f"the table `{self._reads}/{name}` is not in the list `files`: the audit was stopped early, or the list is damaged",
                 hint=rebuild_hint(name),
             )
         if _files(rows) != self._known[name]:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` has other files than were written", hint=rebuild_hint(name)
+                f"the table `{self._reads}/{name}` has files other than those written", hint=rebuild_hint(name)
             )
         if self._virtuals and "virtual" in schema.names:
             rows = rows.where(F.col("virtual").isin(self._virtuals))
@@ -112,7 +112,7 @@ RESULTS: Final[Mapping[str, StructType]] = {
     "twins": keys.TWINS,
     "answers": client_journal.ANSWERS,
 }
-"""The tables that say what was found; the others are steps on the way."""
+"""The tables with results; the others are intermediate."""
 
 
 _TRIED: Final = "vstream_audit_tried"
@@ -120,10 +120,10 @@ _TRIED: Final = "vstream_audit_tried"
 
 def check_catalog(spark: SparkSession, into: str, kind: str) -> None:
     """
-    Write and drop an empty table in *into*, as `publish` will write: an audit may take an hour, and needs somewhere to go.
+    Write and drop an empty table in the schema *into*, to find out before a long audit whether `publish` can write.
 
-    Raises VstreamError with what Spark says if there is no such format or schema, or no right to write there; and where
-    the schema is of a session of ours (`session`), whose catalog and files are gone when it ends.
+    Raises VstreamError with Spark's message if the format or the schema does not exist or cannot be written, and if
+    the schema belongs to a local session (`session`), whose catalog and files are removed at its end.
     """
     with explain_spark_errors():
         make_table(spark, [], classify.FAULTS).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
@@ -144,11 +144,11 @@ def _table_location(spark: SparkSession, name: str) -> str:
 
 def publish(shelf: TableStore, into: str, kind: str) -> None:
     """
-    Write the results on *shelf* into the catalog's schema *into*, in the place of those of an earlier audit.
+    Write the results on *shelf* into the catalog's schema *into*, replacing those of an earlier audit.
 
-    What this audit had nothing to say of becomes an empty table. *kind* is the name of a format that the
-    cluster has: `delta`, `iceberg`, `parquet`. Raises VstreamError with what Spark says if there is no such
-    format or schema.
+    A result that this audit did not compute becomes an empty table. *kind* is a table format of the
+    cluster: `delta`, `iceberg` or `parquet`. Raises VstreamError with Spark's message if the format or schema
+    does not exist.
     """
     with explain_spark_errors():
         for name, schema in RESULTS.items():

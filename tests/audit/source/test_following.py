@@ -125,7 +125,7 @@ def test_a_stream_that_was_made_again_is_another_one(server: JetStreamServer) ->
     fill(server, "foo", numbered(12))
     end = tolerant.latestOffset(start, ReadMaxRows(5))
     with pytest.raises(
-        VstreamError, match=r"deleted and made again at .* held behind 30 is gone, and the new one has 1 to 12"
+        VstreamError, match=r"deleted and created again at .* old stream after 30 are gone, and the new one has 1 to 12"
     ):
         reader.partitions(start, follow(server).latestOffset(start))
     assert read(tolerant, start, end) == [1, 2, 3, 4, 5]

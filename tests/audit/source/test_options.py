@@ -61,14 +61,14 @@ def test_options_have_the_names_that_kafka_readers_know() -> None:
     [
         ({"stream": ""}, "no stream is given"),
         ({"servers": ""}, "no server is given"),
-        ({"rows_per_task": "0"}, "option `rows_per_task` is a number of at least 1, not `0`"),
-        ({"start": "now"}, "option `start` is one of earliest, latest, not `now`"),
-        ({"startingOffsets": '{"foo": 7'}, "option `start` is no JSON"),
+        ({"rows_per_task": "0"}, "option `rows_per_task` must be a number of at least 1, not `0`"),
+        ({"start": "now"}, "option `start` must be one of earliest, latest, not `now`"),
+        ({"startingOffsets": '{"foo": 7'}, "option `start` is not JSON"),
         ({"startingOffsets": '{"fo": 7}'}, "option `start` names stream `fo`, which is not read"),
-        ({"start": '{"foo": 0}'}, "the first sequence of `foo` is a number of at least 1, not `0`"),
+        ({"start": '{"foo": 0}'}, "the first sequence of `foo` must be a number of at least 1, not `0`"),
         ({"maxTriggerDelay": "soon"}, "option `max_batch_delay`: `soon` is not a valid duration"),
-        ({"payload": "yes"}, "option `payload` is true or false, not `yes`"),
-        ({"token": "x"}, "option `token` would show a secret"),
+        ({"payload": "yes"}, "option `payload` must be true or false, not `yes`"),
+        ({"token": "x"}, "the secret in option `token` would appear"),
     ],
 )
 def test_impossible_options_are_refused_with_the_reason(given: dict[str, str], said: str) -> None:

@@ -285,15 +285,15 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"password": PASSWORD}, "option `password` would show a secret in plans and logs"),
-        ({"servers": f"nats://a:{PASSWORD}@127.0.0.1"}, "an address with a password in it would show it"),
+        ({"password": PASSWORD}, "the secret in option `password` would appear in plans and logs"),
+        ({"servers": f"nats://a:{PASSWORD}@127.0.0.1"}, "a password in an address would appear in plans"),
         ({"strem": "x"}, "there is no option `strem`"),
-        ({"read_by": "snapshot"}, "option `read_by` is one of auto, consumer, direct, not `snapshot`"),
+        ({"read_by": "snapshot"}, "option `read_by` must be one of auto, consumer, direct, not `snapshot`"),
         (
             {"path": "snapshot"},
             "how streams are read is `read_by`, which is consumer or direct (and no longer snapshot)",
         ),
-        ({"since": "yesterday"}, "option `since` is a time such as"),
+        ({"since": "yesterday"}, "option `since` must be a time such as"),
     ],
 )
 def test_options_that_are_wrong_are_refused_without_a_secret(

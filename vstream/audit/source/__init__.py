@@ -1,9 +1,8 @@
 """
 `spark.read.format("jetstream")`: any stream as a DataFrame.
 
-This package imports the standard library, pyarrow, pyspark and the few modules of vstream
-that are shipped with it, nothing else: executors that do not have vstream get it as an
-archive (`ship`).
+This package imports only the standard library, pyarrow, pyspark and the few modules of vstream
+that are shipped with it: executors without vstream get it as an archive (`ship_package`).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _SHIPPED = (
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `jetstream` known to *spark*, and let it hand filters to data sources."""
+    """Register the format `jetstream` in *spark*, and let Spark push filters down to data sources."""
     context: Any = getattr(spark, "_sc", None)  # Spark Connect has none
     if context and context.master.partition("[")[0] == "local" and "PYSPARK_PYTHON" not in os.environ:
         # PySpark takes the `python3` on PATH: of an environment that is not activated, one that has no vstream.
@@ -54,7 +53,7 @@ def register(spark: SparkSession) -> None:
 
 
 def write_archive(directory: Path) -> Path:
-    """Write this package into a file in *directory* that `--py-files` takes."""
+    """Write this package to a file in *directory*, for `--py-files`, and return its path."""
     root = Path(__file__).parent.parent.parent
     path = directory / "vstream-source.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
@@ -68,7 +67,7 @@ def ship_package(spark: Any, directory: Path) -> None:
     """
     Send this package to the executors of *spark*.
 
-    The archive is in *directory* as long as the session lasts: executors that start later fetch it from there.
+    The archive in *directory* must exist as long as the session: executors that start later fetch it from there.
     """
     path = write_archive(directory)
     if hasattr(spark, "_jvm"):

@@ -1,8 +1,8 @@
 """
-Split a whole buffer into messages with Arrow: the lowest cost per message.
+Split a whole buffer into messages with Arrow, at the lowest cost per message.
 
-Only for buffers that hold messages of one consumer and nothing else, as nearly all do;
-whoever reads goes over the others message by message.
+Only for buffers with messages of one consumer and nothing else, as nearly all are;
+the reader parses other buffers message by message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CRLF = b"\r\n"
 _NUMBERS = 160
-"""Bytes that the rest of a message's line has at most: four numbers, a random token, two lengths."""
+"""Maximum number of bytes in the rest of a message's line: four numbers, a random token, two lengths."""
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
 _TTL = b"\nNats-TTL:"
@@ -34,11 +34,11 @@ _WITHOUT = b"MSG"
 
 def parse_block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Block | None:
     """
-    The messages that *pieces* hold, with the fields that *columns* wants; None if there is anything else between them.
+    The messages in *pieces*, with the fields of *columns*; None if there is anything else between them.
 
     A piece is what follows the constant part of a message's line: the numbers of its
-    reply subject, its lengths, the message, and how the next line begins. *line* is
-    how the first one begins.
+    reply subject, its lengths, the message, and the beginning of the next line. *line* is
+    the beginning of the first one.
     """
     try:
         return _block(line, pieces, columns)
@@ -91,9 +91,9 @@ def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Blo
 
 def _lengths(stated: pa.Array) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int32]]:
     """
-    What lines end with: whether there are headers, how long they are, and how long they are with the payload.
+    From the ends of lines: whether there are headers, their length, and the length with the payload.
 
-    A line ends with what is pending, the length of headers if there are any, and the whole length.
+    A line ends with the number of pending messages, the length of the headers if there are any, and the total length.
     """
     parts = pc.split_pattern(stated, b" ", max_splits=2, reverse=True)
     has_headers = pc.equal(pc.list_value_length(parts), 3)
@@ -106,13 +106,13 @@ def _lengths(stated: pa.Array) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.
 
 
 def _split_once(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> tuple[pa.Array, pa.Array]:
-    """Both sides of the first, or else the last, *pattern* in each. Raises ArrowInvalid where there is none."""
+    """Split each value at the first *pattern*, with *reverse* at the last. Raises ArrowInvalid if there is none."""
     parts = pc.split_pattern(values, pattern, max_splits=1, reverse=reverse)
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
 def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """What header blocks say of source, id and time to live."""
+    """The headers for source, message id and time to live in each header block."""
     # What a read stream has, unless its messages have headers of their own. Short patterns are sooner found.
     lines = pc.split_pattern(header, _CRLF, max_splits=3)
     if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
@@ -125,7 +125,7 @@ def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _header_value(header: pa.Array, name: bytes) -> pa.Array:
-    """The values of one header, null where it is not."""
+    """The value of one header in each block, null if missing."""
     # With another one at the end, it is everywhere: what is between the first and an end of line is its value.
     _, after = _split_once(pc.binary_join_element_wise(header, b"\r" + name + b"\r", b""), name)
     value, rest = _split_once(after, b"\r")

@@ -1,4 +1,4 @@
-"""Read by Direct Get in batches: any copy of the stream answers."""
+"""Read with batched Direct Get: any replica of the stream, or a mirror, answers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from vstream.audit.source.values import ReadTask
 
 _IN_FLIGHT = 8 << 20
-"""Bytes of one batch: the server sends them without waiting for us."""
+"""Maximum number of bytes in a batch: the server sends them without waiting for us."""
 _BATCH = range(16, 16_384)
-"""Messages of one batch."""
+"""Minimum and maximum number of messages in a batch."""
 
 
 def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
-    """As `bypull.read_parts`. Each piece is one batch from one copy of the stream, or what has come of it."""
+    """Like `bypull.read_parts`. Each piece is a batch from one replica, or the part of it that arrived."""
     stream = job.stream_ref.name
     size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
     inbox = client.subscribe(several=True)
@@ -55,7 +55,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
 
 
 def _receive_batch(client: Client, answer: DirectScanner, reply: str, stream: str) -> bool:
-    """Receive one batch. Returns whether the copy that sent it has more."""
+    """Receive one batch. Returns whether the replica that sent it has more messages."""
     while True:
         data = client.receive(in_bulk=True)
         position, rest = scan_buffer(answer, data)
@@ -67,7 +67,7 @@ def _receive_batch(client: Client, answer: DirectScanner, reply: str, stream: st
 
 
 def _is_more(client: Client, end: Message, answer: DirectScanner, stream: str) -> bool:
-    """What the *end* of a batch says. Raises for an answer that is none."""
+    """Whether there are more messages, from the *end* of a batch. Raises VstreamError for an invalid answer."""
     first_line = end.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip()
     code, _, text = first_line.partition(b" ")
     status = read_sequence(code.decode(errors="replace"))
@@ -79,7 +79,7 @@ def _is_more(client: Client, end: Message, answer: DirectScanner, stream: str) -
         case 503:
             raise NoRespondersError(
                 f"no copy of stream `{stream}` answers Direct Get at {client.server}",
-                hint="is it there, and its allow_direct on? read_by=consumer needs neither",
+                hint="check that it exists and has allow_direct; read_by=consumer works without it",
             )
         case None:
             raise VstreamError(

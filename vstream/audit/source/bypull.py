@@ -1,4 +1,4 @@
-"""Read by an ephemeral pull consumer: two requests are always under way, so that the server never waits for us."""
+"""Read with an ephemeral pull consumer. Two requests are always in flight, so that the server never waits for us."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from vstream.audit.source.values import ReadTask
 
 PREFIX = "vstream-audit-"
-"""Of consumers' names."""
+"""Prefix of the consumers' names."""
 ROWS = 16_384
-"""Messages that are handed on together."""
+"""Number of messages in a piece."""
 BYTES = 64 << 20
-"""Bytes that are handed on together at most, and what one buffer holds."""
+"""Maximum number of bytes in a piece, and the size of a buffer."""
 _IN_FLIGHT = 8 << 20
-"""Bytes that one request may ask for."""
+"""Maximum number of bytes in a request."""
 _MOST = 32_768
-"""Messages that one request may ask for."""
+"""Maximum number of messages in a request."""
 _FEWEST = 16
-"""Messages that are worth a request, unless they are large."""
+"""Minimum number of messages in a request, unless they are large."""
 _IDLE = 30 * 10**9
 """Nanoseconds after which the server removes a consumer whose reader has died."""
 _ENDED = (b"404", b"408", b"409 Batch Completed", b"409 Message Size Exceeds")
 _PARTING = 2.0
-"""Seconds to wait for the server's good-bye."""
+"""Seconds to wait for the server's answer to the deletion of the consumer."""
 
 
 def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
     """
-    Messages from *first* on, in pieces, until one at or behind the end of *job* was seen or none is left.
+    Read messages from *first* on, in pieces, up to one at or after the end of *job* or until none is left.
 
-    The last piece may go beyond the end. The consumer is removed when this ends, however it does.
-    Where it breaks off, what has come until then is a piece of its own, before RetryableError is raised.
+    The last piece may go beyond the end. The consumer is always removed at the end. If reading is
+    interrupted, the messages received so far are yielded as a piece before RetryableError is raised.
     """
     stream, name = job.stream_ref.name, PREFIX + secrets.token_hex(6)
     config = {
@@ -111,7 +111,7 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
 
 
 def _has_ended(status: Message) -> bool:
-    """Whether *status* says that a request is over. Raises RetryableError if it says that the consumer is."""
+    """Whether *status* ends a request. Raises RetryableError if it ends the consumer."""
     text = status.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0 ")
     if text.startswith(_ENDED):
         return True
@@ -122,7 +122,7 @@ def _has_ended(status: Message) -> bool:
 
 def _leave(client: Client, subject: str) -> None:
     """
-    Remove the consumer. What is still on its way is thrown away; without an answer, it goes by itself later.
+    Remove the consumer and discard messages in transit. Without an answer, the server removes it later.
 
     Raises NotPermittedError.
     """

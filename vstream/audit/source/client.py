@@ -1,9 +1,9 @@
 """
 A small NATS client for reading streams in bulk: blocking, one socket, no threads.
 
-A general client hands every message to a callback, and that costs twenty times what
-parsing it does. Here whoever reads takes whole buffers (`receive`) and goes over
-them once; `request` is for everything that is not in bulk.
+A general client passes every message to a callback, which costs twenty times as much as
+parsing it. Here, the reader gets whole buffers (`receive`) and parses them in one pass;
+`request` is for everything that is not bulk data.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _MOMENT = 0.002
 DEFAULT_PORT = 4222
 CRLF = b"\r\n"
 _REQUESTS = 1
-"""The subscription id of answers to requests; `subscribe` gives out the following ones."""
+"""The subscription id for answers to requests; `subscribe` uses the following ids."""
 _IN_FLIGHT = 128
 _NO_RESPONDERS = b"NATS/1.0 503"
 _WORDS = {b"MSG": (4, 5), b"HMSG": (5, 6)}
-"""Of the first line of a message, with and without a subject to answer on."""
+"""Number of words in the first line of a message, without and with a reply subject."""
 
 
 class RetryableError(NotReachableError):
@@ -52,11 +52,11 @@ class DisconnectedError(RetryableError):
 
 
 class SilentServerError(DisconnectedError):
-    """Nothing came for too long."""
+    """Nothing was received within the timeout."""
 
 
 class Client:
-    """One connection. Made by `connect`."""
+    """One connection to a server, created by `connect`."""
 
     def __init__(self, server: str, conversation: socket.socket, timeout: float) -> None:
         self.server = server
@@ -71,15 +71,15 @@ class Client:
 
     @property
     def server_version(self) -> str:
-        """Such as `2.15.1`."""
+        """The version of the server, such as `2.15.1`."""
         return str(self.info.get("version", "0.0.0"))
 
     def close(self) -> None:
-        """Close the connection. Does nothing if it is closed."""
+        """Close the connection, unless it is closed already."""
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Write protocol lines."""
+        """Send protocol lines. Raises DisconnectedError if the connection broke."""
         try:
             self._socket.sendall(data)
         except OSError as error:
@@ -87,13 +87,13 @@ class Client:
 
     def receive(self, *, until: float | None = None, in_bulk: bool = False) -> bytes:
         """
-        The bytes that are there, at least one; what `keep` has put aside comes first.
+        The received bytes, at least one; bytes set aside with `keep` come first.
 
-        *in_bulk* waits a moment for more where little has come: a thousand messages at
-        a time cost half of what ten do.
+        *in_bulk* waits a moment for more if there are few bytes: per message, a thousand messages
+        at a time cost half as much as ten.
 
-        Raises SilentServerError if none come for the timeout, or *until* a moment of
-        the monotonic clock; DisconnectedError if none can come any more.
+        Raises SilentServerError if nothing arrives within the timeout, or *until* a time of
+        the monotonic clock; DisconnectedError if the connection is closed.
         """
         begin = len(self._rest)
         if len(self._buffer) < begin + BLOCK:
@@ -111,7 +111,7 @@ class Client:
         return bytes(memoryview(self._buffer)[:end])
 
     def _receive_into(self, position: int, timeout: float) -> int:
-        """How many bytes have come, which are in the buffer from *position* on."""
+        """Receive bytes into the buffer at *position*, and return their number."""
         try:
             self._socket.settimeout(timeout)
             length = self._socket.recv_into(memoryview(self._buffer)[position:])
@@ -126,24 +126,24 @@ class Client:
         return length
 
     def keep(self, rest: bytes) -> None:
-        """Put aside the beginning of a message whose end is not there yet. Raises DisconnectedError if it is too long."""
+        """Set aside the beginning of an incomplete message. Raises DisconnectedError if it is too long."""
         if len(rest) > MOST_PAYLOAD:
             raise DisconnectedError(f"{self.server} sends more than {MOST_PAYLOAD:,} bytes at once")
         self._rest = rest
 
     def subscribe(self, *, several: bool = False) -> str:
-        """A new inbox; if *several*, one where anything with one more token arrives."""
+        """Subscribe to a new inbox and return its subject; with *several*, to all subjects with one more token."""
         self._sids += 1
         inbox = f"{self.inbox}.{self._sids}.in"
         self.send(b"SUB %s%s %d\r\n" % (inbox.encode(), b".*" if several else b"", self._sids))
         return inbox
 
     def publish(self, subject: str, payload: bytes, *, reply: str) -> None:
-        """Publish *payload*, with a subject to answer on."""
+        """Publish *payload* with a reply subject."""
         self.send(b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), reply.encode(), len(payload), payload))
 
     def request(self, subject: str, payload: bytes = b"") -> bytes:
-        """One request. Raises NoRespondersError where nobody listens, NotReachableError without an answer in time."""
+        """Send one request and return its answer. Raises NoRespondersError, or NotReachableError after the timeout."""
         answer = self.answers([(subject, payload)])[0]
         if isinstance(answer, VstreamError):
             raise answer
@@ -151,10 +151,10 @@ class Client:
 
     def answers(self, asked: Sequence[tuple[str, bytes]]) -> list[bytes | VstreamError]:
         """
-        The answers to many requests, in their order, a number of them in flight.
+        Send many requests (subject, payload), several at a time, and return the answers in the same order.
 
-        What has none holds why: NoRespondersError, or NotReachableError where the
-        time was over before it came. Raises DisconnectedError if the connection broke.
+        A request without an answer gets the error instead: NoRespondersError, or NotReachableError
+        after the timeout. Raises DisconnectedError if the connection broke.
         """
         received: dict[int, bytes | VstreamError] = {}
         base, sent = self._asked, 0
@@ -185,7 +185,7 @@ class Client:
         return [received[number] for number in range(len(asked))]
 
     def receive_replies(self, *, until: float) -> list[tuple[int, Message]]:
-        """What has come on `inbox.NUMBER`, with its numbers. Raises as `receive`, and as `handle_control`."""
+        """The messages received on `inbox.NUMBER`, by number. Raises as `receive` and `handle_control`."""
         data = self.receive(until=until)
         position = 0
         replies = []
@@ -200,9 +200,9 @@ class Client:
 
     def handle_control(self, message: Message) -> None:
         """
-        Do what a line that is no message asks for.
+        Handle a protocol line that is not a message, such as PING.
 
-        Raises DisconnectedError for an error that ends the connection, NotPermittedError for a subject that is refused.
+        Raises DisconnectedError for an error that ends the connection, NotPermittedError for a forbidden subject.
         """
         if message.verb == b"PING":
             self.send(b"PONG\r\n")
@@ -213,7 +213,7 @@ class Client:
             raise DisconnectedError(f"{self.server} says {message.line.removeprefix('-ERR ')}")
 
     def handshake(self, who: Login, *, tls: bool) -> None:
-        """Say who we are and wait until the server has accepted it."""
+        """Log in and wait until the server has accepted the login."""
         line, _, rest = self._first_line()
         if not line.startswith(b"INFO "):
             raise VstreamError(f"{self.server} is not a NATS server: it says {line[:40]!r}")
@@ -252,7 +252,7 @@ class Client:
                 if message.verb == b"-ERR":
                     raise VstreamError(
                         f"{self.server} refuses the connection: {message.line.removeprefix('-ERR ')}",
-                        hint="are the credentials right, and on the machine that reads?",
+                        hint="are the credentials right, and present on the machine that reads?",
                     )
                 if message.verb == b"PONG":
                     self.keep(data[position:])
@@ -269,9 +269,9 @@ class Client:
 
 class Message:
     """
-    One message, or a line that is none (*verb* says which).
+    One message, or another protocol line (*verb* says which).
 
-    *headers* is the block as it came, empty without; *end* is where the next begins.
+    *headers* is the unparsed header block, empty without headers; *end* is where the next message begins.
     """
 
     __slots__ = ("end", "headers", "line", "payload", "reply", "sid", "subject", "verb")
@@ -291,12 +291,12 @@ class Message:
 
     @property
     def has_no_responders(self) -> bool:
-        """Whether the server says that nobody listens where this is the answer to."""
+        """Whether this is the server's "no responders" answer."""
         return self.headers.startswith(_NO_RESPONDERS)
 
 
 def next_message(data: bytes, position: int) -> Message | None:
-    """The message that begins at *position* of *data*, None if its end is not there yet."""
+    """The message at *position* of *data*, None if it is incomplete."""
     eol = data.find(CRLF, position)
     if eol < 0:
         return None
@@ -324,7 +324,7 @@ def next_message(data: bytes, position: int) -> Message | None:
 @contextmanager
 def connect(access: Access) -> Iterator[Client]:
     """
-    A connection to the first server of *access* that accepts us, closed on exit.
+    Connect to the first server of *access* that accepts the connection, and close it on exit.
 
     Raises NotReachableError if none can be reached, VstreamError if one refuses us.
     """
@@ -375,7 +375,7 @@ def api_request(client: Client, access: Access, name: str, body: object | None =
 
 
 def parse_api_answer(answer: bytes, subject: str) -> dict[str, Any]:
-    """What the JetStream API answered. Raises ServerError if it is an error, MalformedAnswerError if it is nothing of the kind."""
+    """Parse an answer of the JetStream API. Raises ServerError if it is an error, MalformedAnswerError if invalid."""
     document = decode_object(answer, subject)
     if (error := api_error(document, subject)) is not None:
         raise error
@@ -383,7 +383,7 @@ def parse_api_answer(answer: bytes, subject: str) -> dict[str, Any]:
 
 
 def back_off(attempt: int) -> None:
-    """Wait before trying again: 0.1 s, then twice as long each time, 2 s at most."""
+    """Wait before a retry: 0.1 s, then twice as long each time, at most 2 s."""
     time.sleep(min(2.0, 0.1 * 2**attempt))
 
 

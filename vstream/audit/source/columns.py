@@ -1,4 +1,4 @@
-"""Stored messages as columns: what was on the wire, and what Spark has asked for."""
+"""Stored messages as columns: convert what was on the wire to the columns that Spark requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Block: TypeAlias = pa.RecordBatch
-"""Messages of one stream, by sequence, with the fields of RAW that are wanted."""
+"""Messages of one stream in the order of sequences, with the requested fields of RAW."""
 RAW: Mapping[str, pa.Field] = {
     "seq": pa.field("seq", pa.int64()),
     "time_ns": pa.field("time_ns", pa.int64()),
@@ -42,9 +42,9 @@ RAW: Mapping[str, pa.Field] = {
 @dataclass(slots=True)
 class MessageColumns:
     """
-    Messages of one stream while they are parsed: blocks, and behind them each field in a list of its own, as on the wire.
+    Messages of one stream while they are parsed: finished blocks, followed by one list per field, as on the wire.
 
-    Sequences are in digits, times in nanoseconds or RFC 3339.
+    Sequences are decimal digits, times are nanoseconds or RFC 3339.
     """
 
     wants_digest: bool = True
@@ -62,11 +62,11 @@ class MessageColumns:
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return len(self.seqs) + sum(int(block.num_rows) for block in self.blocks)
 
     def empty_copy(self) -> MessageColumns:
-        """Empty ones, for the same fields."""
+        """Empty columns for the same fields."""
         return MessageColumns(self.wants_digest, self.wants_headers, self.wants_payload)
 
     def add(self, block: Block) -> None:
@@ -76,7 +76,7 @@ class MessageColumns:
             setattr(self, name, [])
 
     def block(self) -> Block:
-        """All of it as a block."""
+        """All messages as one block."""
         blocks = self._flush()
         if len(blocks) == 1:
             return blocks[0]
@@ -89,7 +89,7 @@ class MessageColumns:
         return pa.schema([item for name, item in RAW.items() if wants.get(name, True)])
 
     def _flush(self) -> list[Block]:
-        """All of it as blocks."""
+        """All messages as a list of blocks."""
         if not self.seqs:
             return self.blocks
         arrays = {
@@ -158,7 +158,7 @@ def _nanoseconds(times: list[bytes]) -> pa.Array:
 
 
 def decode_text(values: pa.Array) -> pa.Array:
-    """Strings; bytes that are no UTF-8 become replacement characters."""
+    """Decode UTF-8; invalid bytes become replacement characters."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -168,12 +168,12 @@ def decode_text(values: pa.Array) -> pa.Array:
 
 
 def _value(values: list[bytes | None]) -> pa.Array:
-    """Values of a header, without the space around them."""
+    """The values of a header, without surrounding spaces."""
     return pc.ascii_trim_whitespace(decode_text(pa.array(values, pa.binary())))
 
 
 def digest_payloads(payloads: list[bytes]) -> pa.Array:
-    """The digest of each, as a signed number. Raises VstreamError where what makes them is not installed."""
+    """The digest of each payload, as a signed number. Raises VstreamError if xxhash is not installed."""
     if digest_all is None:
         raise VstreamError("digests of payloads need xxhash on the machine that reads", hint="pip install xxhash")
     return pa.array(np.frombuffer(digest_all(payloads), ">i8").astype("i8"))

@@ -1,8 +1,8 @@
 """
-The consistent cut: how far each stream is read, fixed before reading begins.
+The consistent cut: the last sequence to read of each stream, fixed before reading begins.
 
-Streams that are written to are asked before those that source them: what a read
-stream lacks below its own bound was then in the write stream before it was looked at.
+Write streams are asked before the streams that source them: so a message that a read
+stream lacks below its own bound was in the write stream before the read stream was asked.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SKEW = timedelta(seconds=1)
 
 def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path: str | None = None) -> list[StreamCut]:
     """
-    A cut of each of *wanted*, in their order. A stream that cannot be asked, or not be read, has its error in it.
+    A cut of each stream of *wanted*, in the same order. The cut of a stream that cannot be asked or read has an error.
 
-    *path* None takes the fastest that each stream allows. Raises VstreamError only
-    where nothing could be tried: a secret that is missing, a server that refuses us.
+    If *path* is None, each stream gets the fastest path that it allows. Raises VstreamError only
+    if nothing could be tried: a secret is missing, or a server refuses the connection.
     """
     cuts_by_stream: dict[StreamRef, StreamCut] = {}
     lost: dict[str, str] = {}
@@ -62,7 +62,7 @@ def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path
 
 
 def any_answers(wanted: Sequence[StreamRef], access: Access) -> bool:
-    """Whether any of *wanted*, which are in one place, can be asked by *access*, or is known there not to exist."""
+    """Whether *access* reaches any of *wanted*, all in one place, or an answer that it does not exist."""
     try:
         return any(item.error in {None, ABSENT} for item in _cut_region(wanted, access, None))
     except NotReachableError:
@@ -74,7 +74,7 @@ def _asking_order(one: StreamRef) -> tuple[bool, str]:
 
 
 def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
-    """Cuts of streams of one region, over one connection. Raises NotReachableError if there is none."""
+    """Cuts of the streams of one region, over one connection. Raises NotReachableError without a connection."""
     subjects = [f"{access.of(item.stream).api_prefix}.STREAM.INFO.{item.name}" for item in wanted]
     with connect(access) as client:
         has_leader = path is None and _has_meta_leader(client, access.of(wanted[0].stream))
@@ -126,7 +126,7 @@ def _cut_stream(
 
 
 def find_limits(config: Mapping[str, Any]) -> dict[str, int]:
-    """Those limits that are set: servers write both 0 and -1 for one that is not. And the window of duplicates, 0 for none."""
+    """The limits in *config* that are set (unset ones are 0 or -1), and the duplicate window, 0 for none."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
     if config.get("retention", _LIMITS) != _LIMITS:
         limits["retention"] = 1
@@ -142,7 +142,7 @@ def _is_older(first_at: object, created: object) -> bool:
 
 
 def _told_at(told: object, asked_at: int) -> int:
-    """When the stream's leader answered, by the clock that gives messages their times: the one here may be wrong."""
+    """When the stream's leader answered, by its clock, which also gives messages their times; ours may be wrong."""
     return asked_at if told is None else round(datetime.fromisoformat(read_text(told)).timestamp() * 10**6) * 1000
 
 
@@ -154,9 +154,9 @@ def choose_path(
     config: Mapping[str, Any], version: str, path: str | None, *, has_leader: bool
 ) -> tuple[str | None, str | None]:
     """
-    The path for a stream of *config*, or None and why there is none.
+    The path for a stream with *config*, or None and the reason why no path works.
 
-    *has_leader* matters where no path is asked for.
+    *has_leader* (there is a meta leader) matters only if *path* is None.
     """
     is_kept = config.get("retention", _LIMITS) == _LIMITS
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
@@ -177,7 +177,7 @@ def choose_path(
 
 
 def _has_meta_leader(client: Client, access: Access) -> bool:
-    """Whether consumers can be created: the account's own information needs the same leader."""
+    """Whether consumers can be created: the request for account information needs the same leader."""
     try:
         api_request(client, access, "INFO")
     except NotPermittedError:
@@ -188,7 +188,7 @@ def _has_meta_leader(client: Client, access: Access) -> bool:
 
 
 def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
-    """2.15 and later say it, and leave a 0 out."""
+    """The last sourced sequence; servers from 2.15 on report it, but omit a 0."""
     if "seq" in source:
         return int(source["seq"])
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
@@ -197,9 +197,9 @@ def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
 
 def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> int:
     """
-    The sequence of the first message that *stream* stored at *moment_ns* or later, one above the last if there is none.
+    The sequence of the first message that *stream* stored at *moment_ns* or later; one above the last if none.
 
-    Found by a consumer that is created and removed: possible on every version.
+    Creates a consumer to find it, and removes it: that works on every version.
     """
     name = f"vstream-audit-at-{moment_ns:x}-{time.time_ns() & 0xFFFFFF:x}"
     subject = f"CONSUMER.CREATE.{stream}.{name}"
@@ -220,7 +220,7 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
 
 
 def bisect_sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int) -> int:
-    """As `sequence_at`, by asking the stream's leader for one message after the other: needs no meta leader."""
+    """Like `sequence_at`, but by bisection with requests for single messages, which needs no meta leader."""
     low, high = one.first_seq, one.last_seq + 1
     while low < high:
         middle = (low + high) // 2

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 NAME = "jetstream"
 _OPTIONS = "jetstream.options"
-"""In the metadata of the first column: the options of a table in Spark's catalog."""
+"""Key in the metadata of the first column: the options of a table in Spark's catalog."""
 _CLOCKS = 5 * 10**9
-"""Nanoseconds by which clocks of servers that led a stream one after the other may differ."""
+"""Nanoseconds by which the clocks of successive leaders of a stream may differ."""
 
 
 class JetStreamDataSource(DataSource):
-    """Streams of NATS JetStream as tables. docs/spark-source.md says what can be set."""
+    """Streams of NATS JetStream as tables. docs/spark-source.md describes the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,7 +50,7 @@ class JetStreamDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """The columns, unless `.schema(...)` has asked for others."""
+        """The default columns, which `.schema(...)` overrides."""
         options = parse_options(self.options)
         asked = {"headers": options.headers, "payload": options.payload}
         usual = [*COLUMNS.names, *(name for name, is_asked in asked.items() if is_asked)]
@@ -62,27 +62,27 @@ class JetStreamDataSource(DataSource):
         return StructType([first, *rest])
 
     def reader(self, schema: StructType) -> JetStreamReader:
-        """For a batch query."""
+        """The reader of a batch query."""
         options = parse_options({**_options_of_table(schema), **self.options})
         return (FilteringReader if options.pushdown else JetStreamReader)(schema, options)
 
     def streamReader(self, schema: StructType) -> JetStreamStreamReader:
-        """For a streaming query."""
+        """The reader of a streaming query."""
         return JetStreamStreamReader(schema, parse_options({**_options_of_table(schema), **self.options}))
 
     def writer(self, schema: StructType, overwrite: bool) -> JetStreamWriter:
-        """For a batch. Raises VstreamError if rows of *schema* cannot be written, or to replace what is stored."""
+        """The writer of a batch. Raises VstreamError if rows of *schema* cannot be written, or for *overwrite*."""
         _check_appends(overwrite)
         return JetStreamWriter(schema, parse_write_options({**_options_of_table(schema), **self.options}))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
-        """For a streaming query; raises as `writer`."""
+        """The writer of a streaming query; raises as `writer`."""
         _check_appends(overwrite)
         return JetStreamStreamWriter(schema, parse_write_options(self.options))
 
 
 class JetStreamReader(DataSourceReader):
-    """Plans ranges on the driver, reads them on executors."""
+    """Plans ranges of sequences on the driver, and reads them on executors."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
         self._schema = convert_schema(schema)
@@ -96,7 +96,7 @@ class JetStreamReader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The cut, in ranges. Raises VstreamError if a stream cannot be read."""
+        """The ranges up to the cut. Raises VstreamError if a stream cannot be read."""
         options = self._options
         plan = options.plan or ReadPlan(
             access={item.region: options.access for item in options.stream_ref},
@@ -116,15 +116,15 @@ class JetStreamReader(DataSourceReader):
 
 class FilteringReader(JetStreamReader):
     """
-    The same, and takes filters from Spark.
+    A reader that accepts filters from Spark (filter pushdown).
 
-    Not for everybody: Spark (4.3.0 at least) keeps the filters that one query has
-    handed over for every later use of the same DataFrame, and in a query that uses it
-    twice gives one's filters to both. Those who ask for it use a DataFrame once.
+    Off by default: Spark (at least 4.3.0) keeps the filters that one query has pushed down
+    for every later use of the same DataFrame, and in a query that uses it twice applies the
+    filters of one use to both. With this option, use a DataFrame only once.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Take what narrows the ranges; returns what Spark still has to filter."""
+        """Narrow the ranges by *filters*, and return the filters that Spark still has to apply."""
         self._bounds, rest = push_filters(filters, self._bounds)
         return rest
 
@@ -140,7 +140,7 @@ def _options_of_table(schema: StructType) -> dict[str, str]:
 
 
 def take_readable(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
-    """As `take_cuts` at one place. Raises VstreamError if any of the streams cannot be read."""
+    """Like `take_cuts`, for one place. Raises VstreamError if any of the streams cannot be read."""
     cuts = cut.take_cuts(wanted, {item.region: access for item in wanted}, path=path)
     for entry in cuts:
         if entry.error:
@@ -149,7 +149,7 @@ def take_readable(wanted: Sequence[StreamRef], access: Access, path: str | None)
 
 
 def narrow_cut(one: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
-    """What *bounds* leave of *one*; nothing to read if that is nothing."""
+    """*one* narrowed to *bounds*; it has nothing to read if nothing is left."""
     if (bounds.streams is not None and one.stream_ref.stream not in bounds.streams) or (
         bounds.regions is not None and one.stream_ref.region not in bounds.regions
     ):
@@ -171,7 +171,7 @@ def narrow_cut(one: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
 
 
 def _sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int) -> int:
-    """What is read without a meta leader cannot be asked by a consumer either."""
+    """Like `sequence_at`, without a consumer if the stream is read without a meta leader."""
     if one.path != CONSUMER:
         return cut.bisect_sequence_at(client, access, one, moment_ns)
     return cut.sequence_at(client, access.of(one.stream_ref.stream), one.stream_ref.name, moment_ns)

@@ -1,9 +1,9 @@
 """
-`copies` in one pass, file by file or partition by partition: digests of its buckets, and in what order messages stand.
+Digests of the buckets and order of the messages of `copies`, in one pass by file or partition.
 
-Of a file only six columns are read, some hundred thousand rows at a time, and what comes of
-it is a row for each bucket and a few for the order. Nothing here needs what executors do
-not have: the standard library, pyarrow and numpy.
+Only six columns of a file are read, a few hundred thousand rows at a time. The result has
+one row for each bucket, and a few rows for the order. Needs only what executors have: the
+standard library, pyarrow and numpy.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _BASE: Final = 0xD6E8FEB86659FD93
 _INVERSE: Final = pow(_BASE, -1, 1 << 64)
 _ABSENT: Final = np.uint64(0xA0761D6478BD642F)
-"""What stands for a null."""
+"""The number that represents null."""
 _BYTES: Final = 1 << 20
-"""Bytes of text that are looked at together."""
+"""Number of bytes of text that are hashed together."""
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each value so that all its bits depend on each other (the last step of SplitMix64)."""
+    """Mix the bits of each value, so that they all depend on each other (the last step of SplitMix64)."""
     values = values ^ (values >> np.uint64(30))
     values *= np.uint64(0xBF58476D1CE4E5B9)
     values ^= values >> np.uint64(27)
@@ -43,7 +43,7 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class TextHashes:
-    """A hash of each text, and one number for null; of dictionary arrays that share one, each text is looked at once."""
+    """Hashes texts, null included. Each text in a dictionary that several arrays share is hashed once."""
 
     def __init__(self) -> None:
         self._dictionary: pa.Array | None = None
@@ -68,9 +68,9 @@ class TextHashes:
 
 def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
     """
-    A polynomial of the bytes of each text, modulo 2⁶⁴, by differences of one running sum.
+    A polynomial of the bytes of each text, modulo 2⁶⁴, from differences of one running sum.
 
-    What was summed up before a text began is taken away, and the power that it began with divided out.
+    The sum before the text is subtracted, and the result is divided by the power with which the text begins.
     """
     texts = texts.cast(pa.large_binary())
     _, places, data = texts.buffers()
@@ -113,9 +113,9 @@ _OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | n
 
 NAME: Final = "vstream-fold"
 COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
-"""Of `normalise.COPIES`, what is looked at."""
+"""The columns of `normalise.COPIES` that are read."""
 DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
-"""Columns of `reconcile.BUCKETS` that are sums, so that those of several files can be added."""
+"""The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
 FOLDED: Final = StructType(
     [
         StructField("track", LongType(), nullable=False),
@@ -128,19 +128,18 @@ FOLDED: Final = StructType(
     ]
 )
 """
-Rows with a *bucket* are digests, as in `reconcile.BUCKETS`: *least* and *greatest* are null
-where a track has no origin. Those without one are stretches: rows of a track side by side
-in a file whose sequences do not fall and whose sequences in the origin rise, from *seq* and
-*least* to *last_seq* and *greatest*.
+Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; *least* and *greatest* are null
+if a track has no origin. Rows without a bucket are stretches: adjacent rows of a track in a file with
+non-decreasing sequences and increasing sequences in the origin, from *seq* and *least* to *last_seq* and *greatest*.
 """
 MOST: Final = 10_000
-"""Stretches of one track in one file; who has more is `GIVEN_UP`."""
+"""Maximum number of stretches of a track in a file; a track with more is `GIVEN_UP`."""
 GIVEN_UP: Final = -1
-"""The *last_seq* of a stretch that says that its track is too much out of order in a file."""
+"""A *last_seq* that marks a track that is too much out of order in a file."""
 _BATCH: Final = 131_072
-"""Rows that are gone over together: with more, what one step leaves is out of the cache before the next one wants it."""
+"""Number of rows in a batch: with more, the results of a step leave the CPU cache before the next step."""
 _MIXED_UP: Final = 8
-"""Rows in a row of one bucket on average, below which they are put side by side first."""
+"""If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
 
 @dataclass(slots=True)
@@ -152,9 +151,9 @@ class ParquetPartition(InputPartition):
 
 class FoldDataSource(DataSource):
     """
-    FOLDED of the Parquet files that the option `files` lists, with *size* sequences for each bucket.
+    A data source: FOLDED of the Parquet files in the option `files`, with `size` sequences in each bucket.
 
-    `readers` are the tracks whose order is looked at; it and `files` are JSON.
+    `readers` are the tracks whose order is checked; `readers` and `files` are JSON lists.
     """
 
     @classmethod
@@ -163,11 +162,11 @@ class FoldDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """FOLDED."""
+        """The columns FOLDED."""
         return FOLDED
 
     def reader(self, schema: StructType) -> FoldReader:  # noqa: ARG002 - Spark's signature
-        """For a batch query."""
+        """The reader of a batch query."""
         return FoldReader(self.options)
 
 
@@ -184,7 +183,7 @@ class FoldReader(DataSourceReader):
         return [ParquetPartition(unquote(urlsplit(file).path)) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: what one file comes to."""
+        """On an executor: the rows of FOLDED for one file."""
         if not isinstance(partition, ParquetPartition):
             return
         texts = [name for name in COLUMNS if name in {"key", "sent_subject"}]
@@ -196,7 +195,7 @@ class FoldReader(DataSourceReader):
 def fold_partitions(
     readers: frozenset[int], size: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `mapInArrow` takes: `fold` of each partition, whose batches are small."""
+    """A function for `mapInArrow` that applies `fold` to each partition, whose batches are small."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _fold_to_schema(_coalesce_batches(batches), readers, size)
@@ -205,7 +204,7 @@ def fold_partitions(
 
 
 def _coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger *batches*, which cost less for each row."""
+    """Combine *batches* into larger ones, which cost less per row."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -225,7 +224,7 @@ def _fold_to_schema(batches: Iterable[pa.RecordBatch], readers: frozenset[int], 
 
 
 def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> pa.Table:
-    """FOLDED of *batches* with the columns COLUMNS; the order of *readers* is looked at."""
+    """FOLDED of *batches* with the columns COLUMNS; checks the order of the tracks *readers*."""
     digests: list[pa.Table] = []
     result: dict[int, list[list[int]]] = {}
     hashes = TextHashes()
@@ -252,7 +251,7 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
 
 
 def merge_digests(digests: pa.Table) -> pa.Table:
-    """Those rows of FOLDED that are digests, one for each track and bucket."""
+    """Add up digests (rows of FOLDED), so that there is one for each track and bucket."""
     how = [*((name, "sum") for name in DIGESTS), ("least", "min"), ("greatest", "max")]
     result = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
     result = result.rename_columns(
@@ -270,7 +269,7 @@ def _ends(names: Sequence[str], how: Mapping[str, str]) -> Iterator[tuple[str, s
 
 @dataclass(slots=True)
 class _Rows:
-    """Columns of rows, as numbers."""
+    """The columns of some rows, as NumPy arrays."""
 
     track: NDArray[np.int64]
     seq: NDArray[np.int64]
@@ -286,7 +285,7 @@ class _Rows:
         return _Rows(*(getattr(self, name)[which] for name in _Rows.__slots__))
 
     def digests(self, track: int, size: int) -> pa.Table:
-        """Digests, perhaps several of one bucket."""
+        """Digests of the rows; a bucket may have several."""
         buckets = self.origin_seq // size
         begins = _run_starts(buckets)
         if len(begins) * _MIXED_UP > len(buckets) and (np.diff(buckets) < 0).any():
@@ -341,7 +340,7 @@ def _is_valid(column: pa.Array) -> NDArray[np.bool_]:
 
 
 def _by_track(rows: _Rows) -> Iterator[tuple[int, _Rows]]:
-    """The rows of each track, in the order in which they stand."""
+    """The rows of each track, in stored order."""
     codes = pa.array(rows.track).dictionary_encode()
     tracks = codes.dictionary.to_pylist()
     if len(tracks) == 1:
@@ -357,12 +356,12 @@ def _by_track(rows: _Rows) -> Iterator[tuple[int, _Rows]]:
 
 
 def _run_starts(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where *values* begin to be others."""
+    """The indices at which *values* change."""
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(values[1:] != values[:-1]) + 1])
 
 
 def _extend(known: list[list[int]], seqs: NDArray[np.int64], origin_seqs: NDArray[np.int64]) -> None:
-    """Add the stretches of these rows to the *known* ones, of which they may go on with the last."""
+    """Add the stretches of these rows to *known*; the first may continue the last known one."""
     falls = (seqs[1:] < seqs[:-1]) | (origin_seqs[1:] <= origin_seqs[:-1])
     begin = 0
     for end in [*np.flatnonzero(falls)[: MOST + 1].tolist(), len(seqs) - 1]:

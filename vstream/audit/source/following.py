@@ -1,8 +1,8 @@
 """
-Streaming queries: one batch of new messages after another, and no silent loss.
+Streaming queries: batches of new messages, without silent loss.
 
-An offset says of each stream which sequence was read last, and when the stream was
-created: one that was deleted and made again begins with 1 once more.
+An offset has, for each stream, the last sequence read and the time when the stream was
+created: a stream that was deleted and created again starts at 1 again.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _LOG = logging.getLogger("vstream.jetstream")
 
 
 class StreamOffset(TypedDict):
-    """How far one stream was read."""
+    """The position up to which one stream was read."""
 
     seq: int
     created: str | None
-    """When the stream was created, as servers say it; None in checkpoints of before 24 November 2026."""
+    """When the stream was created, as servers report it; None in checkpoints from before 24 November 2026."""
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -59,11 +59,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._access = plan.access if plan else {item.region: options.access for item in options.stream_ref}
         self._cuts: dict[str, StreamCut] = {}
         self._target: dict[str, StreamOffset] | None = None
-        """Of a query that ends: where."""
+        """The end of a query that ends; None for others."""
         self._last_batch = time.monotonic()
 
     def initialOffset(self) -> dict[str, StreamOffset]:
-        """Before the first message to read."""
+        """The offset before the first message to read."""
         self._take_cuts()
         if self._options.start == "latest":
             return {key: _end_of(item) for key, item in self._cuts.items()}
@@ -74,12 +74,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {key: StreamOffset(seq=first[key] - 1, created=item.created) for key, item in self._cuts.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What one batch takes of each stream, unless a trigger asks for everything."""
+        """The maximum number of messages of each stream in a batch, unless a trigger requests all."""
         rows = self._options.rows_per_batch
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query: it reads what is there now, in as many batches as it takes."""
+        """Fix the end of the query: it reads everything that is stored now, in as many batches as needed."""
         self._take_cuts()
         self._target = {key: _end_of(item) for key, item in self._cuts.items()}
 
@@ -87,9 +87,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self, start: Mapping[str, StreamOffset | int] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, StreamOffset]:
         """
-        Where the next batch ends. A stream that cannot be asked stays where it was, and so do all while few messages are new.
+        The end of the next batch. Unreachable streams do not advance; none do while there are too few new messages.
 
-        Raises VstreamError for one that was deleted, if that is to stop the query.
+        Raises VstreamError if a stream was deleted, unless data loss is accepted.
         """
         self._take_cuts()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -102,7 +102,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return before if self._is_to_wait(before, result) else result
 
     def _is_to_wait(self, before: Mapping[str, StreamOffset], end: Mapping[str, StreamOffset]) -> bool:
-        """Whether a batch between these would have too few messages. One in which a stream was made again waits for nothing."""
+        """Whether a batch between these has too few messages. Never if a stream was created again."""
         least, now = self._options.min_rows_per_batch, time.monotonic()
         is_few = before.keys() == end.keys() and all(
             _is_same(before[key]["created"], end[key]["created"]) for key in end
@@ -113,13 +113,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return False
 
     def reportLatestOffset(self) -> dict[str, StreamOffset]:
-        """The ends of all streams: what Spark shows as `latestOffset` in the progress of a query."""
+        """The ends of all streams; Spark shows them as `latestOffset` in the progress of a query."""
         return {key: _end_of(item) for key, item in self._cuts.items()}
 
     def partitions(
         self, start: Mapping[str, StreamOffset | int], end: Mapping[str, StreamOffset | int]
     ) -> Sequence[InputPartition]:
-        """What came between two offsets, in ranges. Raises VstreamError if some of it is gone, unless that is accepted."""
+        """The ranges between two offsets. Raises VstreamError if messages are gone, unless data loss is accepted."""
         ends = {key: _decode_offset(until) for key, until in end.items()}
         if any(key not in self._cuts or not _is_same(self._cuts[key].created, ends[key]["created"]) for key in ends):
             self._take_cuts()
@@ -147,10 +147,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_partition(partition, self._schema) if isinstance(partition, ReadPartition) else iter(())
 
     def commit(self, end: Mapping[str, StreamOffset | int]) -> None:
-        """Nothing is kept on servers."""
+        """Do nothing: no position is kept on servers."""
 
     def _between(self, entry: StreamCut, before: StreamOffset | None, last: StreamOffset) -> StreamCut:
-        """The part of *entry* behind *before*, up to *last*."""
+        """The part of *entry* after *before*, up to *last*."""
         after = before["seq"] if before is not None else max(entry.first_seq, 1) - 1
         loss = None
         if not _is_same(entry.created, last["created"]):
@@ -179,7 +179,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         _LOG.warning("messages of stream `%s` are lost to this query: %s", stream.stream, loss)
 
     def _take_cuts(self) -> None:
-        """A new cut. Raises VstreamError for a stream that could never be asked, or is gone."""
+        """A new cut. Raises VstreamError for a stream that never answered or that was deleted."""
         for take_cut in cut.take_cuts(self._streams, self._access, path=self._options.read_by):
             key = _key(take_cut.stream_ref)
             if not take_cut.error:
@@ -193,7 +193,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The messages of one range. Raises VstreamError if some are removed at the same time, where none was missing before."""
+    """The messages of one range. Raises VstreamError if messages of a complete range are removed during the read."""
     task, rows = partition.range, 0
     for batch in read_range(task, schema):
         rows += batch.num_rows
@@ -211,7 +211,7 @@ def _first_of(task: ReadTask) -> int:
 
 
 def _advance(item: StreamCut, before: StreamOffset | None, end: StreamOffset, most: int | None) -> StreamOffset:
-    """Where a batch ends that begins behind *before*: at *end*, or *most* messages further."""
+    """The end of a batch that begins after *before*: *end*, or earlier after *most* messages."""
     if before is None:
         before = StreamOffset(seq=max(item.first_seq, 1) - 1, created=end["created"])
     is_other = not _is_same(before["created"], end["created"])
@@ -234,7 +234,7 @@ def _is_same(created: str | None, other: str | None) -> bool:
 
 def _describe_recreated(entry: StreamCut, after: int) -> str:
     return (
-        f"it was deleted and made again at {entry.created}; what the former one held behind {after} is gone, "
+        f"it was deleted and created again at {entry.created}; messages of the old stream after {after} are gone, "
         f"and the new one has {entry.first_seq} to {entry.last_seq}"
     )
 
@@ -243,7 +243,7 @@ def _data_loss(stream: StreamRef, loss: str) -> VstreamError:
     where = f" in region `{stream.region}`" if stream.region else ""
     return VstreamError(
         f"data loss: stream `{stream.stream}`{where}: {loss}. "
-        'With option("failOnDataLoss", "false") the query goes on with what is there'
+        'With option("failOnDataLoss", "false") the query continues with the remaining messages'
     )
 
 

@@ -1,4 +1,4 @@
-"""Find secrets only where they are needed: in files and environment variables of the machine that reads."""
+"""Load secrets only where they are used: from files and environment variables of the machine that reads."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _CONTEXT = (
     ("tls_cert", "cert"),
     ("tls_key", "key"),
 )
-"""Our names, and those of a nats CLI context."""
+"""Our field names, and those of a nats CLI context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """What a connection is opened with. Lives only in the process that opens it."""
+    """The secrets for a connection. Exists only in the process that connects."""
 
     servers: tuple[str, ...]
     user: str | None = None
@@ -51,12 +51,12 @@ class Login:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The addresses, and whether clients log in there."""
+        """The endpoint: the addresses, and whether there is a login."""
         nkey = None if self.seed is None else "as a file"
         return Endpoint(urls=self.servers, user=self.user, token=self.token, nkey=nkey)
 
     def options(self, nonce: str | None) -> dict[str, Any]:
-        """The part of CONNECT that says who we are. Raises VstreamError if *nonce* must be signed and nothing can."""
+        """The login fields of CONNECT. Raises VstreamError if *nonce* must be signed but there is no key."""
         text: dict[str, Any] = {}
         if self.user is not None:
             text |= {"user": self.user, "pass": self.password or ""}
@@ -70,7 +70,7 @@ class Login:
 
 
 def load_login(access: Access) -> Login:
-    """The secrets that *access* names. Raises VstreamError for a file or variable that is not here."""
+    """Load the secrets that *access* names. Raises VstreamError for a missing file or variable."""
     context: dict[str, Any] = {}
     if access.context:
         context = _context(access.context)
@@ -93,7 +93,7 @@ def load_login(access: Access) -> Login:
 
 
 def find_file(name: str) -> Path:
-    """The file *name*: here, or among those that Spark has distributed. Raises VstreamError if it is in neither."""
+    """The path of the file *name*: local, or one that Spark distributed. Raises VstreamError if it does not exist."""
     path = Path(name).expanduser()
     if path.is_file():
         return path
@@ -117,7 +117,7 @@ def _secret(variable: str | None, file: str | None, given: object) -> str | None
 
 
 def context_file(name: str) -> Path:
-    """The file of the nats CLI context *name*, which may also be a file itself. Raises VstreamError as `find_file`."""
+    """The file of the nats CLI context *name*, which may also be a path. Raises VstreamError as `find_file`."""
     directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats" / "context"
     path = directory / f"{name}.json"
     return path if path.is_file() else find_file(name)
@@ -148,7 +148,7 @@ def _tls(access: Access) -> ssl.SSLContext | None:
 
 
 def _sign(seed: bytes, nonce: bytes) -> tuple[str, str]:
-    """The public nkey of *seed*, and *nonce* signed with it, both as CONNECT has them."""
+    """The public nkey of *seed*, and *nonce* signed with *seed*, encoded for CONNECT."""
     raw = base64.b32decode(seed + b"=" * (-len(seed) % 8))
     # A seed is two bytes of prefix, 32 of key and two of checksum; the prefix holds the kind of the key twice over.
     kind = ((raw[0] & 0x07) << 5) | (raw[1] >> 3)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _AUTO = "auto"
 ROWS = 250_000
-"""Messages in one task."""
+"""Default number of messages in a task."""
 _OWN = frozenset(
     {
         "stream",
@@ -45,7 +45,7 @@ _OWN = frozenset(
 )
 _OF_WRITING = frozenset({"stream", "path", "subject", "columns"})
 _CHECKPOINT = "checkpointlocation"
-"""Spark's own option, which it shows to what a streaming query writes into."""
+"""Spark's own option, which it passes to the sink of a streaming query."""
 _SECRETS = {
     "password": "password_env or password_file",
     "pass": "password_env or password_file",
@@ -56,7 +56,7 @@ _SECRETS = {
 }
 _PROVIDER = "provider"
 _OF_CATALOG = frozenset({_PROVIDER, "location", "owner", "comment", "external", "is_managed_location"})
-"""What Spark adds to the options of a table in its catalog; and each option a second time, as `option.NAME`."""
+"""Options that Spark adds to a table in its catalog; it also adds each option again as `option.NAME`."""
 _OPTION_PREFIX = "option."
 _ALIASES = {
     "failondataloss": "fail_on_data_loss",
@@ -65,7 +65,7 @@ _ALIASES = {
     "minoffsetspertrigger": "min_rows_per_batch",
     "startingoffsets": "start",
 }
-"""What other sources of Spark call an option, in lower case."""
+"""Names of options in other Spark sources, in lower case."""
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -77,10 +77,10 @@ class Options:
     stream_ref: tuple[StreamRef, ...]
     plan: ReadPlan | None = field(repr=False)
     read_by: str | None
-    """`consumer` or `direct`; None: the faster one that each stream allows."""
+    """`consumer` or `direct`; None: the faster path that each stream allows."""
     subjects: tuple[str, ...]
     columns: tuple[str, ...]
-    """Of a table or view; empty: the usual ones."""
+    """Columns of a table or view; empty: the default columns."""
     start_seq: int | None
     end_seq: int | None
     since_ns: int | None
@@ -89,23 +89,23 @@ class Options:
     rows_per_batch: int | None
     """Of a streaming query: messages of each stream in one micro-batch."""
     min_rows_per_batch: int | None
-    """Of a streaming query: it waits until so many messages are new in all streams together."""
+    """Of a streaming query: minimum number of new messages, in all streams together, for a micro-batch."""
     max_batch_delay: float
-    """Of a streaming query: seconds that it waits for these at most."""
+    """Of a streaming query: maximum seconds to wait for that number."""
     fails_on_loss: bool
-    """Of a streaming query: whether it stops where messages were removed before it has read them."""
+    """Of a streaming query: whether it stops if messages were removed before it has read them."""
     start: str
     """Of a streaming query: `earliest` or `latest`."""
     starts: Mapping[str, int]
-    """Of a streaming query: the first sequence to read of each stream that is named."""
+    """Of a streaming query: the first sequence to read, by stream."""
     headers: bool
     payload: bool
     pushdown: bool
-    """Whether to take filters from Spark: see `datasource.FilteringReader`."""
+    """Whether to accept filters from Spark: see `datasource.FilteringReader`."""
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
-    """Raises VstreamError for an option that is not known, not understood, or a secret."""
+    """Parse the options of a read. Raises VstreamError for an option that is unknown, invalid, or a secret."""
     values = without_catalog_properties(options)
     for name in values:
         _check_name(name)
@@ -149,21 +149,21 @@ class WriteOptions:
     access: Access = field(repr=False)
     stream_ref: StreamRef
     subject: str | None
-    """Of all rows; None: they have a column."""
+    """The subject of all rows; None: they have a column `subject`."""
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Raises VstreamError as `parse_options`, and for options of reading."""
+    """Parse the options of a write. Raises VstreamError as `parse_options`, and for options of a read."""
     values = {name: value for name, value in without_catalog_properties(options).items() if name != _CHECKPOINT}
     for name in values:
         if name in _OWN - _OF_WRITING:
             raise VstreamError(
-                f"option `{name}` is for reading, and this writes",
+                f"option `{name}` is only for reading",
                 hint=f"options: {', '.join(sorted(_OF_WRITING | ACCESS_FIELDS))}",
             )
     parsed = parse_options(values)
     if len(parsed.stream_ref) != 1:
-        raise VstreamError("rows are written into one stream", hint='.option("stream", "foo-write-west")')
+        raise VstreamError("rows can only be written to one stream", hint='.option("stream", "foo-write-west")')
     return WriteOptions(access=parsed.access, stream_ref=parsed.stream_ref[0], subject=values.get("subject"))
 
 
@@ -183,13 +183,13 @@ def without_catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _streams(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The streams that are named: by the option `stream`, or as what is loaded, which Spark calls `path`."""
+    """The named streams: from the option `stream`, or from the argument of `load`, which Spark calls `path`."""
     loaded = _split_words(given.get("path", ""))
     named = _split_words(given.get("stream", ""))
     if loaded and named:
         raise VstreamError(
-            "`path` and `stream` both name streams, for `path` is what `.load(…)` is given: "
-            "how streams are read is `read_by`, which is consumer or direct (and no longer snapshot)"
+            "`path` and `stream` both name streams: `path` is the argument of `.load(…)`. "
+            "To choose how streams are read, set `read_by` to consumer or direct (no longer snapshot)"
         )
     return loaded or named
 
@@ -202,13 +202,13 @@ def _starts(given: Mapping[str, str], streams: Sequence[str]) -> dict[str, int]:
     try:
         starts = json.loads(text)
     except ValueError as error:
-        raise VstreamError(f"option `start` is no JSON: {error}", hint='.option("start", \'{"foo": 101}\')') from None
+        raise VstreamError(f"option `start` is not JSON: {error}", hint='.option("start", \'{"foo": 101}\')') from None
     for stream, seq in starts.items():
         if stream not in streams:
             raise VstreamError(f"option `start` names stream `{stream}`, which is not read")
         if not isinstance(seq, int) or seq < 1:
             raise VstreamError(
-                f"option `start`: the first sequence of `{stream}` is a number of at least 1, not `{seq}`"
+                f"option `start`: the first sequence of `{stream}` must be a number of at least 1, not `{seq}`"
             )
     return dict(starts)
 
@@ -221,7 +221,7 @@ def _read_by(given: Mapping[str, str]) -> str | None:
 def _check_name(name: str) -> None:
     if name in _SECRETS:
         raise VstreamError(
-            f"option `{name}` would show a secret in plans and logs",
+            f"the secret in option `{name}` would appear in plans and logs",
             hint=f"use {_SECRETS[name]}: see docs/spark-source.md",
         )
     names = _OWN | ACCESS_FIELDS
@@ -238,7 +238,7 @@ def _access(given: Mapping[str, str]) -> Access:
     for url in servers:
         if "@" in urlsplit(url if "://" in url else f"nats://{url}").netloc:
             raise VstreamError(
-                "an address with a password in it would show it in plans and logs",
+                "a password in an address would appear in plans and logs",
                 hint="use user with password_env or password_file",
             )
     texts: dict[str, Any] = {name: given[name] for name in ACCESS_FIELDS - {"servers", "timeout"} if given.get(name)}
@@ -260,7 +260,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     except ValueError:
         value = 0
     if value < 1:
-        raise VstreamError(f"option `{name}` is a number of at least 1, not `{given[name]}`")
+        raise VstreamError(f"option `{name}` must be a number of at least 1, not `{given[name]}`")
     return value
 
 
@@ -274,25 +274,27 @@ def _seconds(given: Mapping[str, str], name: str, default: str) -> float:
 def _flag(given: Mapping[str, str], name: str, default: str = "false") -> bool:
     text = given.get(name, default).lower()
     if text not in _FLAGS:
-        raise VstreamError(f"option `{name}` is true or false, not `{text}`")
+        raise VstreamError(f"option `{name}` must be true or false, not `{text}`")
     return _FLAGS[text]
 
 
 def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...], default: str) -> str:
     value = given.get(name, default)
     if value not in known:
-        raise VstreamError(f"option `{name}` is one of {', '.join(known)}, not `{value}`")
+        raise VstreamError(f"option `{name}` must be one of {', '.join(known)}, not `{value}`")
     return value
 
 
 def _moment(given: Mapping[str, str], name: str) -> int | None:
-    """Nanoseconds since 1970 of an ISO 8601 time; one without a zone is in UTC."""
+    """An ISO 8601 time as nanoseconds since 1970; a time without a zone is UTC."""
     if name not in given:
         return None
     try:
         moment = datetime.fromisoformat(given[name])
     except ValueError:
-        raise VstreamError(f"option `{name}` is a time such as 2026-11-20T17:00:00Z, not `{given[name]}`") from None
+        raise VstreamError(
+            f"option `{name}` must be a time such as 2026-11-20T17:00:00Z, not `{given[name]}`"
+        ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (seconds.days * 86_400 + seconds.seconds) * 10**9 + seconds.microseconds * 1_000

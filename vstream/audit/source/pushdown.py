@@ -1,8 +1,8 @@
 """
-The sequences that a filter leaves, so that only they are requested.
+Filter pushdown: request only the sequences that can match a filter.
 
-Sequences are exact. Times and subjects only narrow what is read, and Spark filters
-again: clocks of leaders differ a little, and subjects may hold wildcards by accident.
+Filters by sequence are exact. Filters by time and subject only narrow the range, and Spark
+filters again: clocks of leaders differ a little, and subjects may accidentally contain wildcards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_SUBJECTS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is left: each end is included, None is open; *subjects* empty means all."""
+    """The bounds of a read. Both ends are inclusive, None is open; empty *subjects* means all."""
 
     first: int | None = None
     last: int | None = None
@@ -44,7 +44,7 @@ class Bounds:
     regions: frozenset[str] | None = None
 
     def intersect(self, other: Bounds) -> Bounds:
-        """What both leave. Of two lists of subjects the first is taken: either is right, since Spark filters again."""
+        """The intersection. Of two lists of subjects the first is used: either is correct, as Spark filters again."""
         return Bounds(
             first=_most(self.first, other.first),
             last=_least(self.last, other.last),
@@ -57,7 +57,7 @@ class Bounds:
 
 
 def push_filters(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, list[Filter]]:
-    """*bounds* narrowed by what *filters* say, and those that Spark has to apply itself."""
+    """*bounds* narrowed by *filters*, and the filters that Spark has to apply itself."""
     rest: list[Filter] = []
     for item in filters:
         result, is_exact = _bounds(item)
@@ -69,7 +69,7 @@ def push_filters(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, lis
 
 
 def _bounds(one: Any) -> tuple[Bounds | None, bool]:
-    """What *one* says, None if nothing; and whether that is all it says."""
+    """The bounds from the filter *one*, None if none; and whether they express it completely."""
     attribute: tuple[str, ...] = getattr(one, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else None
     value = getattr(one, "value", None)
@@ -95,7 +95,7 @@ def _bounds(one: Any) -> tuple[Bounds | None, bool]:
 
 
 def _ends(one: Any, value: Any) -> tuple[int | None, int | None] | None:  # noqa: PLR0911 - one for each kind
-    """First and last whole number that *one* leaves, None if it is of another kind."""
+    """The first and last whole number that match *one*, None for another kind of filter."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     match one:
@@ -127,7 +127,7 @@ def _nanoseconds(value: Any) -> Any:
 
 
 def _subjects(one: Any, value: Any) -> tuple[str, ...]:
-    """NATS subjects that *one* leaves, none if that cannot be said."""
+    """The NATS subjects that match *one*, none if they cannot be listed."""
     if isinstance(one, StringStartsWith):
         # Only a prefix of whole tokens is a subject: `a.b.` is, `a.b` would also begin `a.bc`.
         prefix = str(value)

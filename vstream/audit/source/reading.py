@@ -1,10 +1,10 @@
 """
 Read one range of one stream, up to its proven end.
 
-A copy of a stream that lags behind ends too early and does not say so. A range is
-read when a message at its end or behind it was seen, for copies apply messages in
-order; where none is there, the stream's leader must say that none is to be expected.
-Until then, and whenever a connection breaks, what is missing is asked for again.
+A replica that lags behind ends too early without an error. A range is complete once a
+message at or after its end was seen, because replicas apply messages in order. If there is
+none, the stream's leader must confirm that no more messages exist. Until then, and after
+a broken connection, the missing part is requested again.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 _PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
 ATTEMPTS = 8
-"""In a row without one message, before a range is given up: about ten seconds."""
+"""Number of attempts in a row without a message before a range fails: about ten seconds."""
 _UNAVAILABLE = 503
 
 
 def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
-    Every stored message of *job*, once, by sequence, in batches of *schema*.
+    Every stored message of *job* once, in the order of sequences, in batches of *schema*.
 
-    Raises NotReachableError if its end cannot be reached, and other VstreamErrors
-    where trying again would not help.
+    Raises NotReachableError if the end of the range cannot be reached, and other VstreamErrors
+    if a retry would not help.
     """
     batches = BatchBuilder(schema, job.stream_ref)
     matches = subject_pattern(job.subjects)
@@ -86,14 +86,14 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _may_pass(error: VstreamError) -> bool:
-    """Whether to ask again may help."""
+    """Whether a retry may help."""
     if isinstance(error, ServerError):
         return error.code == _UNAVAILABLE
     return isinstance(error, NotReachableError) and not isinstance(error, NotPermittedError)
 
 
 def is_complete(job: ReadTask, position: int) -> bool:
-    """Whether the stream's leader has no message from *position* to the end of *job* that should have been read."""
+    """Whether the stream's leader has no further message from *position* to the end of *job*."""
     with connect(job.access) as client:
         try:
             return all(_next(client, job, position, subject) > job.last for subject in job.subjects or (">",))
@@ -112,7 +112,7 @@ def is_complete(job: ReadTask, position: int) -> bool:
 
 
 def _next(client: Client, job: ReadTask, position: int, subject: str) -> int:
-    """The sequence of the first message on *subject* from *position* on; a number above *job* if there is none."""
+    """The sequence of the first message on *subject* from *position* on; a number after the end of *job* if none."""
     try:
         answer = api_request(
             client, job.access, f"STREAM.MSG.GET.{job.stream_ref.name}", {"seq": position, "next_by_subj": subject}
@@ -126,7 +126,7 @@ def _next(client: Client, job: ReadTask, position: int, subject: str) -> int:
 
 
 def subject_pattern(subjects: tuple[str, ...]) -> re.Pattern[str] | None:
-    """What matches the same subjects as any of *subjects*; None if there are none: everything is wanted."""
+    """A regular expression that matches what any of *subjects* matches; None if *subjects* is empty (everything)."""
     if not subjects:
         return None
     return re.compile("|".join(_pattern(subject) for subject in subjects), re.DOTALL)

@@ -1,4 +1,4 @@
-"""The columns of streams as tables, and what Spark hands to a task."""
+"""The columns of streams as tables, and the partitions that Spark passes to tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS = StructType(
         StructField("digest", LongType(), nullable=False),
     ]
 )
-"""What is read if nobody says otherwise."""
+"""The default columns."""
 MORE_COLUMNS = [
     StructField("headers", BinaryType(), nullable=True),
     StructField("payload", BinaryType(), nullable=False),
@@ -40,7 +40,7 @@ MORE_COLUMNS = [
     StructField("virtual", StringType(), nullable=False),
     StructField("role", StringType(), nullable=False),
 ]
-"""What is read besides if somebody asks for it."""
+"""Columns that are read only on request."""
 _KNOWN = {column.name: column for column in [*COLUMNS.fields, *MORE_COLUMNS]}
 
 
@@ -50,11 +50,11 @@ class ReadPartition(InputPartition):
 
     range: ReadTask
     is_whole: bool = False
-    """Whether the stream had a message at each sequence, so that fewer rows are a loss: for queries that fail then."""
+    """Whether the range had a message at each sequence, so that fewer rows mean loss; for queries that fail on loss."""
 
 
 def find_columns(names: Sequence[str]) -> list[StructField]:
-    """The columns that are called *names*. Raises VstreamError for one that does not exist."""
+    """The columns with *names*. Raises VstreamError for an unknown name."""
     for name in names:
         if name not in _KNOWN:
             raise VstreamError(f"there is no column `{name}`", hint=f"columns: {', '.join(_KNOWN)}")
@@ -62,7 +62,7 @@ def find_columns(names: Sequence[str]) -> list[StructField]:
 
 
 def convert_schema(schema: StructType) -> pa.Schema:
-    """*schema* as Arrow's. Raises VstreamError for a column that does not exist, or has another type."""
+    """Convert *schema* to Arrow. Raises VstreamError for a column that does not exist or has another type."""
     for field in schema.fields:
         kind = _KNOWN.get(field.name)
         if kind is None or kind.dataType != field.dataType:

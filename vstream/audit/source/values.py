@@ -1,4 +1,4 @@
-"""What the driver sends to executors: where the streams are, how far to read them, and in which pieces."""
+"""Values that the driver sends to executors: where streams are, how far to read them, and in which pieces."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import RenderedStream
 
 CONSUMER = "consumer"
-"""A pull consumer: the fastest, needs the meta leader, and must not be used where reading removes messages."""
+"""A pull consumer: the fastest path. Needs the meta leader, and must not be used if reading removes messages."""
 DIRECT = "direct"
-"""Direct Get in batches: needs no leader of any kind, a server from 2.11 on, and `allow_direct`."""
+"""Batched Direct Get: needs no leader, but `allow_direct` and servers from 2.11 on."""
 PATHS = (CONSUMER, DIRECT)
 ABSENT = "the server has no such stream"
-"""The error of a stream that does not exist: nobody answers for one that only cannot be reached."""
+"""The error of a stream that does not exist; a stream that cannot be reached has another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """
-    How a region's servers are reached. Holds no secret: only names of files and of environment variables.
+    How to reach a region's servers. Contains no secrets, only names of files and environment variables.
 
-    Files are looked for on the machine that reads, and there also among those that
-    Spark has distributed (`--files`, `addFile`).
+    Files are looked up on the machine that reads, including those that Spark distributed
+    (`--files`, `addFile`).
     """
 
     servers: tuple[str, ...] = ()
     context: str | None = None
-    """A nats CLI context: a name, or a file."""
+    """A nats CLI context: a name or a path."""
     creds: str | None = None
     nkey: str | None = None
     user: str | None = None
@@ -49,20 +49,20 @@ class Access:
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_plaintext: bool = False
-    """Whether credentials may cross the network in clear; see `vstream.permissions`."""
+    """Whether credentials may be sent without TLS; see `vstream.permissions`."""
     api_prefix: str = "$JS.API"
     timeout: float = 10.0
-    """Seconds: for a connection, for an answer, and without a byte while reading."""
+    """Timeout in seconds: for a connection, for an answer, and between bytes while reading."""
 
     def of(self, stream: str) -> Access:
-        """As this one, with the API that knows *stream*: that of its account, for one of a hidden account."""
+        """The same access with the API prefix for *stream*, which depends on its account if that is hidden."""
         account, is_hidden, _ = stream.rpartition(ACCOUNT_SEPARATOR)
         return replace(self, api_prefix=naming.api_prefix(account)) if is_hidden else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRef:
-    """A physical stream to read, and what it is called in the tables."""
+    """A physical stream to read, and its names in the tables."""
 
     stream: str
     region: str
@@ -71,18 +71,18 @@ class StreamRef:
 
     @property
     def name(self) -> str:
-        """What servers call it in its account."""
+        """The name of the stream in its account."""
         return naming.local_name(self.stream)
 
     @classmethod
     def of(cls, stream: RenderedStream) -> StreamRef:
-        """The physical *stream* of a topology."""
+        """The reference for the physical *stream* of a topology."""
         return cls(stream=stream.config.name, region=stream.region, virtual=stream.virtual, role=stream.role.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCursor:
-    """How far a stream has sourced another. *last_seq* is None where the server does not say."""
+    """How far a stream has sourced another. *last_seq* is None if the server does not report it."""
 
     origin: str
     last_seq: int | None
@@ -90,7 +90,7 @@ class SourceCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCut:
-    """What one stream held at one moment. With *error*, it could not be asked, and the rest means nothing."""
+    """The contents of one stream at one moment. With *error*, it could not be asked; ignore the other fields."""
 
     stream_ref: StreamRef
     cut_at_ns: int
@@ -103,28 +103,28 @@ class StreamCut:
     path: str | None = None
     sources: tuple[SourceCursor, ...] = ()
     limits: Mapping[str, int] | None = None
-    """What may remove messages: limits that are set, in the API's names and units. None: it is not known."""
+    """The limits that may remove messages, with the API's names and units. None: unknown."""
     created: str | None = None
-    """When the stream was created, as the server says it."""
+    """When the stream was created, as the server reports it."""
     last_ts: str | None = None
-    """When its last message was stored, as the server says it."""
+    """When its last message was stored, as the server reports it."""
     is_restored: bool = False
-    """Whether it holds messages that are older than itself: it is from a backup."""
+    """Whether it has messages older than the stream itself: it was restored from a backup."""
     mirror: str | None = None
     transform: tuple[str, str] | None = None
     subjects: tuple[str, ...] = ()
-    """Only messages that match one of these are read; all if empty."""
+    """Only messages on these subjects are read; all if empty."""
     error: str | None = None
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is anything to read, and a way to."""
+        """Whether there is anything to read, and a path to read it."""
         return self.error is None and self.messages > 0 and self.last_seq >= self.first_seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What one DataFrame reads: the cut, and how each region is reached."""
+    """The input of one DataFrame: the cut, and the access to each region."""
 
     access: Mapping[str, Access]
     """By region."""
@@ -133,7 +133,7 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """What one task reads: sequences *first* to *last* of one stream, both included."""
+    """The input of one task: sequences *first* to *last* of one stream, inclusive."""
 
     stream_ref: StreamRef
     access: Access = field(repr=False)
@@ -141,13 +141,13 @@ class ReadTask:
     first: int
     last: int
     mean_size: int
-    """Bytes of a stored message on average: how many can be in flight."""
+    """Average size of a stored message in bytes, which limits how many are in flight."""
     subjects: tuple[str, ...] = ()
-    """Only messages that match one of these; all if empty."""
+    """Only messages on these subjects; all if empty."""
 
 
 def encode_plan(plan: ReadPlan) -> str:
-    """*plan* as an option's text."""
+    """Encode *plan* as the text of an option."""
     document = {
         "access": {name: asdict(item) for name, item in plan.access.items()},
         "cuts": [asdict(c) for c in plan.cuts],
@@ -156,7 +156,7 @@ def encode_plan(plan: ReadPlan) -> str:
 
 
 def decode_plan(text: str) -> ReadPlan:
-    """The plan that `encode_plan` wrote into *text*."""
+    """Decode a plan from the text of `encode_plan`."""
     document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
     cuts = []
     for cut in document["cuts"]:
@@ -183,10 +183,10 @@ def split_tasks(
     cuts: Sequence[StreamCut], access: Mapping[str, Access], *, rows: int, subjects: tuple[str, ...] = ()
 ) -> list[ReadTask]:
     """
-    *cuts* in pieces of about *rows* messages each, in their order; those that hold nothing have none.
+    Split *cuts* into tasks of about *rows* messages, in the same order; empty cuts have no tasks.
 
-    Pieces have the same number of sequences: where many messages were removed from
-    one part of a stream, its pieces are smaller.
+    All tasks of a stream have the same number of sequences: if many messages were removed from
+    one part of it, the tasks there are smaller.
     """
     result: list[ReadTask] = []
     for cut in cuts:

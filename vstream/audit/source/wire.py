@@ -1,10 +1,10 @@
 """
-Parse messages out of whole buffers in one pass: what makes extraction fast.
+Parse messages out of whole buffers in one pass, which makes extraction fast.
 
-Both scanners take a buffer and a position where a message begins, append what is
-complete, and say where they stopped: at the end, at a message whose end is missing,
-or at a line that is not theirs to understand (a status, a PING), which the caller
-looks at with `client.next_message`. Every slice here is paid for a billion times.
+Both scanners take a buffer and the position of a message, append complete messages, and
+return where they stopped: at the end, at an incomplete message, or at another line (a
+status, a PING), which the caller parses with `client.next_message`. This code runs for
+every message, so every slice counts.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 _CRLF = b"\r\n"
 _HMSG = 72
-"""An H: of messages, only those with headers begin with it."""
+"""The byte H: only messages with headers begin with it."""
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
 _TTL = b"\nNats-TTL:"
 _BLANK_LINE = b"\r\n\r\n"
 _DIRECT = b"\r\nNats-Stream: "
 _DIRECT_LINES = 9
-"""Parts of an answer's own headers, split at line ends: nothing, six headers, and two ends."""
+"""Number of parts of an answer's own headers, split at line ends: an empty part, six headers, and two ends."""
 _ACK = b" $JS.ACK."
 _OLD_ACK = 9
-"""Tokens of the reply subject up to 2.10 and, so far, by default after it."""
+"""Number of tokens in the reply subject up to 2.10, and so far by default in later versions."""
 _FEW = 32
-"""Messages of one buffer that are sooner gone over one by one."""
+"""With fewer messages in a buffer, parsing them one by one is faster."""
 
 
 class PullScanner:
     """
-    Messages that a pull consumer sends: their reply subjects carry sequence, time and what is left.
+    Messages from a pull consumer: their reply subjects contain sequence, time and the number of pending messages.
 
-    The consumer's own sequences have no gaps: where they have one, something between
-    the server and us has lost messages.
+    The consumer's own sequences have no gaps: a gap means that messages were lost between
+    the server and us.
     """
 
     def __init__(self, columns: MessageColumns, *, few: int = _FEW) -> None:
@@ -54,7 +54,7 @@ class PullScanner:
         self._prefix = b""
 
     def scan(self, data: bytes, position: int) -> int:
-        """Append the messages from *position* on; returns where the first one begins that was not taken."""
+        """Append the messages from *position* on, and return the position of the first one not appended."""
         prefix = self._prefix or self._learn(data, position)
         if not prefix:
             return position
@@ -116,15 +116,15 @@ class PullScanner:
 
     @property
     def is_gapless(self) -> bool:
-        """Whether everything that the consumer has sent so far has arrived."""
+        """Whether all messages that the consumer has sent so far have arrived."""
         return self.last_consumer_seq == self.count
 
     def _learn(self, data: bytes, position: int) -> bytes:
         """
-        What stands before the sequence in every reply subject of this consumer, empty if no message is here.
+        The prefix of the sequence in every reply subject of this consumer, empty if there is no message.
 
-        `$JS.ACK.<stream>.<consumer>.1.` or, in version 2, with a domain and a hash
-        before the stream. Deliveries are counted: without acknowledgements always 1.
+        `$JS.ACK.<stream>.<consumer>.1.` or, in version 2, with a domain and a hash before the
+        stream. The 1 is the delivery count, which is always 1 without acknowledgements.
         """
         eol = data.find(_CRLF, position)
         if eol < 0 or data[position : position + 4] not in {b"MSG ", b"HMSG"}:
@@ -141,10 +141,10 @@ class PullScanner:
 
 class DirectScanner:
     """
-    The answer to one batch of Direct Get: everything is in the headers of each message.
+    The answer to one batch of Direct Get: all information is in the headers of each message.
 
-    *subject* is where this batch is answered, *stream* who must answer it: a mirror
-    that does so instead may hold something else.
+    *subject* is the reply subject of the batch. *stream* is the stream that must answer: a mirror
+    that answers instead may have other messages.
     """
 
     def __init__(self, columns: MessageColumns, subject: str, stream: str) -> None:
@@ -156,7 +156,7 @@ class DirectScanner:
         self._stream = stream.encode()
 
     def scan(self, data: bytes, position: int) -> int:
-        """As `PullScanner.scan`. Raises WrongStreamError if something else than *stream* has answered."""
+        """Like `PullScanner.scan`. Raises WrongStreamError if another stream than *stream* has answered."""
         columns = self.columns
         find = data.find
         size = len(data)
@@ -197,7 +197,7 @@ class DirectScanner:
 
 
 def _finish(pieces: list[bytes], prefix: bytes) -> int:
-    """Leave whole messages in *pieces*, the last of which may not be; returns how many bytes come after them."""
+    """Remove an incomplete last message from *pieces*, and return the number of bytes after the complete ones."""
     last = pieces[-1]
     eol = last.find(_CRLF)
     end = eol + 2 + int(last[last.rfind(b" ", 0, eol) : eol]) + 2 if eol >= 0 else len(last) + 1
@@ -210,17 +210,17 @@ def _finish(pieces: list[bytes], prefix: bytes) -> int:
 
 
 def _value(header: bytes, name: bytes) -> bytes | None:
-    """The value of the header *name*, None if there is none. Every header block has an end of line."""
+    """The value of the header *name*, None if missing. Every header block ends with a line end."""
     _, is_there, value = header.partition(name)
     return value.partition(_CRLF)[0] if is_there else None
 
 
 def scan_buffer(scanner: PullScanner | DirectScanner, data: bytes) -> tuple[int, list[Message]]:
     """
-    Let *scanner* take its messages from *data*, of which the beginning is one of a message.
+    Scan *data*, which begins with a message, with *scanner*.
 
-    Returns where the rest begins that is not complete yet, and everything that was
-    complete and not the scanner's. Raises MalformedAnswerError for what no server sends.
+    Returns where the incomplete rest begins, and all complete lines that are not messages of
+    the scanner. Raises MalformedAnswerError for data that no server sends.
     """
     rest = []
     with reading("the stream that is read"):
@@ -232,7 +232,7 @@ def scan_buffer(scanner: PullScanner | DirectScanner, data: bytes) -> tuple[int,
 
 
 class WrongStreamError(RetryableError):
-    """Another stream than the one that was asked has answered: a mirror of it."""
+    """A mirror has answered instead of the requested stream."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
 """
-Write rows into one stream: each is acknowledged before its task ends, and has a message id that a retry repeats.
+Write rows to one stream: each is acknowledged before its task ends, and has a message id that a retry repeats.
 
-Publishes are pipelined. What has no acknowledgement when a connection breaks is published again with the same
-message id, which the stream drops within its duplicate window.
+Publishes are pipelined. After a broken connection, rows without an acknowledgement are published again with the
+same message id, so the stream drops duplicates within its duplicate window.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vstream.audit.source.values import Access, StreamRef
 
 _IN_FLIGHT = 512
-"""Messages without an acknowledgement, and `_IN_FLIGHT_BYTES` of them; at least one."""
+"""Maximum number of messages without an acknowledgement, at most `_IN_FLIGHT_BYTES` together; at least one."""
 _IN_FLIGHT_BYTES = 4 << 20
 _COLUMNS: dict[str, tuple[DataType, ...]] = {
     "subject": (StringType(),),
@@ -53,12 +53,12 @@ _EXPECTED_STREAM = b"nats-expected-stream"
 _VERSION = b"NATS/1.0"
 _SUBJECT = re.compile(r"[^\s.*>\x00]+(\.[^\s.*>\x00]+)*")
 _PASSING = (429, 503)
-"""Codes of answers that another attempt may not get: too many messages at once, no leader."""
+"""Error codes after which a retry may succeed: too many messages at once, no leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """What is published for one row. *headers* is the whole block."""
+    """The message for one row. *headers* is the whole header block."""
 
     place: str
     subject: str
@@ -67,12 +67,12 @@ class OutgoingMessage:
 
     @property
     def size(self) -> int:
-        """In bytes, as servers count against `max_payload`."""
+        """The size in bytes that counts against `max_payload`."""
         return len(self.headers) + len(self.payload)
 
 
 class JetStreamWriter(DataSourceArrowWriter):
-    """For a batch. Its derived message ids begin with a number of its own, which retries of its tasks repeat."""
+    """Writes a batch. Derived message ids begin with an id of the batch, which retried tasks use again."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         check_columns(schema, options.subject)
@@ -90,7 +90,7 @@ class JetStreamWriter(DataSourceArrowWriter):
 
 
 class JetStreamStreamWriter(DataSourceStreamArrowWriter):
-    """For a streaming query: a batch that comes again, also after a restart, has the same message ids."""
+    """Writes a streaming query: a repeated batch, even after a restart, has the same message ids."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         check_columns(schema, options.subject)
@@ -98,7 +98,7 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """As of a batch."""
+        """Like `JetStreamWriter.write`."""
         task = _task()
         # What Spark calls its query and its batch; a restart from the same checkpoint has the same.
         query, batch = (task.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
@@ -118,12 +118,12 @@ def _task() -> TaskContext:
 
 
 def check_columns(schema: StructType, subject: str | None) -> None:
-    """Raises VstreamError if rows of *schema* cannot be written, with everything that is wrong."""
+    """Raise VstreamError with all problems if rows of *schema* cannot be written."""
     problems = []
     for column in schema.fields:
         kinds = _COLUMNS.get(column.name)
         if kinds is None:
-            problems.append(f"there is no column `{column.name}` in a message")
+            problems.append(f"messages have no column `{column.name}`")
         elif not any(_is_same_type(column.dataType, kind) for kind in kinds):
             problems.append(
                 f"`{column.name}` is {' or '.join(kind.simpleString() for kind in kinds)}, "
@@ -132,7 +132,7 @@ def check_columns(schema: StructType, subject: str | None) -> None:
     if "payload" not in schema.names:
         problems.append("there is no column `payload`")
     if ("subject" in schema.names) == (subject is not None):
-        problems.append("subjects are in the column `subject` or are the option `subject`: one of the two")
+        problems.append("set either the column `subject` or the option `subject`")
     if problems:
         raise VstreamError(
             "these rows cannot be written into a stream: " + "; ".join(problems),
@@ -147,7 +147,7 @@ def _is_same_type(kind: DataType, expected: DataType) -> bool:
 
 
 def check_stream(access: Access, ref: StreamRef) -> None:
-    """Raises VstreamError if the stream is not there, or acknowledges nothing that is published."""
+    """Raise VstreamError if the stream does not exist, or does not acknowledge publishes."""
     access = access.of(ref.stream)
     with connect(access) as client:
         try:
@@ -170,10 +170,10 @@ def check_stream(access: Access, ref: StreamRef) -> None:
 
 def convert_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, write_id: str) -> Iterator[OutgoingMessage]:
     """
-    Messages of rows. Raises VstreamError for a row that is none.
+    Convert rows to messages. Raises VstreamError for an invalid row.
 
-    A row without a message id gets one from *write_id*, its number, and a digest of its content. So rows that come
-    in another order when a task is repeated are stored twice, and none is taken for another and lost.
+    A row without a message id gets one from *write_id*, its number, and a digest of its content. So if a repeated task
+    has rows in another order, they are stored twice, and none is dropped as a duplicate of another.
     """
     number = 0
     for batch in batches:
@@ -203,7 +203,7 @@ def convert_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, write
 def _with_message_id(
     fields: list[tuple[bytes, bytes]], msg_id: str | None, place: str, derived: str, content: tuple[str, bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """*fields* with *msg_id*; without one, with their own, or with *derived* and a digest of everything."""
+    """Add *msg_id* to *fields*; without one, keep their own, or add *derived* and a digest of the content."""
     if msg_id is not None:
         rest = [item for item in fields if item[0].lower() != _MSG_ID]
         return [*rest, (b"Nats-Msg-Id", _header_value(msg_id, place))]
@@ -216,15 +216,13 @@ def _with_message_id(
 
 
 def _header_fields(headers: bytes | list[tuple[str, str | None]] | None, place: str) -> list[tuple[bytes, bytes]]:
-    """Names and values, of a block as it is stored or of a map; without the stream that is expected."""
+    """The names and values of a stored header block or a map, without `Nats-Expected-Stream`."""
     if headers is None:
         return []
     if isinstance(headers, bytes):
         version, *lines = headers.removesuffix(b"\r\n\r\n").split(b"\r\n")
         if not version.startswith(_VERSION) or any(b":" not in line or b"\n" in line for line in lines):
-            raise VstreamError(
-                f"{place}: the headers are not a block as streams store it", hint="a map of strings will do"
-            )
+            raise VstreamError(f"{place}: the headers are not a block as streams store it", hint="use a map of strings")
         pairs = [(name, value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
     else:
         pairs = []
@@ -243,7 +241,7 @@ def _header_value(value: str, place: str) -> bytes:
 
 def publish_messages(options: WriteOptions, messages: Iterator[OutgoingMessage]) -> None:
     """
-    Publish all, a bounded number at a time, until the stream has acknowledged each.
+    Publish all messages, a limited number at a time, until the stream has acknowledged each.
 
     Raises NotReachableError if one is not acknowledged after several attempts, and VstreamError if one is refused.
     """
@@ -272,7 +270,7 @@ def publish_messages(options: WriteOptions, messages: Iterator[OutgoingMessage])
 def _publish_on_one_connection(
     options: WriteOptions, pending: dict[int, OutgoingMessage], numbered: Iterator[tuple[int, OutgoingMessage]]
 ) -> None:
-    """Publish what is *pending* and then the rest, and take what is acknowledged out of *pending*."""
+    """Publish the *pending* messages and then the rest; remove acknowledged ones from *pending*."""
     with connect(options.access) as client:
         most = int(client.info.get("max_payload") or 0)
         new = list(pending.items())
@@ -314,7 +312,7 @@ def _encode(message: OutgoingMessage, reply: str) -> bytes:
 
 
 def check_acknowledgement(answer: Message, message: OutgoingMessage, ref: StreamRef) -> None:
-    """Raises RetryableError where another attempt may help, VstreamError where the stream did not store *message*."""
+    """Raise RetryableError if a retry may help, VstreamError if the stream did not store *message*."""
     if answer.has_no_responders:
         raise RetryableError(f"no stream takes `{message.subject}`, or it has no leader")
     document = decode_object(answer.payload, message.subject)

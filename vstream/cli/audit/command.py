@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from vstream.cli.views.audit import StageProgress
 
 _ROUND_SECONDS = 10.0
-"""From the beginning of one round of --follow to that of the next, at least."""
+"""Minimum time from the start of one round of --follow to that of the next."""
 _EXIT_CODES = {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: FAILED}
 
 Target = Annotated[
@@ -167,7 +167,7 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class _SparkAddress:
-    """Where Spark is: on this machine if nothing is said."""
+    """Where Spark runs: without *master* and *remote*, on this machine."""
 
     master: str | None
     remote: str | None
@@ -183,7 +183,7 @@ class _SparkAddress:
 
 @dataclass(frozen=True, slots=True)
 class _Printer:
-    """Shows reports as they were asked for."""
+    """Prints reports in the requested format."""
 
     output: str
     html: Path | None
@@ -205,7 +205,7 @@ class _Printer:
             raise typer.Exit(code)
 
     def show_round(self, report: Report, rounds: RoundPrinter) -> None:
-        """Show what one round of many has found."""
+        """Show the result of one round."""
         if self.output == "json":
             print_json("audit", report.as_dict(only_findings=self.only_findings), layout=JsonLayout.LINE)
         else:
@@ -214,7 +214,7 @@ class _Printer:
         self.write_page(report)
 
     def write_page(self, report: Report) -> None:
-        """Write the page, if one is wanted."""
+        """Write the HTML page, if requested."""
         if self.html is not None:
             save_output(self.html, render_page(report))
 
@@ -223,7 +223,7 @@ class _Printer:
 def _open_spark(
     address: _SparkAddress, source: AuditSource, scratch: Path, progress: StageProgress, *, is_ahead: bool
 ) -> Iterator[Any]:
-    """A session of the size that *source* needs; with *is_ahead*, few messages are read while it starts."""
+    """A session of the size that *source* needs. With *is_ahead*, reading starts before the session does."""
     progress.begin("start Spark")
     is_small = address.is_here and source.size(scratch) < SMALL
     if is_ahead:
@@ -277,7 +277,7 @@ def _refuse(problems: Mapping[str, bool], option: str) -> None:
 
 
 def _follow(follower: Follower | StateFollower, printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
-    """A round every few seconds, until somebody stops it."""
+    """Audit a round every few seconds until interrupted."""
     rounds = RoundPrinter()
     while True:
         started = time.monotonic()
@@ -301,7 +301,5 @@ def _parse_since(text: str | None) -> int | None:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from None
     if not length:
-        raise typer.BadParameter(
-            "`--since` must be longer than nothing; omit it to read everything", param_hint="--since"
-        )
+        raise typer.BadParameter("`--since` must be positive; omit it to read everything", param_hint="--since")
     return length

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def open_source(
     target: str, wanted: AuditRequest, *, templates: Path | None = None, lab: str | None = None
 ) -> TopologySource | CaptureSource | TablesSource:
-    """What *target* is. Raises VstreamError for one that is nothing of what can be audited, BadParameter for options that it has not."""
+    """The source for *target*. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
     path = Path(target)
     is_directory = "://" in target or path.is_dir()
     is_capture = is_directory and (path / "manifest.json").is_file()
@@ -68,14 +68,14 @@ def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str 
 
 
 def _check_no_move(topology: Topology) -> None:
-    """In the midst of a move, read streams of the new layout source those of the old one: no origin is a message's own."""
+    """Refuse a topology during a move: its new streams source the old ones, so the origin of a message is unknown."""
     if topology.moves_to is not None:
         raise VstreamError(
-            f"this topology moves to `{topology.moves_to.value}`: its new streams take what the old ones hold",
-            hint="without `moves_to`, what clients use now is audited",
+            f"this topology moves to `{topology.moves_to.value}`: its new streams source the old ones",
+            hint="remove `moves_to` to audit the streams that clients use now",
         )
     if topology.moves_from is not None:
         raise VstreamError(
-            f"this topology moves from `{topology.moves_from.value}`: its new streams take what the old ones hold",
+            f"this topology moves from `{topology.moves_from.value}`: its new streams source the old ones",
             hint="finish the move, and audit what was written since with `--since` (docs/changes.md)",
         )

@@ -48,19 +48,19 @@ _CHAPTERS = {
     "VA401": "regions permanently disagree on {n:key|keys}",
     "VA404": "{n:message|messages} dropped for another with the same id",
 }
-"""What errors of codes that begin so mean; of several beginnings, the longest counts."""
+"""What errors mean, by the beginning of their code; the longest match counts."""
 _PUT_BACK = "VA303"
 _SHOWN = 40
-"""Findings of one severity."""
+"""Maximum number of findings shown of one severity."""
 _EXPLAINED = 3
-"""Codes whose manual is pointed to."""
+"""Maximum number of codes for which `vstream explain` is suggested."""
 _RANGES = 5
 _MS = 1e6
 _S = 1e9
 
 
 class StageProgress:
-    """Says what is being done, and how far it is: a bar on a terminal, a line for each stage elsewhere."""
+    """Shows the current stage and its progress: as a bar on a terminal, otherwise as a line for each stage."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
@@ -69,7 +69,7 @@ class StageProgress:
         self._started = 0.0
 
     def begin(self, name: str) -> None:
-        """A stage begins; the one in front of it is over."""
+        """End the current stage, if any, and begin another."""
         if name == self._name:
             return
         self.end()
@@ -77,26 +77,26 @@ class StageProgress:
         self._task = self._bar.add_task(name, total=None)
 
     def tasks(self, progress: SparkProgress) -> None:
-        """How far Spark is with what it does now."""
+        """Show Spark's progress with the current stage."""
         if self._task is not None:
             self._bar.update(self._task, completed=progress.done, total=progress.tasks)
 
     def note(self, text: str) -> None:
-        """Say something beside the stages."""
+        """Print a note."""
         console.print_note(f"· {text}", style="dim")
 
     def end(self) -> None:
-        """The last stage is over."""
+        """End the last stage."""
         if self._task is not None:
             console.print_note(f"· {self._name}: {time.monotonic() - self._started:.1f} s", style="dim")
             self._bar.remove_task(self._task)
             self._task, self._name = None, ""
 
     def keeping(self, file: Path) -> None:
-        """Something goes on when all is over."""
+        """Print that a background process continues after the audit."""
         self.end()
         console.print_note(
-            f"· in the background: {clean(str(file))} is made, with which the next audit starts sooner", style="dim"
+            f"· in the background: creating {clean(str(file))}, so that the next audit starts sooner", style="dim"
         )
 
 
@@ -110,7 +110,7 @@ def progress() -> Iterator[StageProgress]:
 
 
 def report(report: Report, *, only_findings: bool = False) -> Iterator[RenderableType]:
-    """All of it, from top to bottom; with *only_findings*, without figures."""
+    """The lines of the whole report; with *only_findings*, without figures."""
     yield headline(report)
     for severity in Severity:
         findings = [finding for finding in report.findings if finding.severity is severity]
@@ -145,7 +145,7 @@ def headline(report: Report) -> Text:
 
 
 def summary(report: Report) -> str:
-    """What was found in what, in one sentence."""
+    """The result in one sentence: findings, and the number of messages, streams and regions."""
     unseen = [finding for finding in report.findings if finding.leaves_open]
     seen = [finding for finding in report.findings if not finding.leaves_open]
     counts = {severity: sum(item.severity is severity for item in seen) for severity in Severity}
@@ -168,7 +168,7 @@ def summary(report: Report) -> str:
 
 
 def _wrong(report: Report) -> Iterator[str]:
-    """What the errors come to, for those who read nothing else."""
+    """A summary of the errors, for readers who read nothing else."""
     errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     for chapter, text in _CHAPTERS.items():
         group = [
@@ -194,7 +194,7 @@ def _finding(one: MessageFinding) -> Iterator[Text]:
 
 
 def evidence(one: MessageFinding) -> Iterator[str]:
-    """The examples of a finding, a line each."""
+    """The examples of a finding, one per line."""
     if one.ranges:
         texts = []
         for part in one.ranges[:_RANGES]:
@@ -272,7 +272,7 @@ def _recovery_table(report: Report) -> Table:
 
 
 def describe_recovery(one: Recovery) -> str:
-    """As `1.9 s` or `at once`; what is missing until now has not arrived at all."""
+    """The recovery time as `1.9 s` or `at once`; `never` if messages are missing."""
     if one.missing:
         return f"never: {one.missing:,} missing"
     return f"{one.settled_ns / _S:,.1f} s" if one.settled_ns else "at once"
@@ -307,7 +307,7 @@ def _orders(report: Report) -> Table:
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole in percent; exact zero and less than what is shown are told apart."""
+    """A part of a whole in percent; an exact zero differs from a small value."""
     if not whole:
         return "–"
     if not part:
@@ -324,7 +324,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def format_duration(nanoseconds: float) -> str:
-    """How long that is, with two or three digits. Clocks that differ make it less than nothing."""
+    """A duration with two or three digits. Negative if clocks differ."""
     sign = "−" if nanoseconds < 0 else ""
     for unit, size in (("s", _S), ("ms", _MS), ("µs", 1e3)):
         value = abs(nanoseconds) / size
@@ -334,13 +334,13 @@ def format_duration(nanoseconds: float) -> str:
 
 
 class RoundPrinter:
-    """Remembers what the last round has said."""
+    """Prints rounds; remembers the findings of the last one."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str | None, ...], MessageFinding] = {}
 
     def lines(self, report: Report) -> Iterator[Text]:
-        """What there is to say of one round."""
+        """The lines for one round: its verdict, and findings that are new or gone."""
         verdict = report.verdict()
         mark, style = MARKS[verdict]
         slowest = max(
@@ -369,7 +369,7 @@ class RoundPrinter:
 
 
 def _is_left_behind(one: MessageFinding, report: Report) -> bool:
-    """Whether all messages that a finding of an earlier round is about are older than what this round looks at."""
+    """Whether all messages of a finding from an earlier round are older than the messages of this round."""
     first = next((state.first_seq for state in report.streams if state.stream == one.origin), None)
     return first is not None and bool(one.ranges) and not one.more and all(part.last < first for part in one.ranges)
 

@@ -1,7 +1,7 @@
 """
-An audit as one HTML page that needs nothing else, in the looks of a scenario's verdict.
+An audit as a self-contained HTML page, in the style of a scenario's verdict.
 
-The template has the words and the layout; here are the numbers and the shapes.
+The template has the text and the layout; this module computes numbers and shapes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 TEMPLATE = "audit.html.j2"
 _INTERVALS = 240
-"""Points of a chart at most: minutes are put together until they are so few."""
+"""Maximum number of points in a chart: minutes are combined until there are so few."""
 _CHARTED = 6
-"""Virtual streams with charts: the ones with the most that is wrong, then the slowest."""
+"""Number of virtual streams with charts: those with the most errors, then the slowest."""
 _MINUTE = 60
 _SECOND = 1_000_000_000
 _LAST_TICK = 0.96
 _THINNEST = 0.6
-"""Percent of the width: one message of a billion is drawn so wide."""
+"""Minimum width of a mark, in percent: even one message in a billion is visible."""
 _KINDS = {"VA1": "rejected", "VA2": "indeterminate", "VA3": "moved", "VA4": "moved"}
 _LEGEND = (
     ("rejected", "missing or late"),
@@ -47,11 +47,11 @@ _GROUPS = (
     ("warning", "What to check", lambda one: one.severity is Severity.WARNING and not one.leaves_open),
     ("note", "Good to know", lambda one: one.severity is Severity.NOTE and not one.leaves_open),
 )
-"""Every finding is in one of these: how its mark looks, the heading, and which belong there."""
+"""The groups of findings: the style of the mark, the heading, and which findings belong to it."""
 
 
 def render_page(report: Report) -> str:
-    """The whole page."""
+    """The whole page as HTML."""
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": format_duration}
     shown = _charted_streams(report)
@@ -100,7 +100,7 @@ def _charted_streams(report: Report) -> list[str]:
 
 
 class _Timeline:
-    """Minutes as intervals of a chart."""
+    """The time axis of a chart, in intervals of minutes."""
 
     def __init__(self, delays: Sequence[Delay]) -> None:
         minutes = [delay.minute for delay in delays if delay.minute is not None]
@@ -113,12 +113,12 @@ class _Timeline:
 
     @property
     def since(self) -> str:
-        """When the first minute began."""
+        """The start of the first minute."""
         return datetime.fromtimestamp(self._first * _MINUTE, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
 
     @property
     def ticks(self) -> list[dict[str, str]]:
-        """Round numbers of minutes, and where they are."""
+        """Round numbers of minutes, and their positions."""
         length = self.intervals * self._step
         moments = [tick for tick in charts.ticks(0, length) if tick <= _LAST_TICK * length]
         return [{"left": charts.short(100 * moment / length), "name": f"{moment:,}"} for moment in moments]
@@ -161,7 +161,7 @@ def _plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterato
 
 
 def _group_findings(report: Report) -> list[tuple[str, str, list[tuple[MessageFinding, list[str]]]]]:
-    """The findings of *report* by group: how it looks, its title, and each finding with its evidence."""
+    """The findings of *report* by group: its style, its title, and each finding with its evidence."""
     groups = []
     for look, title, belongs in _GROUPS:
         findings = [(finding, list(evidence(finding))) for finding in report.findings if belongs(finding)]
@@ -206,7 +206,7 @@ def _matrix(report: Report, virtual: str) -> dict[str, Any]:
 
 
 def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
-    """For each origin and reader, what is wrong along the sequences of the origin."""
+    """For each origin and reader: errors along the sequences of the origin."""
     ends = {stream.stream: stream for stream in report.streams if stream.virtual == virtual and stream.is_origin}
     for origin, state in ends.items():
         routes = [route for route in report.routes if (route.virtual, route.origin) == (virtual, origin)]
@@ -261,7 +261,7 @@ def _marks(found: Sequence[MessageFinding], stream: str, low: int, high: int) ->
 
 
 def _embed_data(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
-    """What tooltips say, as JSON that cannot end the element it stands in."""
+    """The texts of tooltips, as JSON that cannot close its script element."""
     data = {
         "interval": timeline.seconds,
         "start": 0,
