@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,30 @@ def test_a_template_runs_no_code_and_changes_nothing(tmp_path: Path, attempt: st
     (found,) = caught.value.diagnostics
     assert found.message.startswith("template error: ")
     assert not mark.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can bound the memory of a process")
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("<% for a in range(99999) %><% for b in range(99999) %><% endfor %><% endfor %>", "TimeoutError: it runs for"),
+        ("<% for a in range(99999) %><< 'x' * 99999 >><% endfor %>", "MemoryError: it takes too much memory"),
+        ("<< 'x' * 9999999999 >>", "MemoryError: it takes too much memory"),
+        ("<< '%9999999999d' | format(1) >>", "MemoryError: it takes too much memory"),
+        ("<< 10 ** (10 ** 9) >>", "TypeError: `**` is not for templates"),
+        ("<< 'x' * 99999999 >>", "ValueError: it writes more than 67,108,864 characters"),
+    ],
+)
+def test_a_template_ends_and_leaves_memory_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, message: str
+) -> None:
+    monkeypatch.setattr("vstream.render.environment._SECONDS", 0.5 if "Timeout" in message else 60)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(InvalidInputError) as caught:
+        rendered(templates=override(tmp_path, WRITE, code))
+    (found,) = caught.value.diagnostics
+    assert found.message.startswith(f"template error: {message}")
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_a_template_that_is_no_text_or_no_file_is_a_diagnostic_too(tmp_path: Path) -> None:

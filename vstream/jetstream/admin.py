@@ -12,13 +12,7 @@ import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vstream.errors import (
-    MalformedAnswerError,
-    NoRespondersError,
-    NotPermittedError,
-    NotReachableError,
-    ServerError,
-)
+from vstream.errors import MalformedAnswerError, NoRespondersError, NotPermittedError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, check_config, read_list, read_total, reading
 from vstream.topology import naming

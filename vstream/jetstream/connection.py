@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import nats
 import nats.errors
 
-from vstream.errors import (
-    NoRespondersError,
-    NotPermittedError,
-    NotReachableError,
-)
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError
 from vstream.jetstream.answers import decode_object
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import connection_options, resolve_context

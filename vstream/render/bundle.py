@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -10,7 +11,7 @@ import jinja2
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import account_view, claims, jwt, server_view, stream_view
-from vstream.render.environment import environment
+from vstream.render.environment import bound_template, environment
 from vstream.render.jwt import Unsigned
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
@@ -48,15 +49,14 @@ if TYPE_CHECKING:
     from vstream.topology.signing import Signer
 
 
+_MOST_TEXT = 64 * 1024 * 1024
+"""Longest file that a template may write: the next step reads it."""
 _MOST_PUSHED = 1_048_576
 """Largest message that servers accept, in bytes, unless their `max_payload` says otherwise."""
 
 
 def render(
-    topology: Topology,
-    addresses: Sequence[ServerAddress],
-    templates: Sequence[Path],
-    signer: Signer | None = None,
+    topology: Topology, addresses: Sequence[ServerAddress], templates: Sequence[Path], signer: Signer | None = None
 ) -> Bundle:
     """
     Render everything. The same input gives the same bytes.
@@ -67,7 +67,7 @@ def render(
     does not read back as what it stands for: VS201 (streams), VS301 (mappings),
     VS401 (servers), VS402 (contexts), VS240 (consumers).
     """
-    renderer = _Renderer(environment(templates), signer or Unsigned())
+    renderer = _Renderer(environment(templates), signer or Unsigned(), is_foreign=len(templates) > 1)
     mappings = profile_of(topology).mapping_set(topology)
     artifacts = [
         *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.streams(layout)),
@@ -91,8 +91,9 @@ def render(
 
 
 class _Renderer:
-    def __init__(self, env: jinja2.Environment, signer: Signer) -> None:
+    def __init__(self, env: jinja2.Environment, signer: Signer, *, is_foreign: bool) -> None:
         self._env = env
+        self._is_foreign = is_foreign
         self._signer = signer
         self.diagnostics: list[Finding] = []
         self.parsed_streams: list[RenderedStream] = []
@@ -112,12 +113,19 @@ class _Renderer:
             )
         )
 
+    def _render(self, template: str, view: dict[str, Any]) -> str:
+        with bound_template() if self._is_foreign else nullcontext():
+            text = self._env.get_template(template).render(view)
+            text.encode()  # A lone surrogate could not be written to a file.
+        if len(text) > _MOST_TEXT:
+            raise ValueError(f"it writes more than {_MOST_TEXT:,} characters")
+        return text
+
     def _text(self, code: str, template: str, view: dict[str, Any]) -> str | None:
         if self.diagnostics:
             return None  # One template that fails would fail for every stream.
         try:
-            text = self._env.get_template(template).render(view)
-            text.encode()  # A lone surrogate could not be written to a file.
+            text = self._render(template, view)
         except jinja2.TemplateNotFound as error:
             self._fail(code, template, f"template `{error.name}` is missing")
         except jinja2.TemplateSyntaxError as error:
@@ -312,11 +320,7 @@ class _Renderer:
 
     def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
         # Server configurations include the mappings, which are checked on their own.
-        document = natsconf.parse(
-            text,
-            template,
-            include=lambda path, _file: (path, placeholder_for(path) or ""),
-        )
+        document = natsconf.parse(text, template, include=lambda path, _file: (path, placeholder_for(path) or ""))
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
         for error in errors[:1]:  # What follows the first error is read wrong.
             line = f" (line {error.span.line} of the output)" if error.span else ""

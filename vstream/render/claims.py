@@ -48,11 +48,7 @@ _LIMITS: dict[str, Json] = {
 }
 _JETSTREAM: dict[str, Json] = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), _UNLIMITED)
 _WHOLE_API = f"{API}.>"
-_MANAGED: dict[str, str | None] = {
-    **dict.fromkeys(MANAGED),
-    PULLS: PULL_THRESHOLD,
-    GETS: GET_THRESHOLD,
-}
+_MANAGED: dict[str, str | None] = {**dict.fromkeys(MANAGED), PULLS: PULL_THRESHOLD, GETS: GET_THRESHOLD}
 """What vstream asks of a hidden account, and how long answers may take where there are several."""
 _OF_TOKEN = ("iat", "jti", "iss")
 """What of a token's claims says when it was signed, and by whom."""
@@ -169,11 +165,7 @@ def operator_claims(name: str, signer: Signer) -> dict[str, Json]:
 
 def user_claims(user: str, account: str, key: str, signer: Signer) -> dict[str, Json]:
     """The claims of a user with the public *key*, without its permissions."""
-    nats: dict[str, Json] = {
-        "issuer_account": signer.public(account_key(account)),
-        "type": "user",
-        "version": 2,
-    }
+    nats: dict[str, Json] = {"issuer_account": signer.public(account_key(account)), "type": "user", "version": 2}
     return {"iat": EARLIEST, "name": user, "sub": key, "nats": nats}
 
 
@@ -253,10 +245,7 @@ def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
                     name=str(token["name"]),
                     purpose="",
                     has_jetstream=bool(token["nats"]["limits"].get("disk_storage")),
-                    exports=(
-                        *(_read_export(export) for export in token["nats"].get("exports") or ()),
-                        mark_of(token),
-                    ),
+                    exports=(*(_read_export(export) for export in token["nats"].get("exports") or ()), mark_of(token)),
                     imports=tuple(_read_import(item, names) for item in token["nats"].get("imports") or ()),
                 )
             )
@@ -273,9 +262,7 @@ def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
 
 def _read_destination(destination: dict[str, Any]) -> Destination:
     return Destination(
-        subject=destination["subject"],
-        weight=destination.get("weight") or 100,
-        cluster=destination.get("cluster"),
+        subject=destination["subject"], weight=destination.get("weight") or 100, cluster=destination.get("cluster")
     )
 
 

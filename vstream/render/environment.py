@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import resource
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
     from types import CodeType
 
     from jinja2.bccache import Bucket
@@ -20,6 +25,33 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+_SECONDS, _MEMORY = 20, 1 << 29
+"""What somebody else's template may take for one file: seconds of the processor, and bytes."""
+
+
+def _end(*_: object) -> None:
+    raise TimeoutError(f"it runs for more than {_SECONDS} s")
+
+
+@contextmanager
+def bound_template() -> Iterator[None]:
+    """End a template that runs for ever or takes all memory by an error. On Linux, and in the main thread."""
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        return (yield)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
+    signal.signal(signal.SIGVTALRM, _end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
+    try:
+        yield
+    except MemoryError:
+        raise MemoryError("it takes too much memory") from None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 class _CompiledTemplates(jinja2.BytecodeCache):
@@ -69,9 +101,15 @@ def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2
         # A render is one moment: it does not look at the disk again for every stream.
         auto_reload=False,
     )
+    env.intercepted_binops = frozenset({"**"})
+    env.binop_table["**"] = _refuse_power
     env.filters["q"] = quote
     env.filters["json"] = to_json
     return env
+
+
+def _refuse_power(*_: object) -> None:
+    raise TypeError("`**` is not for templates: one can take hours")
 
 
 def _printable(value: object) -> object:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.render.environment import environment
+from vstream.render.environment import bound_template, environment
 from vstream.render.targets import helm, hosts, nack
 
 if TYPE_CHECKING:
@@ -45,4 +46,5 @@ def render_target(name: str, topology: Topology, bundle: Bundle, templates: Sequ
     *templates* are directories, searched in order for `targets/…`. Raises VstreamError where the topology has what the
     target cannot express, and KeyError for a target that does not exist.
     """
-    return TARGETS[name].render(topology, bundle, environment(templates))
+    with bound_template() if len(templates) > 1 else nullcontext():
+        return TARGETS[name].render(topology, bundle, environment(templates))

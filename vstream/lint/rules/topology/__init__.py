@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.lint.rules.topology.buckets import (
-    bucket_compares_nothing,
-    bucket_diverges,
-    bucket_out_of_reach,
-)
+from vstream.lint.rules.topology.buckets import bucket_compares_nothing, bucket_diverges, bucket_out_of_reach
 from vstream.lint.rules.topology.consumers import consumer_cannot, consumer_nowhere, consumer_takes_nothing
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.limits import (

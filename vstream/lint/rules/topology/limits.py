@@ -162,11 +162,7 @@ _SAME_WORDS = (
     "discard", "compression", "duplicate_window", "allow_msg_ttl", "deny_delete", "deny_purge", "description",
     "metadata",
 )  # fmt: skip
-_WORDS = {
-    "num_replicas": "replicas",
-    "allow_rollup_hdrs": "allow_rollup",
-    **{word: word for word in _SAME_WORDS},
-}
+_WORDS = {"num_replicas": "replicas", "allow_rollup_hdrs": "allow_rollup", **{word: word for word in _SAME_WORDS}}
 """Keys that have their own key in the topology language."""
 _SINCE = {
     "allow_msg_ttl": (2, 11),
