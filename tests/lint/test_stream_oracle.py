@@ -198,7 +198,7 @@ NEWER: Final[Mapping[str, tuple[tuple[int, int], Sequence[Any]]]] = {
 NEWER_REFUSALS: Final = (
     "is negative",
     "flow control needs heartbeats",
-    "takes messages of the servers",
+    "captures the servers' own messages",
     "message schedules",
 )
 HOLDERS: Final[Sequence[Mapping[str, Any]]] = (

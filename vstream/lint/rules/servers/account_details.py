@@ -156,7 +156,7 @@ def _check_prefix(wish: AccountImport) -> Iterator[Violation]:
     if wish.prefix is not None and wish.to is not None:
         yield Violation(
             at=wish.prefix.span,
-            message="an import has a `prefix` or a `to`, not both: the server does not start",
+            message="an import cannot have both `prefix` and `to`: the server does not start",
             hint="remove one of them",
         )
     if wish.prefix is not None and wish.prefix.text and has_wildcards(wish.prefix.text):
@@ -216,8 +216,8 @@ def check_items(server: ServerConf) -> Iterator[Violation]:
             if stream is not None and service is not None:
                 yield Violation(
                     at=service.key_span,
-                    message="one item is a `stream` and a `service`: the server does not start",
-                    hint="make two items of it, or remove one",
+                    message="one item is both a `stream` and a `service`: the server does not start",
+                    hint="split it into two items, or remove one",
                 )
         for item in maps_in(account.conf, "imports"):
             source = entry(item, "stream", "service")

@@ -99,7 +99,7 @@ def _exports(server: ServerConf) -> Iterator[Violation]:
             if response is not None:
                 yield Violation(
                     at=response.key_span,
-                    message=f"`{response.key}` belongs to services, and `{export.subject.value}` is a stream: "
+                    message=f"`{response.key}` is only for services, but `{export.subject.value}` is a stream: "
                     "the server does not start",
                     hint="remove it, or export a `service`",
                 )

@@ -194,7 +194,7 @@ def _find_denied(user: UserConf) -> Iterator[Violation]:
                 yield Violation(
                     at=allowed.span,
                     message=f"user `{user.name}` may {verb} `{allowed.value}`, and `{cover.value}` forbids it: "
-                    "what is denied counts",
+                    "`deny` wins",
                     hint="remove one of them: what is not allowed is denied anyway",
                     # Who is denied everything may be locked out on purpose, and notices at once.
                     severity=Severity.NOTE if cover.value == _EVERYTHING else None,

@@ -246,7 +246,7 @@ def _remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
         if remote.name and names[remote.name.text] is not remote:
             yield Violation(
                 at=remote.name.span,
-                message=f"gateway `{remote.name.text}` is listed again further down, which alone counts",
+                message=f"gateway `{remote.name.text}` is listed again further down: only that entry counts",
                 hint="write all addresses into one entry: `urls: […]`",
             )
     for leaf_remote in server.leaf_remotes:

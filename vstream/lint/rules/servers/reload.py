@@ -130,8 +130,8 @@ def _compare(running: ServerConf, server: ServerConf, version: ServerVersion) ->
         old, new = before[name].span, after[name].span
         yield Violation(
             at=new or place(server),
-            message=f"a reload refuses the whole file, because `{name}` is not as the running server has it{crash}",
-            hint="restart the server for it, or leave it as it was",
+            message=f"a reload refuses the whole file, because `{name}` differs from the running server{crash}",
+            hint="restart the server to change it, or restore the old value",
             related=(Related(span=old or place(running), message="what runs"),),
         )
 

@@ -113,7 +113,7 @@ def _check_answers(account: AccountConf, origin: str, imports: list[SharedSubjec
         message = f"`{answers[0].text}` is not the flow control of the sourced stream, which is `{_SHAPE}`: {_LOSS}"
         yield Violation(at=answers[0].subject.span, message=message, hint=_describe_import(origin))
     elif len(renamed) == len(fitting) and not _maps_flow_control(account) and not str(renamed[0].text).startswith(_OWN):
-        message = f"servers send flow control replies to `{fitting[0].text}`, not at `{renamed[0].text}`: {_LOSS}"
+        message = f"servers send flow control replies to `{fitting[0].text}`, not to `{renamed[0].text}`: {_LOSS}"
         yield Violation(at=renamed[0].span, message=message, hint="remove `to`")
 
 

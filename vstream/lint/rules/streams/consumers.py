@@ -160,9 +160,9 @@ def _check_redelivery(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
         ("max_deliver", _number(fields, "max_deliver") > 0),
     ):
         if is_wrong:
-            yield name, f"`{name}` does not go with `ack_policy: flow_control`", "remove it"
+            yield name, f"`{name}` cannot be combined with `ack_policy: flow_control`", "remove it"
     if _number(fields, "max_ack_pending") < 0:
-        yield "max_ack_pending", "`ack_policy: flow_control` needs a limit of what is pending", "write 1000"
+        yield "max_ack_pending", "`ack_policy: flow_control` needs a limit of pending messages", "write 1000"
 
 
 def _check_priority(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
@@ -339,7 +339,7 @@ def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violat
     if pending > 0 and own_policy == "none" and consumer.fields.get("deliver_subject") and not has_own_limit:
         yield Violation(
             at=consumer.at("ack_policy"),
-            message=f"stream `{stream.config.name}` limits what is pending, which needs acknowledgements:"
+            message=f"stream `{stream.config.name}` limits pending messages, which needs acknowledgements:"
             " servers refuse the consumer",
             hint='write `"ack_policy": "explicit"`, or `"max_ack_pending": -1`',
             related=(Related(span=stream.at("consumer_limits", "max_ack_pending"), message="the limit"),),

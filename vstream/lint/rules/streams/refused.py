@@ -62,11 +62,19 @@ def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
                 "write tokens between single dots, `>` at the end",
             )
         elif subject == _EVERYTHING and has_ack:
-            yield ("subjects", index), "a stream of `>` may not acknowledge", "list the subjects that it is for"
+            yield (
+                ("subjects", index),
+                "a stream of `>` cannot acknowledge publishes",
+                "list the subjects that it is for",
+            )
         elif subject == _EVERYTHING and _number(fields, "num_replicas") > 1:
             yield ("num_replicas",), "a stream of `>` has one replica", "write 1, or list the subjects that it is for"
         elif has_ack and _takes_servers_own(subject):
-            yield ("subjects", index), f"`{subject}` takes messages of the servers", "list the subjects that it is for"
+            yield (
+                ("subjects", index),
+                f"`{subject}` captures the servers' own messages",
+                "list the subjects that it is for",
+            )
 
 
 def _takes_servers_own(subject: str) -> bool:
@@ -78,19 +86,23 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("sealed") is True:
         yield ("sealed",), "a new stream cannot be sealed", "remove `sealed`, and seal the stream when it is full"
     if fields.get("allow_rollup_hdrs") is True and fields.get("deny_purge") is True:
-        yield ("allow_rollup_hdrs",), "roll-ups purge, and `deny_purge` forbids it", "remove one of the two"
+        yield ("allow_rollup_hdrs",), "roll-ups purge messages, but `deny_purge` forbids that", "remove one of the two"
     if fields.get("mirror_direct") is True and not fields.get("mirror"):
-        yield ("mirror_direct",), "`mirror_direct` is for mirrors, and this is none", "write `allow_direct` instead"
+        yield (
+            ("mirror_direct",),
+            "`mirror_direct` is for mirrors, and this stream is not one",
+            "write `allow_direct` instead",
+        )
     if fields.get("discard_new_per_subject") is True:
         if fields.get("discard") != "new":
             yield ("discard_new_per_subject",), "it needs `discard: new`", 'write `"discard": "new"`'
         elif _number(fields, "max_msgs_per_subject") <= 0:
             yield ("discard_new_per_subject",), "it needs `max_msgs_per_subject`", 'add `"max_msgs_per_subject": 1`'
     if fields.get("allow_msg_schedules") is True and fields.get("discard") == "new":
-        yield ("discard",), "message schedules do not go with `discard: new`", 'write `"discard": "old"`'
+        yield ("discard",), "message schedules cannot be combined with `discard: new`", 'write `"discard": "old"`'
     placement = fields.get("placement")
     if isinstance(placement, dict) and placement.get("preferred"):
-        yield ("placement", "preferred"), "no stream is created with a preferred server", "remove `preferred`"
+        yield ("placement", "preferred"), "a new stream cannot have a preferred server", "remove `preferred`"
 
 
 def _check_limits(fields: Mapping[str, Any]) -> Iterator[Refusal]:
@@ -113,11 +125,11 @@ def _check_persistence(fields: Mapping[str, Any]) -> Iterator[Refusal]:
         return
     replicas = _number(fields, "num_replicas")
     if fields.get("storage") == "memory":
-        yield ("persist_mode",), "`async` is for files, and the stream is in memory", "remove `persist_mode`"
+        yield ("persist_mode",), "`async` needs file storage, but the stream is in memory", "remove `persist_mode`"
     elif replicas > 1:
-        yield ("persist_mode",), f"`async` is for one replica, and there are {replicas}", "remove `persist_mode`"
+        yield ("persist_mode",), f"`async` needs a single replica, but there are {replicas}", "remove `persist_mode`"
     elif fields.get("allow_atomic") is True:
-        yield ("persist_mode",), "`async` does not go with atomic batches", "remove `persist_mode`"
+        yield ("persist_mode",), "`async` cannot be combined with atomic batches", "remove `persist_mode`"
 
 
 def _check_counter(fields: Mapping[str, Any]) -> Iterator[Refusal]:
@@ -125,11 +137,11 @@ def _check_counter(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("allow_msg_counter") is not True or fields.get("mirror"):
         return
     if fields.get("allow_msg_ttl") is True:
-        yield ("allow_msg_ttl",), "counters have no TTLs of messages", "remove `allow_msg_ttl`"
+        yield ("allow_msg_ttl",), "counters cannot have message TTLs", "remove `allow_msg_ttl`"
     if fields.get("discard") == "new":
-        yield ("discard",), "counters cannot `discard: new`", 'write `"discard": "old"`'
+        yield ("discard",), "counters cannot be combined with `discard: new`", 'write `"discard": "old"`'
     if fields.get("allow_msg_schedules") is True:
-        yield ("allow_msg_schedules",), "counters have no message schedules", "remove `allow_msg_schedules`"
+        yield ("allow_msg_schedules",), "counters cannot have message schedules", "remove `allow_msg_schedules`"
     if fields.get("retention", "limits") not in {"limits", 0}:
         yield ("retention",), "counters need `retention: limits`", 'write `"retention": "limits"`'
 
@@ -181,7 +193,7 @@ def _check_durable(path: FieldPath, source: Mapping[str, Any]) -> Iterator[Refus
         yield (*path, "consumer"), "the consumer needs a `deliver_subject` without wildcards", "add it"
     for field in ("opt_start_seq", "opt_start_time", "filter_subject"):
         if source.get(field):
-            yield (*path, field), f"`{field}` does not go with a consumer, which has its own", "remove it"
+            yield (*path, field), f"`{field}` cannot be combined with a consumer, which has its own", "remove it"
 
 
 def _check_overlap(path: FieldPath, transforms: Any, *, is_mirror: bool) -> Iterator[Refusal]:

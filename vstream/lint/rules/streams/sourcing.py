@@ -101,7 +101,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=stream.key_at("subjects"),
                 message=f"`{stream.config.name}` stores publishes besides: in this region alone, or a second time",
-                hint="remove `subjects`: a read stream has what it sources",
+                hint="remove `subjects`: a read stream stores only what it sources",
             )
         by_name: dict[tuple[str, str], list[SourceEntry]] = {}
         for source in sources(stream):

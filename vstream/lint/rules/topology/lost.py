@@ -32,12 +32,12 @@ def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
         at: Path = ("regions", name, "lost")
         if not profile_of(topology).has_physical_names:
             message = f"a region cannot be given up with `routing: {topology.routing.value}` yet"
-            yield Violation(at=at, message=message, hint="take the region out of the streams' `regions` instead")
+            yield Violation(at=at, message=message, hint="remove the region from the streams' `regions` instead")
         elif len(lost) == len(document.regions):
-            yield Violation(at=at, message="every region is lost", hint="take `lost` out of those that are not")
+            yield Violation(at=at, message="every region is lost", hint="remove `lost` from those that are not")
         elif document.stretch is not None and (document.stretch.members == "all" or name in document.stretch.members):
             message = f"the stretch cluster has a member in region `{name}`, which is lost"
-            hint = "start that member elsewhere, and take the region out of the streams' `regions` instead"
+            hint = "start that member elsewhere, and remove the region from the streams' `regions` instead"
             yield Violation(at=at, message=message, hint=hint)
         for stream in homes:
             is_homed = stream in document.streams and document.streams[stream].consistency == Consistency.HOMED.value
@@ -70,10 +70,10 @@ def drained_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 at=at, message=message, hint="stop its publishers, and wait until `vstream status` shows no lag"
             )
         elif number:
-            message = f"region `{next(iter(drained))}` is drained already"
+            message = f"region `{next(iter(drained))}` is already drained"
             yield Violation(at=at, message=message, hint="drain one region at a time")
         elif taker not in left:
-            hint = f"name one of {', '.join(left)}" if left else "take `drained` out of a region"
+            hint = f"name one of {', '.join(left)}" if left else "remove `drained` from a region"
             yield Violation(at=at, message=f"`{taker}` cannot take what is published in `{name}`", hint=hint)
     for stream in topology.streams if left else ():
         alone = [name for name in stream.regions if name in drained and name not in stream.takers]
