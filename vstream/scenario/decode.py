@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from vstream.scenario import subject
+from vstream.scenario import model, subject
 from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.document import PublishersDocument, ReadersDocument
 from vstream.scenario.expectations import expectations
 from vstream.scenario.faults import Aim, FaultSpec
-from vstream.scenario.model import (
-    Action,
-    Converge,
-    Heal,
-    Inject,
-    LabSpec,
-    Publishers,
-    ReaderKind,
-    Readers,
-    Resync,
-    Retry,
-    Scenario,
-    Step,
-    Try,
-    Wait,
-    Workload,
-)
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -50,7 +33,7 @@ T = TypeVar("T")
 
 def resolve(
     document: ScenarioDocument, source: SourceMap, topology: Topology, *, text: str, topology_text: str, directory: str
-) -> Scenario:
+) -> model.Scenario:
     """
     Fill in everything that *document* leaves open. *directory* is that of the file: paths are relative to it.
 
@@ -59,13 +42,13 @@ def resolve(
     is_inline = not isinstance(document.topology, str)
     steps = tuple(_steps(document, source, topology))
     templates = document.lab.templates
-    return Scenario(
+    return model.Scenario(
         name=document.name,
         description=document.description.strip(),
         seed=document.seed,
         topology_file=source.file if is_inline else join_path(directory, str(document.topology)),
         topology_text=topology_text,
-        lab=LabSpec(
+        lab=model.LabSpec(
             versions=document.lab.versions,
             links=document.lab.links or ("proxy" if len(topology.regions) > 1 else "none"),
             templates=None if templates is None else join_path(directory, templates),
@@ -85,7 +68,7 @@ def join_path(directory: str, path: str) -> str:
 # Workload
 
 
-def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology) -> Workload:
+def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology) -> model.Workload:
     place: Path = ("workload",)
     streams = {stream.name: stream for stream in topology.streams}
 
@@ -114,20 +97,20 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
             readers += [
                 _readers(readers_written, stream, topology, at) for stream in streams_named(readers_written.stream)
             ]
-    return Workload(publishers=tuple(publishers), readers=tuple(readers))
+    return model.Workload(publishers=tuple(publishers), readers=tuple(readers))
 
 
 def _publishers(
     workload: WorkloadDocument, one: PublishersDocument, stream: VirtualStream, topology: Topology, span: Span
-) -> Publishers:
-    return Publishers(
+) -> model.Publishers:
+    return model.Publishers(
         stream=stream.name,
         subject=one.subject or subject.default_subject(stream.subjects[0]),
         regions=_regions(one.regions, stream, topology),
         rate=_first(one.rate, workload.rate, _RATE),
         size=_first(one.size, workload.size, _SIZE),
         keys=_first(one.keys, workload.keys, _KEYS),
-        retry=Retry(_first(one.retry, workload.retry, "none")),
+        retry=model.Retry(_first(one.retry, workload.retry, "none")),
         timeout=_first(one.timeout, workload.timeout, _TIMEOUT),
         give_up=_first(one.give_up, workload.give_up, _GIVE_UP),
         span=span,
@@ -140,10 +123,10 @@ def _first(one: T | None, other: T | None, default: T) -> T:
     return other if other is not None else default
 
 
-def _readers(one: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> Readers:
-    return Readers(
+def _readers(one: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> model.Readers:
+    return model.Readers(
         stream=stream.name,
-        kind=ReaderKind(one.by),
+        kind=model.ReaderKind(one.by),
         regions=_regions(one.regions, stream, topology),
         rate=one.rate or _READ_RATE,
         timeout=one.timeout or _TIMEOUT,
@@ -162,7 +145,7 @@ def _regions(wanted: tuple[str, ...] | str, stream: VirtualStream, topology: Top
 # Steps
 
 
-def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Step]:
+def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[model.Step]:
     names = {step.as_ for step in document.steps if step.as_}
     free = (f"f{number}" for number in range(1, len(document.steps) + len(names) + 2))
     ids = (name for name in free if name not in names)
@@ -170,7 +153,7 @@ def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) ->
         actions = actions_of(step)
         if len(actions) != 1:
             continue
-        yield Step(
+        yield model.Step(
             action=_action(step, actions[0], step.as_ or next(ids), topology),
             span=source.value(("steps", index)),
             name=step.as_,
@@ -178,21 +161,21 @@ def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) ->
         )
 
 
-def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) -> Action:
+def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) -> model.Action:
     value = getattr(step, name)
     match name:
         case "wait":
-            return Wait(nanoseconds=value)
+            return model.Wait(nanoseconds=value)
         case "heal":
-            return Heal(ids=value or None)
+            return model.Heal(ids=value or None)
         case "resync":
-            return Resync()
+            return model.Resync()
         case "converge":
-            return Converge(within=_WITHIN if value is None else value)
+            return model.Converge(within=_WITHIN if value is None else value)
         case "try_":
-            return Try(regions=value or tuple(region.name for region in topology.regions))
+            return model.Try(regions=value or tuple(region.name for region in topology.regions))
         case _:
-            return Inject(fault=fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
+            return model.Inject(fault=fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
 
 
 def fault_spec(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
