@@ -291,7 +291,7 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
         ({"read_by": "snapshot"}, "option `read_by` must be one of auto, consumer, direct, not `snapshot`"),
         (
             {"path": "snapshot"},
-            "how streams are read is `read_by`, which is consumer or direct (and no longer snapshot)",
+            "To choose how streams are read, set `read_by` to consumer or direct (no longer snapshot)",
         ),
         ({"since": "yesterday"}, "option `since` must be a time such as"),
     ],
