@@ -18,8 +18,9 @@ from vstream.cli.views.console import print_note
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-_MOMENT = 0.05
+_MOMENT, _LONGEST = 0.05, 2.0
 """Seconds."""
+_ROUNDS = 3
 
 T = TypeVar("T")
 
@@ -36,7 +37,10 @@ def run(work: Coroutine[Any, Any, T], *, interrupted: str | None = "interrupted"
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, task.cancel)
-        return await task
+        try:
+            return await task
+        finally:
+            await _end_tasks()
 
     try:
         return asyncio.run(main())
@@ -44,6 +48,16 @@ def run(work: Coroutine[Any, Any, T], *, interrupted: str | None = "interrupted"
         if interrupted is not None:
             print_note(interrupted)
         raise typer.Exit(INTERRUPTED) from None
+
+
+async def _end_tasks() -> None:
+    """Cancel what still runs, and what that begins while it ends: `asyncio.run` knows only of the former, and Python complains."""
+    for _ in range(_ROUNDS):
+        if not (tasks := asyncio.all_tasks() - {asyncio.current_task()}):
+            return
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=_LONGEST)
 
 
 @contextmanager

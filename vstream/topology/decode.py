@@ -6,34 +6,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from vstream.topology import buckets, naming
+from vstream.topology import buckets, model, naming
 from vstream.topology.document import LinkDocument, SettingsDocument
 from vstream.topology.fields import SMALLEST_AGE
-from vstream.topology.model import (
-    DEDUPE_OFF_SINCE,
-    AccountLimits,
-    Consistency,
-    Consumer,
-    Endpoint,
-    Hubs,
-    JetStreamLimits,
-    Link,
-    LostRegion,
-    Naming,
-    NatsChecks,
-    Ports,
-    Region,
-    Role,
-    Routing,
-    Security,
-    Server,
-    ServerOptions,
-    StreamSettings,
-    Stretch,
-    Topology,
-    Transport,
-    VirtualStream,
-)
 from vstream.topology.profiles import PROFILES
 
 if TYPE_CHECKING:
@@ -61,7 +36,7 @@ _SURVIVES_TWO = 5
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 
 
-def resolve(document: TopologyDocument) -> Topology:
+def resolve(document: TopologyDocument) -> model.Topology:
     """
     Fill in everything that a document leaves open.
 
@@ -72,18 +47,20 @@ def resolve(document: TopologyDocument) -> Topology:
     lost = tuple(_lost_regions(document))
     document = _without_lost_regions(document)
     regions = tuple(_region(document, name, region) for name, region in document.regions.items())
-    return Topology(
+    return model.Topology(
         name=document.name,
         server_version=document.server_version,
-        naming=Naming(document.naming),
-        routing=Routing(document.routing),
+        naming=model.Naming(document.naming),
+        routing=model.Routing(document.routing),
         account=document.account,
-        moves_to=Routing(document.moves_to) if document.moves_to else None,
-        moves_from=Routing(document.moves_from) if document.moves_from else None,
-        security=Security(document.security.mode),
+        moves_to=model.Routing(document.moves_to) if document.moves_to else None,
+        moves_from=model.Routing(document.moves_from) if document.moves_from else None,
+        security=model.Security(document.security.mode),
         certificates=document.security.certificates,
         transport=_transport(document.security.transport),
-        limits=AccountLimits(**document.security.limits.model_dump()) if document.security.limits else AccountLimits(),
+        limits=model.AccountLimits(**document.security.limits.model_dump())
+        if document.security.limits
+        else model.AccountLimits(),
         is_plaintext_meant=document.security.transport is not None and document.security.transport.none is not None,
         roots=document.roots,
         regions=regions,
@@ -91,16 +68,16 @@ def resolve(document: TopologyDocument) -> Topology:
         links=tuple(_links(document)),
         stretch=_stretch(document),
         hubs=_hubs(document),
-        server_options=ServerOptions(**document.server_options.model_dump()),
-        nats_checks=NatsChecks(**document.nats_checks.model_dump()) if document.nats_checks is not None else None,
+        server_options=model.ServerOptions(**document.server_options.model_dump()),
+        nats_checks=model.NatsChecks(**document.nats_checks.model_dump()) if document.nats_checks is not None else None,
         lost=lost,
     )
 
 
-def _lost_regions(document: TopologyDocument) -> Iterator[LostRegion]:
+def _lost_regions(document: TopologyDocument) -> Iterator[model.LostRegion]:
     for name, region in document.regions.items():
         if region.lost is not None:
-            yield LostRegion(region=_region(document, name, region), homes=region.lost)
+            yield model.LostRegion(region=_region(document, name, region), homes=region.lost)
 
 
 def with_new_homes(document: TopologyDocument) -> TopologyDocument:
@@ -136,11 +113,11 @@ def _without_lost_regions(document: TopologyDocument) -> TopologyDocument:
     return with_new_homes(document).model_copy(update={"regions": regions})
 
 
-def _transport(document: TransportDocument | None) -> Transport | None:
+def _transport(document: TransportDocument | None) -> model.Transport | None:
     """None also where a file is missing, which VS162 reports."""
     if document is None or not (document.cert_file and document.key_file and document.ca_file):
         return None
-    return Transport(
+    return model.Transport(
         cert_file=document.cert_file,
         key_file=document.key_file,
         ca_file=document.ca_file,
@@ -149,7 +126,7 @@ def _transport(document: TransportDocument | None) -> Transport | None:
     )
 
 
-def _routing(document: TopologyDocument) -> Routing:
+def _routing(document: TopologyDocument) -> model.Routing:
     """
     How clients of *document*, which has a stream for each bucket, reach streams.
 
@@ -159,39 +136,43 @@ def _routing(document: TopologyDocument) -> Routing:
     meaning.
     """
     if document.routing is not None:
-        return Routing(document.routing)
+        return model.Routing(document.routing)
     is_beyond_mapping = (
         document.roots
-        or Security(document.security.mode) is not Security.PASSWORDS
+        or model.Security(document.security.mode) is not model.Security.PASSWORDS
         or any(_is_beyond_mapping(document, name, stream) for name, stream in document.streams.items())
     )
-    return Routing.ACCOUNTS if is_beyond_mapping and document.naming != Naming.BLOG.value else Routing.MAPPED
+    return (
+        model.Routing.ACCOUNTS
+        if is_beyond_mapping and document.naming != model.Naming.BLOG.value
+        else model.Routing.MAPPED
+    )
 
 
 def _is_beyond_mapping(document: TopologyDocument, name: str, stream: StreamDocument) -> bool:
     """Whether mapping rules of one account cannot serve clients of *stream*."""
-    if Consistency(stream.consistency).has_origin:
+    if model.Consistency(stream.consistency).has_origin:
         return False
     is_object_store = buckets.is_object_store(document, name)
     return (stream.core_subscribers or is_object_store) and not (is_object_store and _names_order(stream))
 
 
-def _hubs(document: TopologyDocument) -> Hubs | None:
+def _hubs(document: TopologyDocument) -> model.Hubs | None:
     # One region has nothing to be joined to.
-    if Routing(document.routing) is not Routing.DOMAINS or len(document.regions) == 1:
+    if model.Routing(document.routing) is not model.Routing.DOMAINS or len(document.regions) == 1:
         return None
     members = {}
     for name, region in document.regions.items():
-        members[name] = Server(
+        members[name] = model.Server(
             name=naming.hub_name(name), host=document.hubs.hosts.get(name, next(iter(region.servers), None))
         )
-    return Hubs(
+    return model.Hubs(
         members=members,
-        ports=Ports(**document.hubs.ports.model_dump()),
+        ports=model.Ports(**document.hubs.ports.model_dump()),
     )
 
 
-def _stretch(document: TopologyDocument) -> Stretch | None:
+def _stretch(document: TopologyDocument) -> model.Stretch | None:
     stretch = document.stretch
     if stretch is None:
         return None
@@ -203,16 +184,16 @@ def _stretch(document: TopologyDocument) -> Stretch | None:
         if region in hosts:
             name = naming.stretch_server_name(stretch.cluster, region)
             tags = () if prefix is None else (f"{prefix}{region}",)
-            members[region] = Server(name=name, host=hosts[region], tags=tags)
-    return Stretch(
+            members[region] = model.Server(name=name, host=hosts[region], tags=tags)
+    return model.Stretch(
         cluster=stretch.cluster,
         members=members,
-        ports=Ports(**stretch.ports.model_dump()),
-        jetstream=JetStreamLimits(**(stretch.jetstream or document.jetstream).model_dump()),
+        ports=model.Ports(**stretch.ports.model_dump()),
+        jetstream=model.JetStreamLimits(**(stretch.jetstream or document.jetstream).model_dump()),
     )
 
 
-def _links(document: TopologyDocument) -> Iterator[Link]:
+def _links(document: TopologyDocument) -> Iterator[model.Link]:
     """The links between regions: the settings of each, over the settings for all."""
     default = document.links.get(naming.DEFAULT_LINK, LinkDocument())
     by_pair = {}
@@ -223,26 +204,26 @@ def _links(document: TopologyDocument) -> Iterator[Link]:
         link = by_pair.get(frozenset(between), LinkDocument())
         values = {**_link_values(default), **_link_values(link)}
         if values:
-            yield Link(between=between, **values)
+            yield model.Link(between=between, **values)
 
 
 def _link_values(link: LinkDocument) -> dict[str, Any]:
     return link.model_dump(exclude_none=True)
 
 
-def _region(document: TopologyDocument, name: str, region: RegionDocument) -> Region:
+def _region(document: TopologyDocument, name: str, region: RegionDocument) -> model.Region:
     limits = region.jetstream or document.jetstream
     tags = region.tags if len(region.tags) == len(region.servers) else ((),) * len(region.servers)
     names = region.names if len(region.names) == len(region.servers) else _default_names(name, len(region.servers))
     servers = []
     for index, host in enumerate(region.servers):
-        servers.append(Server(name=names[index], host=host, tags=tags[index]))
-    return Region(
+        servers.append(model.Server(name=names[index], host=host, tags=tags[index]))
+    return model.Region(
         name=name,
         cluster=region.cluster or name,
         servers=tuple(servers),
-        ports=Ports(**region.ports.model_dump()),
-        jetstream=JetStreamLimits(**limits.model_dump()),
+        ports=model.Ports(**region.ports.model_dump()),
+        jetstream=model.JetStreamLimits(**limits.model_dump()),
         endpoint=_endpoint(document, name),
         gateway=region.gateway,
     )
@@ -252,12 +233,12 @@ def _default_names(region: str, number: int) -> list[str]:
     return [naming.server_name(region, index + 1) for index in range(number)]
 
 
-def _endpoint(document: TopologyDocument, region: str) -> Endpoint | None:
+def _endpoint(document: TopologyDocument, region: str) -> model.Endpoint | None:
     connect = document.connect.get(region)
     if connect is None:
         return None
     tls = connect.tls
-    endpoint = Endpoint(
+    endpoint = model.Endpoint(
         **connect.model_dump(exclude={"tls", "system"}),
         tls_ca=tls.ca if tls else None,
         tls_cert=tls.cert if tls else None,
@@ -269,28 +250,28 @@ def _endpoint(document: TopologyDocument, region: str) -> Endpoint | None:
     return replace(endpoint, system=replace(without_login, **connect.system.model_dump(), monitor=()))
 
 
-def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> VirtualStream:
+def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> model.VirtualStream:
     named = document.regions if stream.regions == "all" else stream.regions
     regions = tuple(region for region in document.regions if region in named)
-    consistency = Consistency(stream.consistency)
+    consistency = model.Consistency(stream.consistency)
     stretch = _stretch(document)
-    home = stream.home if consistency is Consistency.HOMED and stream.home in regions else None
+    home = stream.home if consistency is model.Consistency.HOMED and stream.home in regions else None
     wide = stretch.cluster if stretch and consistency.needs_stretch else None
 
-    def settings(role: Role, places: Iterable[str | None]) -> dict[str, StreamSettings]:
+    def settings(role: model.Role, places: Iterable[str | None]) -> dict[str, model.StreamSettings]:
         return {place: _settings(document, name, regions, place, role) for place in places if place is not None}
 
-    return VirtualStream(
+    return model.VirtualStream(
         name=name,
         subjects=stream.subjects,
         regions=regions,
-        write=settings(Role.WRITE, () if consistency.has_origin else regions),
-        read=settings(Role.READ, (region for region in regions if region != home)),
-        origin=settings(Role.ORIGIN, (home, wide) if consistency.has_origin else ()),
-        order=settings(Role.ORDER, () if consistency.has_origin else (wide,)),
+        write=settings(model.Role.WRITE, () if consistency.has_origin else regions),
+        read=settings(model.Role.READ, (region for region in regions if region != home)),
+        origin=settings(model.Role.ORIGIN, (home, wide) if consistency.has_origin else ()),
+        order=settings(model.Role.ORDER, () if consistency.has_origin else (wide,)),
         consistency=consistency,
-        is_order_named=_names_order(stream) and Routing(document.routing) is Routing.MAPPED,
-        routing=Routing(document.routing),
+        is_order_named=_names_order(stream) and model.Routing(document.routing) is model.Routing.MAPPED,
+        routing=model.Routing(document.routing),
         follows_former=document.moves_from is not None,
         canary=stream.canary,
         takers=_takers(document, stream),
@@ -304,10 +285,10 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
 
 
 def _names_order(stream: StreamDocument) -> bool:
-    return stream.virtual_name == "order" and Consistency(stream.consistency) is Consistency.ORDERED
+    return stream.virtual_name == "order" and model.Consistency(stream.consistency) is model.Consistency.ORDERED
 
 
-def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -> Consumer:
+def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -> model.Consumer:
     """Sets every field, so that no default of a server, an account or a stream decides."""
     fields: dict[str, Json] = {
         "deliver_policy": consumer.deliver_policy,
@@ -327,7 +308,7 @@ def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -
         "headers_only": consumer.headers_only,
         "mem_storage": consumer.memory,
     }
-    return Consumer(
+    return model.Consumer(
         name=name,
         regions=tuple(region for region in regions if consumer.regions == "all" or region in consumer.regions),
         fields={
@@ -339,11 +320,13 @@ def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -
     )
 
 
-_WORDS = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
+_WORDS = {model.Role.WRITE: "write", model.Role.ORIGIN: "write", model.Role.ORDER: "order", model.Role.READ: "read"}
 """The key under which the settings of a role are written."""
 
 
-def levels(document: TopologyDocument, name: str, place: str, role: Role) -> Iterator[tuple[Path, SettingsDocument]]:
+def levels(
+    document: TopologyDocument, name: str, place: str, role: model.Role
+) -> Iterator[tuple[Path, SettingsDocument]]:
     """The settings that apply to one physical stream of the stream called *name*, each with its path, weakest first."""
     stream = document.streams[name]
     chain: list[tuple[Path, LevelDocument]] = [(("defaults",), document.defaults)]
@@ -359,8 +342,8 @@ def levels(document: TopologyDocument, name: str, place: str, role: Role) -> Ite
 
 
 def _settings(
-    document: TopologyDocument, name: str, regions: tuple[str, ...], place: str, role: Role
-) -> StreamSettings:
+    document: TopologyDocument, name: str, regions: tuple[str, ...], place: str, role: model.Role
+) -> model.StreamSettings:
     settings: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     config: dict[str, Json] = {}
@@ -372,7 +355,7 @@ def _settings(
         metadata.update(level.metadata or {})
         config.update(level.config or {})
     in_region = place in document.regions
-    is_mirror = role is Role.READ and Consistency(document.streams[name].consistency).has_mirrors
+    is_mirror = role is model.Role.READ and model.Consistency(document.streams[name].consistency).has_mirrors
     placement_tags = settings.pop("placement_tags", ())
     fields: dict[str, Json] = {
         "retention": "limits",
@@ -393,25 +376,25 @@ def _settings(
         "deny_purge": False,
         **{_API_NAMES.get(field, field): value for field, value in settings.items()},
     }
-    if role is Role.ORDER:
+    if role is model.Role.ORDER:
         # It hands on what write streams hold, and has to hold it as long.
         fields["max_age"] = settings.get("max_age", _longest_write(document, name, regions))
     if is_mirror:
         # A mirror takes what its origin took: servers do not deduplicate there, and keep the 0.
         fields |= {"duplicate_window": 0}
         # In an account of its own it is called like what it mirrors, and answers in its own name.
-        fields |= {"mirror_direct": True} if PROFILES[Routing(document.routing)].has_physical_names else {}
+        fields |= {"mirror_direct": True} if PROFILES[model.Routing(document.routing)].has_physical_names else {}
     elif document.streams[name].counters:
         # A mirror takes sums as they are; whatever else stores them adds up.
         fields |= {"allow_msg_counter": True}
     if document.streams[name].core_subscribers:
-        republish = PROFILES[Routing(document.routing)].republish(role)
+        republish = PROFILES[model.Routing(document.routing)].republish(role)
         fields |= {"republish": republish} if republish else {}
     fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
     placement: Mapping[str, Json] = {"cluster": (document.regions[place].cluster or place) if in_region else place}
     if placement_tags and in_region:
         placement = {**placement, "tags": list(placement_tags)}
-    return StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
+    return model.StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
 
 
 _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}
@@ -429,13 +412,13 @@ def _default_replicas(document: TopologyDocument, regions: tuple[str, ...], plac
 
 def _longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:
     """The longest `max_age` of a write stream in nanoseconds; 0, for ever, is the longest."""
-    ages = [_settings(document, name, regions, region, Role.WRITE).fields["max_age"] for region in regions]
+    ages = [_settings(document, name, regions, region, model.Role.WRITE).fields["max_age"] for region in regions]
     limits = [age for age in ages if isinstance(age, int)]
     # Nothing is known of a stream whose regions are all unknown.
     return 0 if 0 in limits else max(limits, default=0)
 
 
-def _duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], role: Role) -> int:
+def _duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], role: model.Role) -> int:
     """
     The default window, in nanoseconds.
 
@@ -443,7 +426,7 @@ def _duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], rol
     regions, each region would keep the one that it saw first, and they would never
     agree again.
     """
-    if role in {Role.READ, Role.ORDER}:
-        return 0 if document.server_version >= DEDUPE_OFF_SINCE else SMALLEST_AGE
+    if role in {model.Role.READ, model.Role.ORDER}:
+        return 0 if document.server_version >= model.DEDUPE_OFF_SINCE else SMALLEST_AGE
     max_age: int = fields["max_age"]
     return min(_TWO_MINUTES, max_age) if max_age else _TWO_MINUTES

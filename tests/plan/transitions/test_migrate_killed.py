@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,8 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     for stream in sorted(rendered.streams, key=lambda one: one.role is Role.READ):
         bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
         is_read = stream.role is Role.READ
-        await admin.create(
-            as_published(stream.config) if is_read else StreamConfig(name=stream.config.name, fields=bare)
-        )
+        config = as_published(stream.config) if is_read else StreamConfig(name=stream.config.name, fields=bare)
+        await ask_until_available(partial(admin.create, config))  # the lab has just started: it may elect a leader
     await LabMappings(NAME, rendered).load()
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints(NAME)):
