@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.command import Ran, vstream
 from tests.support.moving_region import comes_and_goes, starts
-from tests.support.night import repetitions, with_night
+from tests.support.night import IS_NIGHT, repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
 from vstream.lab import lab
@@ -93,7 +93,8 @@ async def test_a_fourth_region_comes_and_goes(state: Path, tmp_path: Path, routi
     """
     moved = await comes_and_goes(tmp_path / "moving.yaml", routing, version="2.15.1", rate=RATE)
     assert (moved.lost, moved.doubled, moved.strange, moved.restarted) == (0, 0, 0, 0)
-    assert moved.availability >= 0.999
+    # A server that takes in a new account's imports may refuse a publish at that moment. By day that is a thousandth already.
+    assert moved.availability >= (0.999 if IS_NIGHT else 0.99), moved
     assert moved.publishes > 4 * RATE
     assert (moved.refused > 0, moved.unknown) == (True, 0)
     assert (await command("lab", "down", "moving", "--purge")).code == 0
