@@ -6,6 +6,7 @@ Each file has the mistake between ‹ and ›. It is replaced by what follows `�
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 
 import pytest
@@ -21,6 +22,9 @@ NKEY_2 = "UBRH6F6YSPSWS6SLUIQIXSALAKJOP5MNQEQOWNJ4DNKUFHNZY2YZNZHA"
 OPERATOR = "OAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QZVT"
 ACCOUNT = "AAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QPZV"
 SEED = "SUAAAAICAMCAKBQHBAEQUCYMBUHA6EARCIJRIFIWC4MBSGQ3DQOR4H776Y"
+SYSTEM = "ABR32PKMKZAQC3V72FHUJ4VDVUMZFB3GAUQD4DKCPQXJPHFPRAR7MB4X"
+CLAIMS = f'{{"nats": {{"type": "operator", "system_account": "{SYSTEM}"}}}}'.encode()
+TOKEN = f"eyJhbGciOiJlZDI1NTE5LW5rZXkifQ.{base64.urlsafe_b64encode(CLAIMS).decode().rstrip('=')}.AA"
 RULES = '"a.>": [{destination: "_vs.a.west.>", weight: 100%, cluster: west}, {destination: "_vs.a.east.>", weight: 100%, cluster: east}]'
 
 
@@ -943,6 +947,21 @@ CASES = [
             ),
             ("leafnodes { port: 7422, min_version: ‹2.7.0› }\n", "2.8.0", "2.10.0", "VS424"),
             ("http: ‹'127.0.0.1:82222222'›\n", "'127.0.0.1:8222'", "at most 65535", "VS426"),
+            ("operator: o.jwt\n‹accounts› { A: {} }\n", "#", "token of the account", "VS426"),
+            ("operator: o.jwt\n‹mappings› { 'a.*': 'b.$1' }\n", "#", "token of the account", "VS426"),
+            (
+                "operator: o.jwt\nauthorization { ‹users›: [{user: u, password: p}] }\n",
+                "timeout: 2 } #",
+                "token of the account",
+                "VS426",
+            ),
+            (f"operator: o.jwt\n‹trusted_keys›: [{OPERATOR}]\n", "#", "the operator says who is trusted", "VS426"),
+            (
+                f"operator: {TOKEN}\nresolver: MEMORY\nresolver_preload {{ A: {TOKEN} }}\nsystem_account: ‹{ACCOUNT}›\n",
+                SYSTEM,
+                f"write `{SYSTEM}`",
+                "VS426",
+            ),
             (
                 f"trusted_keys: [{OPERATOR}]\nresolver: MEMORY\nresolver_preload {{ {ACCOUNT}: ‹eyJhbGciOi› }}\n",
                 "$JWT",

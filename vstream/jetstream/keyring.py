@@ -29,19 +29,8 @@ from platformdirs import user_data_path
 from vstream.errors import VstreamError
 from vstream.files import write_atomically
 from vstream.render import account_view, claims, jwt
+from vstream.topology import signing
 from vstream.topology.model import Security
-from vstream.topology.signing import (
-    CA_FILE,
-    OPERATOR,
-    SERVER_CERTIFICATE,
-    SERVER_KEY,
-    SIGNER,
-    SYSTEM_ACCOUNT,
-    account_key,
-    certificate_files,
-    role_key,
-    user_key,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +41,7 @@ if TYPE_CHECKING:
 _VARIABLE = "VSTREAM_KEYS"
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE = 0o600
-_PREFIXES = {OPERATOR: nkeys.PREFIX_BYTE_OPERATOR, SIGNER: nkeys.PREFIX_BYTE_OPERATOR}
+_PREFIXES = {signing.OPERATOR: nkeys.PREFIX_BYTE_OPERATOR, signing.SIGNER: nkeys.PREFIX_BYTE_OPERATOR}
 _SEED_BYTES = 32
 _OTHERS = 0o077
 
@@ -66,13 +55,13 @@ def default_directory(topology: str) -> Path:
 def keys_of(topology: Topology) -> tuple[str, ...]:
     """The names of all keys that *topology* needs."""
     if topology.security is Security.NKEYS:
-        return tuple(map(user_key, account_view.logins(topology)))
+        return tuple(map(signing.user_key, account_view.logins(topology)))
     accounts = [account.name for account in account_view.accounts_view(topology)["accounts"]]
     return (
-        OPERATOR,
-        SIGNER,
-        *map(account_key, (SYSTEM_ACCOUNT, *accounts)),
-        *map(role_key, account_view.logins(topology)),
+        signing.OPERATOR,
+        signing.SIGNER,
+        *map(signing.account_key, (signing.SYSTEM_ACCOUNT, *accounts)),
+        *map(signing.role_key, account_view.logins(topology)),
     )
 
 
@@ -113,9 +102,9 @@ class Keyring:
         """
         with self._changing():
             if topology.security is Security.NKEYS:
-                self._make(user_key(user))
+                self._make(signing.user_key(user))
                 return
-            self._make(role_key(user))
+            self._make(signing.role_key(user))
             fresh = self._fresh_credentials(user, account_view.logins(topology)[user])
             write_atomically(self.credentials(user), fresh, mode=_PRIVATE)
 
@@ -125,11 +114,11 @@ class Keyring:
 
     def seed(self, user: str) -> Path:
         """The seed file that *user* logs in with where servers know its public key. It may not exist."""
-        return self._file(user_key(user))
+        return self._file(signing.user_key(user))
 
     def certificate(self, user: str) -> tuple[Path, Path]:
         """The client certificate of *user* and its key. The files may not exist."""
-        certificate, key = certificate_files(user)
+        certificate, key = signing.certificate_files(user)
         return self.directory / certificate, self.directory / key
 
     def take(self, topology: Topology, directory: Path) -> None:
@@ -138,8 +127,8 @@ class Keyring:
 
         Raises VstreamError if a certificate is missing or the keyring cannot be written.
         """
-        files = [CA_FILE, SERVER_CERTIFICATE, SERVER_KEY]
-        files += [name for user in account_view.logins(topology) for name in certificate_files(user)]
+        files = [signing.CA_FILE, signing.SERVER_CERTIFICATE, signing.SERVER_KEY]
+        files += [name for user in account_view.logins(topology) for name in signing.certificate_files(user)]
         if missing := [name for name in files if not (directory / name).is_file()]:
             raise VstreamError(
                 f"a lab of topology `{topology.name}` needs certificates that are not in {directory}: {', '.join(missing)}",
@@ -159,7 +148,9 @@ class Keyring:
 
     def _make(self, name: str) -> None:
         kind = (
-            nkeys.PREFIX_BYTE_USER if name.startswith(user_key("")) else _PREFIXES.get(name, nkeys.PREFIX_BYTE_ACCOUNT)
+            nkeys.PREFIX_BYTE_USER
+            if name.startswith(signing.user_key(""))
+            else _PREFIXES.get(name, nkeys.PREFIX_BYTE_ACCOUNT)
         )
         seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), kind)
         write_atomically(self._file(name), seed.decode() + "\n", mode=_PRIVATE)
@@ -189,14 +180,14 @@ class Keyring:
         """Whether the credentials of *user* are there, and signed by its role's key: a rotation may have been cut off."""
         try:
             token = self.credentials(user).read_text(encoding="utf-8").splitlines()[1]
-            return bool(jwt.decode(token).get("iss") == self.public(role_key(user)))
+            return bool(jwt.decode(token).get("iss") == self.public(signing.role_key(user)))
         except (OSError, IndexError, VstreamError):
             return False
 
     def _fresh_credentials(self, user: str, account: str) -> str:
         seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
         pair = nkeys.from_seed(bytearray(seed))
-        token = self.sign(claims.user_claims(user, account, pair.public_key.decode(), self), role_key(user))
+        token = self.sign(claims.user_claims(user, account, pair.public_key.decode(), self), signing.role_key(user))
         return (
             f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
             f"-----BEGIN USER NKEY SEED-----\n{seed.decode()}\n------END USER NKEY SEED------\n"

@@ -15,22 +15,8 @@ from vstream.render.environment import bound_template, environment
 from vstream.render.jwt import Unsigned
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
-from vstream.topology import naming, physical, profile_migration
+from vstream.topology import bundle, naming, physical, profile_migration
 from vstream.topology.accounts import SYSTEM_USER, password_variable
-from vstream.topology.bundle import (
-    HUB_PASSWORDS_PATH,
-    HUBS_PATH,
-    OPERATOR_PATH,
-    SYSTEM_PASSWORD_PATH,
-    TLS_PATH,
-    Artifact,
-    Bundle,
-    RenderedConsumer,
-    RenderedStream,
-    ServerAddress,
-    loaded_path,
-    placeholder_for,
-)
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Security
 from vstream.topology.profiles import domains, profile_of
@@ -56,8 +42,11 @@ _MOST_PUSHED = 1_048_576
 
 
 def render(
-    topology: Topology, addresses: Sequence[ServerAddress], templates: Sequence[Path], signer: Signer | None = None
-) -> Bundle:
+    topology: Topology,
+    addresses: Sequence[bundle.ServerAddress],
+    templates: Sequence[Path],
+    signer: Signer | None = None,
+) -> bundle.Bundle:
     """
     Render everything. The same input gives the same bytes.
 
@@ -79,7 +68,7 @@ def render(
     ]
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
-    return Bundle(
+    return bundle.Bundle(
         artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
         streams=tuple(renderer.parsed_streams),
         mappings=renderer.parsed_mappings,
@@ -96,8 +85,8 @@ class _Renderer:
         self._is_foreign = is_foreign
         self._signer = signer
         self.diagnostics: list[Finding] = []
-        self.parsed_streams: list[RenderedStream] = []
-        self.parsed_consumers: list[RenderedConsumer] = []
+        self.parsed_streams: list[bundle.RenderedStream] = []
+        self.parsed_consumers: list[bundle.RenderedConsumer] = []
         self.parsed_mappings: tuple[SubjectMapping, ...] = ()
         self.parsed_accounts: tuple[Account, ...] = ()
         self.parsed_claims: tuple[dict[str, Any], ...] = ()
@@ -140,14 +129,14 @@ class _Renderer:
             return text
         return None
 
-    def streams(self, topology: Topology) -> Iterator[Artifact]:
+    def streams(self, topology: Topology) -> Iterator[bundle.Artifact]:
         for stream in topology.streams:
             for part in (*stream.physical, *stream_view.catalogs(topology, stream)):
                 artifact = self._stream(topology, stream, part)
                 if artifact:
                     yield artifact
 
-    def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Artifact | None:
+    def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> bundle.Artifact | None:
         role, place, settings = part.role, part.place, part.settings.fields
         name, metadata = physical.physical_name(stream, role, place), stream_view.metadata(topology, stream, part)
         kind = stream_view.kind(stream, role)
@@ -172,7 +161,7 @@ class _Renderer:
             self._fail("VS201", template, problem)
             return None
         self.parsed_streams.append(
-            RenderedStream(
+            bundle.RenderedStream(
                 config=StreamConfig(name=name, fields=fields),
                 virtual=stream.name,
                 region=place,
@@ -183,9 +172,9 @@ class _Renderer:
                 subjects=stream.subjects,
             )
         )
-        return Artifact(path=path, text=text, origin=("streams", stream.name))
+        return bundle.Artifact(path=path, text=text, origin=("streams", stream.name))
 
-    def consumers(self, topology: Topology) -> Iterator[Artifact]:
+    def consumers(self, topology: Topology) -> Iterator[bundle.Artifact]:
         template = "consumer.json.j2"
         for stream in topology.streams:
             for region in stream.regions:
@@ -204,9 +193,11 @@ class _Renderer:
                     path = f"consumers/{region}/{on}.{consumer.name}.json"
                     config = ConsumerConfig(stream=on, durable=consumer.name, fields=fields)
                     self.parsed_consumers.append(
-                        RenderedConsumer(config=config, virtual=stream.name, region=region, path=path)
+                        bundle.RenderedConsumer(config=config, virtual=stream.name, region=region, path=path)
                     )
-                    yield Artifact(path=path, text=text, origin=("streams", stream.name, "consumers", consumer.name))
+                    yield bundle.Artifact(
+                        path=path, text=text, origin=("streams", stream.name, "consumers", consumer.name)
+                    )
 
     def _json(self, code: str, template: str, text: str) -> dict[str, Json] | None:
         try:
@@ -222,9 +213,9 @@ class _Renderer:
             return None
         return value
 
-    def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
+    def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
         is_whole = topology.has_accounts
-        path = loaded_path(topology)
+        path = bundle.loaded_path(topology)
         template = f"{path}.j2"
         view = {
             "topology": topology,
@@ -252,11 +243,11 @@ class _Renderer:
                 self._check_destinations(template, mappings)
             elif root:
                 self._fail("VS301", template, "the output has no `mappings` block")
-        return Artifact(path=path, text=text, origin=("streams",))
+        return bundle.Artifact(path=path, text=text, origin=("streams",))
 
-    def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
+    def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
         """The tokens of operator mode, instead of accounts in configuration files."""
-        template = f"{OPERATOR_PATH}.j2"
+        template = f"{bundle.OPERATOR_PATH}.j2"
         view = claims.operator_view(topology, account_view.accounts_view(topology), mappings, self._signer)
         self._check_tokens(view["preloaded"])
         text = self._text("VS301", template, view) or ""
@@ -271,7 +262,7 @@ class _Renderer:
                 self._fail("VS301", template, error.message)
             self.parsed_accounts = claims.read_accounts(self.parsed_claims)
             self.parsed_mappings = claims.mappings_of(self.parsed_claims, physical.client_accounts(topology)[0])
-        return Artifact(path=OPERATOR_PATH, text=text, origin=("streams",))
+        return bundle.Artifact(path=bundle.OPERATOR_PATH, text=text, origin=("streams",))
 
     def _check_tokens(self, accounts: Sequence[dict[str, str]]) -> None:
         for account in accounts:
@@ -287,20 +278,20 @@ class _Renderer:
                     )
                 )
 
-    def hubs(self, topology: Topology) -> Iterator[Artifact]:
+    def hubs(self, topology: Topology) -> Iterator[bundle.Artifact]:
         if topology.hubs is None:
             return
-        template = f"{HUBS_PATH}.j2"
+        template = f"{bundle.HUBS_PATH}.j2"
         view = {
             "topology": topology,
             "account": naming.CLIENT_ACCOUNT,
             "passed": domains.PASSED,
-            "passwords": HUB_PASSWORDS_PATH,
+            "passwords": bundle.HUB_PASSWORDS_PATH,
             **account_view.user_entries(topology, self._signer),
         }
         text = self._text("VS301", template, view)
         if text is not None and self._conf("VS301", template, text) is not None:
-            yield Artifact(path=HUBS_PATH, text=text, origin=("regions",))
+            yield bundle.Artifact(path=bundle.HUBS_PATH, text=text, origin=("regions",))
 
     def _check_destinations(self, template: str, wanted: tuple[SubjectMapping, ...]) -> None:
         # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
@@ -320,15 +311,17 @@ class _Renderer:
 
     def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
         # Server configurations include the mappings, which are checked on their own.
-        document = natsconf.parse(text, template, include=lambda path, _file: (path, placeholder_for(path) or ""))
+        document = natsconf.parse(
+            text, template, include=lambda path, _file: (path, bundle.placeholder_for(path) or "")
+        )
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
         for error in errors[:1]:  # What follows the first error is read wrong.
             line = f" (line {error.span.line} of the output)" if error.span else ""
             self._fail(code, template, f"the output is not a NATS configuration: {error.message}{line}")
         return None if errors else document.root
 
-    def servers(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[Artifact]:
-        members: dict[str, list[ServerAddress]] = {
+    def servers(self, topology: Topology, addresses: Sequence[bundle.ServerAddress]) -> Iterator[bundle.Artifact]:
+        members: dict[str, list[bundle.ServerAddress]] = {
             cluster: [] for cluster in (*topology.clusters, *server_view.hub_clusters(topology))
         }
         for address in addresses:
@@ -361,13 +354,13 @@ class _Renderer:
                     "gateways": server_view.gateways(address, server_view.gateway_mesh(address, members, hubs)),
                     "has_accounts": topology.has_accounts,
                     "system_login": {
-                        "path": SYSTEM_PASSWORD_PATH,
+                        "path": bundle.SYSTEM_PASSWORD_PATH,
                         "user": SYSTEM_USER,
                         "variable": password_variable(SYSTEM_USER),
                     },
                     "asks_for_certificates": topology.security is Security.CERTIFICATES,
                     "transport": address.transport,
-                    "tls": TLS_PATH,
+                    "tls": bundle.TLS_PATH,
                     "included": server_view.included_path(topology, address),
                     "resolver": server_view.resolver(topology, address),
                     "domain": address.region if in_domains else None,
@@ -376,19 +369,19 @@ class _Renderer:
                 },
             )
             if text is not None and self._conf("VS401", template, text) is not None:
-                yield Artifact(
+                yield bundle.Artifact(
                     path=f"servers/{address.server.name}.conf",
                     text=text,
                     origin=("stretch",) if address.is_stretch else ("regions", address.region),
                 )
 
-    def contexts(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[Artifact]:
+    def contexts(self, topology: Topology, addresses: Sequence[bundle.ServerAddress]) -> Iterator[bundle.Artifact]:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.
             text = self._text("VS402", "context.json.j2", server_view.context(topology, region, addresses))
             if text is not None and self._json("VS402", "context.json.j2", text) is not None:
-                yield Artifact(
+                yield bundle.Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
                 )
 

@@ -13,6 +13,8 @@ from vstream.lab import binaries
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
 from vstream.lint.rules.servers.option_kinds import KINDS, TextForm, ValueKind, Words
+from vstream.lint.rules.servers.option_values import _ONE_OPTION
+from vstream.lint.rules.servers.options import BLOCKS
 
 NATS_SERVER = binaries.locate("2.15.1")
 ACCOUNT = "ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA"
@@ -132,3 +134,9 @@ def test_the_server_refuses_the_values_that_we_refuse(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         wrong = [found for found in pool.map(lambda case: disagreement(tmp_path, case), CASES) if found]
     assert wrong == []
+
+
+@pytest.mark.parametrize("names", _ONE_OPTION, ids=" ".join)
+def test_names_of_one_option_belong_to_the_same_block(names: list[str]) -> None:
+    for name in names:
+        assert any(name in block.options and len(block.options & {*names}) > 1 for block in BLOCKS.values()), name

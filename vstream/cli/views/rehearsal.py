@@ -13,17 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.cli.views import console
-from vstream.runner.events import (
-    Activity,
-    Event,
-    FaultSeen,
-    FaultState,
-    LoadBegan,
-    Sampled,
-    StepBegan,
-    StepEnded,
-    WorkerProgress,
-)
+from vstream.runner import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,22 +29,22 @@ _WIDTH = 60
 """Columns of the timeline; a column stands for a second, and for more once they are used up."""
 _GOOD, _FAIR = 0.99, 0.5
 _MARK = {
-    FaultState.CONFIRMED: "✗",
-    FaultState.HEALING: "…",
-    FaultState.HEALED: "✓",
-    FaultState.UNSUPPORTED: "-",
-    FaultState.FAILED: "!",
+    events.FaultState.CONFIRMED: "✗",
+    events.FaultState.HEALING: "…",
+    events.FaultState.HEALED: "✓",
+    events.FaultState.UNSUPPORTED: "-",
+    events.FaultState.FAILED: "!",
 }
 
 
 @contextmanager
-def show_run(regions: Sequence[str]) -> Iterator[Callable[[Event], None]]:
+def show_run(regions: Sequence[str]) -> Iterator[Callable[[events.Event], None]]:
     """Show on standard error what the events that are handed in say."""
     screen = console.stderr()
     view = LiveTimeline(regions)
     if not screen.is_terminal:
 
-        def say(event: Event) -> None:
+        def say(event: events.Event) -> None:
             view.take(event)
             line = view.line(event)
             if line is not None:
@@ -71,7 +61,7 @@ class _Band:
     """One fault, in nanoseconds since the capture's start."""
 
     asked: str
-    state: FaultState
+    state: events.FaultState
     begun: int
     ended: int | None = None
 
@@ -94,27 +84,27 @@ class LiveTimeline:
         self._regions = {region: _Region() for region in regions}
         self._bands: dict[str, _Band] = {}
         self._doing = ""
-        self._step: StepBegan | None = None
+        self._step: events.StepBegan | None = None
         self._began: int | None = None
         self._now = 0
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         """Remember *event*."""
         match event:
-            case WorkerProgress():
+            case events.WorkerProgress():
                 self._take_progress(event.region, event.progress)
-            case Sampled():
+            case events.Sampled():
                 if event.sample.region in self._regions:
                     self._regions[event.sample.region].sample = event.sample
-            case Activity():
+            case events.Activity():
                 self._now, self._doing, self._step = event.at, event.description, None
-            case LoadBegan():
+            case events.LoadBegan():
                 self._began = event.at
-            case StepBegan():
+            case events.StepBegan():
                 self._now, self._step = event.at, event
-            case StepEnded():
+            case events.StepEnded():
                 self._now = event.at
-            case FaultSeen():
+            case events.FaultSeen():
                 self._take_fault(event)
 
     def _take_progress(self, name: str, progress: WorkloadProgress) -> None:
@@ -130,23 +120,23 @@ class LiveTimeline:
         region.due[second] += progress.due - before.due
         region.acked[second] += progress.acked - before.acked
 
-    def _take_fault(self, event: FaultSeen) -> None:
+    def _take_fault(self, event: events.FaultSeen) -> None:
         self._now = max(self._now, event.at)
         band = self._bands.setdefault(event.id, _Band(asked=event.asked, state=event.state, begun=event.at))
         band.state = event.state
-        if event.state in {FaultState.HEALED, FaultState.UNSUPPORTED, FaultState.FAILED}:
+        if event.state in {events.FaultState.HEALED, events.FaultState.UNSUPPORTED, events.FaultState.FAILED}:
             band.ended = event.at
 
-    def line(self, event: Event) -> Text | None:
+    def line(self, event: events.Event) -> Text | None:
         """One line of a log for *event*, None for those that come all the time."""
         match event:
-            case Activity():
+            case events.Activity():
                 return self._with_time(event.at, Text(event.description))
-            case StepBegan():
+            case events.StepBegan():
                 return self._with_time(event.at, self._step_text(event))
-            case StepEnded(is_ok=False):
+            case events.StepEnded(is_ok=False):
                 return self._with_time(event.at, Text(f"not reached: {event.detail}", style="red"))
-            case FaultSeen():
+            case events.FaultSeen():
                 detail = f": {event.detail}" if event.detail else ""
                 return self._with_time(
                     event.at, Text(f"{_MARK[event.state]} {event.asked} {event.state.value}{detail}", style="yellow")
@@ -158,7 +148,7 @@ class LiveTimeline:
         time = " " * 9 if self._began is None else f"{max(0, at - self._began) / _NS:7.1f} s"
         return Text.assemble((f"{time}  ", "dim"), text)
 
-    def _step_text(self, step: StepBegan) -> Text:
+    def _step_text(self, step: events.StepBegan) -> Text:
         name = f" ({step.name})" if step.name else ""
         return Text(f"step {step.number} of {step.total}: {step.description}{name}")
 
@@ -195,7 +185,7 @@ class LiveTimeline:
         began = self._began or 0
         first = max(0, (band.begun - began) // _NS // per_column)
         last = max(first, ((self._now if band.ended is None else band.ended) - began) // _NS // per_column)
-        style = "dim" if band.state is FaultState.UNSUPPORTED else "red"
+        style = "dim" if band.state is events.FaultState.UNSUPPORTED else "red"
         return Text(" " * first) + Text("━" * (last - first + 1), style=style)
 
     @staticmethod

@@ -10,27 +10,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from vstream.health.report import (
-    PairState,
-    PairStatus,
-    Problem,
-    RegionStatus,
-    Share,
-    Status,
-    StatusVerdict,
-    StreamStatus,
-    sum_known,
-)
+from vstream.health import report
 from vstream.health.snapshot import BeaconSighting
 from vstream.health.units import format_duration, format_size
 
 _MARK = {
-    PairState.OK: ("✓", "green"),
-    PairState.BEHIND: ("▲", "yellow"),
-    PairState.SILENT: ("✗", "bold red"),
-    PairState.UNKNOWN: ("?", "bold yellow"),
-    PairState.ROLLED_BACK: ("✗", "bold red"),
-    PairState.LOSSY: ("✗", "bold red"),
+    report.PairState.OK: ("✓", "green"),
+    report.PairState.BEHIND: ("▲", "yellow"),
+    report.PairState.SILENT: ("✗", "bold red"),
+    report.PairState.UNKNOWN: ("?", "bold yellow"),
+    report.PairState.ROLLED_BACK: ("✗", "bold red"),
+    report.PairState.LOSSY: ("✗", "bold red"),
 }
 _MANY = 12
 """Virtual streams: of more, only those with something wrong are listed."""
@@ -39,7 +29,7 @@ _THIN = 0.5
 """The share of what is kept that is left when an outage margin becomes a worry."""
 
 
-def screen(status: Status, *, width: int, before: Status | None = None) -> RenderableType:
+def screen(status: report.Status, *, width: int, before: report.Status | None = None) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide. With a look *before*, also what has changed since."""
     parts: list[RenderableType] = [headline(status), regions(status, width=width), matrix(status, before)]
     if any(sighting.age is not None for sighting in status.beacons):
@@ -55,7 +45,7 @@ def screen(status: Status, *, width: int, before: Status | None = None) -> Rende
     return Group(*parts, *problems(status))
 
 
-def headline(status: Status) -> Text:
+def headline(status: report.Status) -> Text:
     """One line: when, how many servers, who leads."""
     reached = sum(server.is_reached for server in status.servers)
     versions = sorted({server.version for server in status.servers if server.version})
@@ -73,7 +63,7 @@ def headline(status: Status) -> Text:
     )
 
 
-def regions(status: Status, *, width: int) -> Table:
+def regions(status: report.Status, *, width: int) -> Table:
     """What works in each region."""
     table = _table("what works")
     short = width < _NARROW
@@ -95,12 +85,12 @@ def _table(title: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
 
 
-def _abilities(region: RegionStatus) -> list[Text]:
+def _abilities(region: report.RegionStatus) -> list[Text]:
     shares = [_share(share) for share in (region.publish, region.direct_get, region.consumers)]
     return [*shares, Text("✓", style="green") if region.control else Text("✗", style="bold red")]
 
 
-def _share(share: Share) -> Text:
+def _share(share: report.Share) -> Text:
     if share.is_full:
         return Text("✓" if share.of else "–", style="green" if share.of else "dim")
     if share.fails:
@@ -109,7 +99,7 @@ def _share(share: Share) -> Text:
     return Text("?" if share.unknown == share.of else f"? {share.unknown} of {share.of}", style="bold yellow")
 
 
-def matrix(status: Status, before: Status | None = None) -> Table:
+def matrix(status: report.Status, before: report.Status | None = None) -> Table:
     """From where → to where: the worst of all streams, and how many messages are still to come; ↑ and ↓ since *before*."""
     table = _table("lag: written in → not yet in")
     worst = status.worst()
@@ -130,12 +120,12 @@ def matrix(status: Status, before: Status | None = None) -> Table:
     return table
 
 
-def _pending_by_places(status: Status) -> dict[tuple[str, str], int | None]:
+def _pending_by_places(status: report.Status) -> dict[tuple[str, str], int | None]:
     """How many messages are still to come, by where they are written and where they are read."""
     pending: dict[tuple[str, str], list[int | None]] = {}
     for pair in status.pairs:
         pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
-    return {places: sum_known(counts) for places, counts in pending.items()}
+    return {places: report.sum_known(counts) for places, counts in pending.items()}
 
 
 def _trend(before: int | None, now: int | None) -> str:
@@ -144,7 +134,7 @@ def _trend(before: int | None, now: int | None) -> str:
     return " ↑" if now > before else " ↓"
 
 
-def traffic(status: Status, before: Status) -> Table:
+def traffic(status: report.Status, before: report.Status) -> Table:
     """From which region → to which cluster: what gateways have sent there in a second since *before*."""
     table = _table("sent per second: from region → to cluster")
     rates = status.sent_per_second(before)
@@ -164,7 +154,7 @@ def _sent_cell(rates: Mapping[tuple[str, str], float | None], region: str, clust
     return Text("? not known", style="yellow") if rate is None else Text(format_size(rate))
 
 
-def margin(status: Status) -> list[Text]:
+def margin(status: report.Status) -> list[Text]:
     """How long an outage may last, or go on, until the first message is lost."""
     thin = status.thinnest
     if thin is None or thin.margin is None or thin.retention is None:
@@ -180,24 +170,24 @@ def margin(status: Status) -> list[Text]:
     ]
 
 
-def _cell(pair: PairStatus | None, pending: int | None) -> Text:
+def _cell(pair: report.PairStatus | None, pending: int | None) -> Text:
     if pair is None:
         return Text("·", style="dim")
     mark, style = _MARK[pair.state]
     words = [] if pending is None else [f"{pending:,}"]
-    if pair.state is not PairState.OK:
+    if pair.state is not report.PairState.OK:
         words.append(pair.state.value)
     if pair.age is not None:
         words.append(format_duration(pair.age))
-    if pair.left is not None and pair.state is not PairState.OK:
+    if pair.left is not None and pair.state is not report.PairState.OK:
         words.append(f"(lossy in {format_duration(pair.left)})")
     return Text.assemble((f"{mark} ", style), " ".join(words))
 
 
-def streams(status: Status, before: Status | None = None, *, width: int) -> Table | None:
+def streams(status: report.Status, before: report.Status | None = None, *, width: int) -> Table | None:
     """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
     last_before = {} if before is None else {stream.name: stream.last for stream in before.streams}
-    shown: Sequence[StreamStatus] = status.streams
+    shown: Sequence[report.StreamStatus] = status.streams
     if len({stream.virtual for stream in shown}) > _MANY:
         shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MANY]
     if not shown:
@@ -233,7 +223,7 @@ def _rate(before: int | None, now: int | None, seconds: float) -> str:
     return f"{max(0, now - before) / seconds:,.0f}"
 
 
-def consumers(status: Status, *, width: int) -> Table:
+def consumers(status: report.Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
     table = _table("consumers")
     for heading in ("consumer", "region"):
@@ -256,26 +246,26 @@ def consumers(status: Status, *, width: int) -> Table:
     return table
 
 
-def problems(seen: Status) -> list[Text]:
+def problems(seen: report.Status) -> list[Text]:
     """What is wrong and what could not be seen, one line each; then the verdict."""
     lines = [_problem("✗ ", "bold red", problem) for problem in seen.problems]
     lines += [_problem("? ", "bold yellow", problem) for problem in seen.unknown]
     match seen.verdict:
-        case StatusVerdict.OK:
+        case report.StatusVerdict.OK:
             verdict = Text.assemble(("OK", "bold green"), ": all checks passed")
-        case StatusVerdict.DEGRADED:
+        case report.StatusVerdict.DEGRADED:
             count = len(seen.problems)
             verdict = Text.assemble(("DEGRADED", "bold red"), f": {count} {'problem' if count == 1 else 'problems'}")
             if seen.unknown:
                 verdict.append(", and not everything could be checked")
-        case StatusVerdict.UNKNOWN:
+        case report.StatusVerdict.UNKNOWN:
             verdict = Text.assemble(
                 ("UNKNOWN", "bold yellow"), ": no problem was found, but not everything could be checked"
             )
     return [*lines, verdict]
 
 
-def _problem(mark: str, style: str, problem: Problem) -> Text:
+def _problem(mark: str, style: str, problem: report.Problem) -> Text:
     code = f" ({problem.code})" if problem.code else ""
     return Text.assemble((mark, style), (problem.about, "bold"), f": {problem.text}{code}")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
-from vstream.syntax.natsconf import ConfArray
+from vstream.lint import detect
+from vstream.syntax.natsconf import ConfArray, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,16 +17,9 @@ if TYPE_CHECKING:
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
     from vstream.syntax.natsconf import ConfMap
 
-_BY_OPERATOR: Final = (
-    "operator",
-    "operators",
-    "roots",
-    "root",
-    "root_operator",
-    "root_operators",
-    "trusted",
-    "trusted_keys",
-)
+OPERATORS: Final = ("operator", "operators", "roots", "root", "root_operator", "root_operators")
+"""The names of one option: the operators that a server trusts."""
+TRUSTED: Final = ("trusted", "trusted_keys")
 
 
 def whole(workspace: Workspace) -> list[ServerConf]:
@@ -79,7 +74,19 @@ def has_any(conf: ConfMap | None, *names: str) -> bool:
 
 def has_operator(server: ServerConf) -> bool:
     """Whether the file trusts an operator, whose tokens have the accounts."""
-    return has_any(server.root, *_BY_OPERATOR)
+    return has_any(server.root, *OPERATORS, *TRUSTED)
+
+
+def operator_claims(operator: object) -> Mapping[str, object]:
+    """What the token *operator* claims about NATS; empty if it cannot be read. A file's name says nothing."""
+    text = operator.value if isinstance(operator, ConfScalar) else None
+    token = detect.find_token(text) if isinstance(text, str) else None
+    try:
+        claims = json.loads(token[0]) if token is not None else None
+    except (ValueError, RecursionError):
+        return {}
+    nats = claims.get("nats") if isinstance(claims, dict) else None
+    return nats if isinstance(nats, dict) else {}
 
 
 def are_copies(one: ServerConf, other: ServerConf) -> bool:

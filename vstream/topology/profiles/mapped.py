@@ -12,18 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.topology import naming, profile_migration
-from vstream.topology.accounts import (
-    APP_USER,
-    AUDIT_USER,
-    PROBE_USER,
-    VSTREAM_USER,
-    Account,
-    Export,
-    Import,
-    ShareKind,
-    User,
-)
+from vstream.topology import accounts, naming, profile_migration
 from vstream.topology.model import Naming, Role, Routing
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
@@ -125,7 +114,7 @@ class MappedProfile(Profile):
         """They would store what clients publish."""
         return False
 
-    def accounts(self, topology: Topology) -> tuple[Account, ...]:
+    def accounts(self, topology: Topology) -> tuple[accounts.Account, ...]:
         """
         The account of clients and streams, if vstream writes it.
 
@@ -137,7 +126,7 @@ class MappedProfile(Profile):
         if later is not None:
             return join_accounts(later, topology, clients_in=topology)
         return (
-            Account(
+            accounts.Account(
                 name=naming.common_client_account(topology),
                 purpose="clients and streams",
                 has_jetstream=True,
@@ -153,7 +142,7 @@ class MappedProfile(Profile):
 MAPPED = MappedProfile()
 
 
-def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology) -> tuple[Account, ...]:
+def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology) -> tuple[accounts.Account, ...]:
     """
     The accounts of `routing: accounts`, whose read accounts take from that of clients, where *former* is.
 
@@ -172,33 +161,38 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
         users=tuple(users),
         exports=(
             *clients.exports,
-            Export(kind=ShareKind.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
+            accounts.Export(kind=accounts.ShareKind.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
             delivery_export(FORMER_ACCOUNT, takers),
         ),
         imports=(
             *clients.imports,
-            *(Import(kind=ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers),
+            *(accounts.Import(kind=accounts.ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers),
         ),
     )
     return (feeding, *(_fed(new, clients.name) if new.name in takers else new for new in hidden))
 
 
-def _either(new: User, old: User, *, is_new: bool) -> User:
+def _either(new: accounts.User, old: accounts.User, *, is_new: bool) -> accounts.User:
     """Who changes from *old* to *new* while clients publish may do both; whoever only looks, one of the two."""
-    if new.name in {APP_USER, VSTREAM_USER}:
+    if new.name in {accounts.APP_USER, accounts.VSTREAM_USER}:
         return replace(new, publish=tuple(dict.fromkeys((*new.publish, *old.publish))))
     return new if is_new else old
 
 
-def _fed(reading: Account, clients: str) -> Account:
+def _fed(reading: accounts.Account, clients: str) -> accounts.Account:
     return replace(
         reading,
-        exports=(*reading.exports, Export(kind=ShareKind.STREAM, subject=shared.FLOW, accounts=(clients,))),
+        exports=(
+            *reading.exports,
+            accounts.Export(kind=accounts.ShareKind.STREAM, subject=shared.FLOW, accounts=(clients,)),
+        ),
         imports=(
             *reading.imports,
             service(clients, f"{_OWN}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
-            Import(
-                kind=ShareKind.STREAM, account=clients, subject=f"{DELIVER_PREFIX}.{FORMER_ACCOUNT}.{reading.name}.>"
+            accounts.Import(
+                kind=accounts.ShareKind.STREAM,
+                account=clients,
+                subject=f"{DELIVER_PREFIX}.{FORMER_ACCOUNT}.{reading.name}.>",
             ),
         ),
     )
@@ -210,7 +204,7 @@ def _stored_subject(topology: Topology, stream: VirtualStream, region: str, subj
     return MAPPED.stored_subject(topology.naming, stream, region, subject)
 
 
-def _users(topology: Topology) -> tuple[User, ...]:
+def _users(topology: Topology) -> tuple[accounts.User, ...]:
     """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
     stored_subjects = []
     for stream in topology.streams:
@@ -226,9 +220,9 @@ def _users(topology: Topology) -> tuple[User, ...]:
     )
     looking = tuple(f"{API}.{subject}" for subject in shared.LOOKS)
     return (
-        user(APP_USER, (*written, *reading, *purged), hears=heard),
+        user(accounts.APP_USER, (*written, *reading, *purged), hears=heard),
         user(
-            VSTREAM_USER,
+            accounts.VSTREAM_USER,
             (
                 *written,
                 *shared.MANAGED,
@@ -242,11 +236,11 @@ def _users(topology: Topology) -> tuple[User, ...]:
             hears=(f"{naming.REPAIR_ALIVE_PREFIX}.*",),
         ),
         user(
-            PROBE_USER,
+            accounts.PROBE_USER,
             (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
         ),
         user(
-            AUDIT_USER,
+            accounts.AUDIT_USER,
             (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
         ),
     )

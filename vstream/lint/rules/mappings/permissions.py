@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import pattern, place, sources
+from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any
 from vstream.subjects.algebra import SubjectTrie, is_subset, is_valid, overlaps
 from vstream.subjects.transform import effective_source
 from vstream.topology.naming import OWN_API
@@ -216,7 +217,8 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
             continue
         system = (server.system_account.text if server.system_account else None) or _SYSTEM
         owner = next((user.account for user in server.users if user.account not in (None, system)), None)
-        signed = any(server.root.get_folded(name) is not None for name in ("operator", "operators", "resolver"))
+        # Beside an operator, the server does not start with them: VS426.
+        signed = has_any(server.root, "resolver", *TRUSTED) and not has_any(server.root, *OPERATORS)
         for block in server.mappings:
             if block.account is None and block.entries and (owner or signed) and block.key_span not in seen:
                 seen.add(block.key_span)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint import detect
+from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import are_copies, has_any, is_alone, is_on, whole
+from vstream.lint.rules.server_values import (
+    OPERATORS,
+    TRUSTED,
+    are_copies,
+    has_any,
+    is_alone,
+    is_on,
+    operator_claims,
+    whole,
+)
 from vstream.syntax.natsconf import ConfMap, ConfScalar
 
 if TYPE_CHECKING:
@@ -19,8 +27,6 @@ if TYPE_CHECKING:
     from vstream.lint.workspace import Listener, ServerConf, Workspace
 
 _BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$.*", re.DOTALL)
-_OPERATOR = ("operator", "operators", "root_operator", "root_operators", "roots", "root")
-_TRUSTED = ("trusted", "trusted_keys")
 _CLIENT_PORT = 4222
 
 
@@ -81,18 +87,14 @@ def no_system_account(workspace: Workspace) -> Iterator[Violation]:
         disabled = is_on(root, "no_system_account", "no_system", "no_sys_acc")
         if server.system_account is not None and not disabled:
             continue
-        operator = next((node for name in _OPERATOR if (node := root.get_folded(name)) is not None), None)
-        accounts = next(
-            (entry_of_root for entry_of_root in reversed(root.entries) if entry_of_root.key.lower() == "accounts"), None
-        )
+        operator = entry(root, *OPERATORS)
+        accounts = entry(root, "accounts")
         if disabled:
-            entry = next(
-                entry_of_root for entry_of_root in root.entries if entry_of_root.key.lower().startswith("no_sys")
-            )
-            at, message = entry.span, "the system account is disabled"
-        elif operator is not None and _names_no_system_account(operator):
-            at, message = operator.span, "neither the operator nor `system_account` names a system account"
-        elif has_any(root, *_TRUSTED) and operator is None:
+            option = next(written for written in root.entries if written.key.lower().startswith("no_sys"))
+            at, message = option.span, "the system account is disabled"
+        elif operator is not None and (claims := operator_claims(operator.value)) and not claims.get("system_account"):
+            at, message = operator.value.span, "neither the operator nor `system_account` names a system account"
+        elif has_any(root, *TRUSTED) and operator is None:
             at, message = root.span, "trusted keys, but no `system_account`"
         elif server.accounts and accounts is not None and "$SYS" not in {account.name for account in server.accounts}:
             at, message = accounts.key_span, "no system account is configured: nobody can log in to it"
@@ -176,22 +178,7 @@ def _knows_clients(server: ServerConf) -> bool:
     return bool(
         server.users
         or server.accounts
-        or has_any(root, *_OPERATOR, *_TRUSTED)
+        or has_any(root, *OPERATORS, *TRUSTED)
         or (server.authorization is not None and server.authorization.entries)
         or (isinstance(tls, ConfMap) and is_on(tls, "verify", "verify_and_map"))
     )
-
-
-def _names_no_system_account(operator: object) -> bool:
-    """Whether *operator* is a token that can be read, and names none; a file's name says nothing."""
-    if not isinstance(operator, ConfScalar) or not isinstance(operator.value, str):
-        return False
-    token = detect.find_token(operator.value)
-    if token is None:
-        return False
-    try:
-        claims = json.loads(token[0])
-    except (ValueError, RecursionError):
-        return False
-    nats = claims.get("nats") if isinstance(claims, dict) else None
-    return isinstance(nats, dict) and not nats.get("system_account")

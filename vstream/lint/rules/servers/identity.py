@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import (
-    are_copies,
-    cluster,
-    directory,
-    has_jetstream,
-    is_clustered,
-    is_on,
-    place,
-    super_clusters,
-    whole,
-)
+from vstream.lint.rules import server_values
 from vstream.lint.rules.wording import join_names
 from vstream.syntax.natsconf import ConfScalar
 
@@ -37,7 +27,7 @@ def names_differ(workspace: Workspace) -> Iterator[Violation]:
     The server does not start: `cluster name conflicts between cluster and gateway definitions`, while `nats-server -t`
     does not complain (all versions; server/server.go, validateCluster). Names are compared exactly, including case.
     """
-    for server in whole(workspace):
+    for server in server_values.whole(workspace):
         cluster_name, gateway_name = server.cluster_name, server.gateway.name if server.gateway else None
         if (
             cluster_name
@@ -65,20 +55,22 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Violation]:
     cluster has no name: mappings for a `cluster` never match, and publishes are not mapped (all versions;
     server/server.go, accounts.go).
     """
-    for server in whole(workspace):
+    for server in server_values.whole(workspace):
         # As a leaf node without a cluster, a server is a cluster of its own name.
-        if cluster(server) is not None or (server.leaf_remotes and not is_clustered(server)):
+        if server_values.cluster(server) is not None or (
+            server.leaf_remotes and not server_values.is_clustered(server)
+        ):
             continue
         entries = [entry for block in server.mappings for entry in block.entries]
         scoped = any(destination.cluster is not None for entry in entries for destination in entry.destinations)
-        if is_clustered(server) and has_jetstream(server):
+        if server_values.is_clustered(server) and server_values.has_jetstream(server):
             message = "the cluster has no name: with JetStream the server does not start"
         elif scoped:
             message = "the cluster has no name: mappings for a `cluster` never match here"
         else:
             continue
         yield Violation(
-            at=server.cluster.span if server.cluster else place(server),
+            at=server.cluster.span if server.cluster else server_values.place(server),
             message=message,
             hint="add `name` to the `cluster` block",
         )
@@ -94,14 +86,16 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Violation]:
     between them are refused (`Remote server has a duplicate name`, server/route.go), but gateways are not (all
     versions). Files with the same name in two directories count as one server in two environments.
     """
-    keyed = ((server.server_name.text if server.server_name else None, server) for server in whole(workspace))
+    keyed = (
+        (server.server_name.text if server.server_name else None, server) for server in server_values.whole(workspace)
+    )
     for first, second in _pairs_with_same_key(keyed):
         name = second.server_name
         yield Violation(
-            at=place(second),
+            at=server_values.place(second),
             message=f"`{name.text if name else ''}` is also the name of the server in `{first.file}`",
             hint="give every server of the super-cluster a different name",
-            related=(Related(span=place(first), message="the other server"),),
+            related=(Related(span=server_values.place(first), message="the other server"),),
         )
 
 
@@ -115,7 +109,7 @@ def shared_store(workspace: Workspace) -> Iterator[Violation]:
     server/jetstream.go). Hosts are compared by listen address; the host of a server that listens on all interfaces is
     unknown.
     """
-    stores = [(_store(server), server) for server in whole(workspace)]
+    stores = [(_store(server), server) for server in server_values.whole(workspace)]
     for first, second in _pairs_with_same_key((store[0] if store else None, server) for store, server in stores):
         store = _store(second)
         if store is not None:
@@ -135,11 +129,11 @@ def _store(server: ServerConf) -> tuple[tuple[str, str, str], Span] | None:
         (listener.host for listener in server.listeners if listener.block == "client" and not listener.is_everywhere),
         None,
     )
-    written = server.jetstream.store_dir if server.jetstream and has_jetstream(server) else None
+    written = server.jetstream.store_dir if server.jetstream and server_values.has_jetstream(server) else None
     path, span = (written.text, written.span) if written else (None, None)
     if path is None:
         top = server.root.get_folded("store_dir") or server.root.get_folded("storedir")
-        if isinstance(top, ConfScalar) and isinstance(top.value, str) and has_jetstream(server):
+        if isinstance(top, ConfScalar) and isinstance(top.value, str) and server_values.has_jetstream(server):
             path, span = top.value, top.span
     if host is None or path is None or span is None:
         return None
@@ -154,7 +148,7 @@ def _pairs_with_same_key(keyed: Iterable[tuple[Hashable, ServerConf]]) -> Iterat
         if not key:
             continue
         earlier = seen.setdefault(key, [])
-        first = next((candidate for candidate in earlier[:20] if not are_copies(candidate, server)), None)
+        first = next((candidate for candidate in earlier[:20] if not server_values.are_copies(candidate, server)), None)
         if first is not None:
             yield first, server
         earlier.append(server)
@@ -170,12 +164,12 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
     complain (server/server.go, all versions). The name is often set on the command line, with `--name`. So this is a
     note, unless the file of another server of the cluster in the same directory sets `server_name`.
     """
-    servers = whole(workspace)
+    servers = server_values.whole(workspace)
     named = {_group(server) for server in servers if server.server_name is not None}
     for server in servers:
-        if server.server_name is None and has_jetstream(server) and is_clustered(server):
+        if server.server_name is None and server_values.has_jetstream(server) and server_values.is_clustered(server):
             yield Violation(
-                at=server.jetstream.key_span if server.jetstream else place(server),
+                at=server.jetstream.key_span if server.jetstream else server_values.place(server),
                 message="JetStream in a cluster needs a `server_name`: without one the server does not start",
                 hint="add `server_name` with a unique name, or start it with `--name`",
                 severity=None if _group(server) in named else Severity.NOTE,
@@ -184,8 +178,8 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
 
 def _group(server: ServerConf) -> tuple[str | None, str]:
     """What servers share whose files are written in the same way: the cluster and the directory."""
-    name = cluster(server)
-    return name.text if name else None, directory(server)
+    name = server_values.cluster(server)
+    return name.text if name else None, server_values.directory(server)
 
 
 _REJECT = ("reject_unknown_cluster", "reject_unknown")
@@ -202,14 +196,14 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
     versions; server/gateway.go). Regions are those of the topology, or those that any of the servers lists. Do not
     change the list of running servers: this reload and all later ones would be refused.
     """
-    belongs = {name: names for names in super_clusters(workspace) for name in names}
-    linked = {directory(server) for server in whole(workspace) if server.gateway}
-    for server in whole(workspace):
-        cluster_name = cluster(server)
+    belongs = {name: names for names in server_values.super_clusters(workspace) for name in names}
+    linked = {server_values.directory(server) for server in server_values.whole(workspace) if server.gateway}
+    for server in server_values.whole(workspace):
+        cluster_name = server_values.cluster(server)
         if cluster_name is None or cluster_name.text is None or cluster_name.text not in belongs:
             continue
         gateway = server.gateway
-        if gateway is None and workspace.topology is None and directory(server) not in linked:
+        if gateway is None and workspace.topology is None and server_values.directory(server) not in linked:
             continue  # a system of its own, whose cluster has the name of another one
         listed = {
             cluster_name.text,
@@ -218,7 +212,7 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
         lacking = [name for name in belongs[cluster_name.text] if name not in listed]
         if not lacking:
             continue
-        rejects = gateway is not None and is_on(gateway.conf, *_REJECT)
+        rejects = gateway is not None and server_values.is_on(gateway.conf, *_REJECT)
         yield Violation(
             at=gateway.key_span if gateway else cluster_name.span,
             message=f"cluster `{cluster_name.text}` has no gateway to {join_names(lacking[:10])}"
@@ -238,9 +232,9 @@ def rejects_unknown(workspace: Workspace) -> Iterator[Violation]:
     reloaded: `config reload not supported for Gateway`. Each server must be restarted (all versions; server/gateway.go,
     reload.go). Reported once for all servers.
     """
-    for server in whole(workspace):
+    for server in server_values.whole(workspace):
         gateway = server.gateway
-        if gateway is not None and is_on(gateway.conf, *_REJECT):
+        if gateway is not None and server_values.is_on(gateway.conf, *_REJECT):
             yield Violation(
                 at=gateway.key_span,
                 message="clusters that are not listed are refused: to add a region, restart every server with a longer list",

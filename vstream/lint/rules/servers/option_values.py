@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
@@ -53,6 +54,30 @@ _MAPPINGS: Final = ("mappings", "maps")
 _SWITCHES: Final = frozenset({"enabled", "enable", "disabled", "disable"})
 _PERMISSIONS: Final = frozenset({"publish", "pub", "subscribe", "sub", "allow"})
 _EVERYTHING: Final = ">"
+_ALIASES: Final = (
+    "listen port, listen host net, http http_port monitor_port, https https_port, disable_sublist_cache "
+    "no_sublist_cache, leaf leafnodes, store store_dir storedir, logfile log_file, logfile_size_limit "
+    "log_size_limit, logfile_max_num log_max_num, pidfile pid_file, max_connections max_conn, max_subscriptions "
+    "max_subs, max_sub_tokens max_subscription_tokens, resolver account_resolver accounts_resolver, "
+    "system_account system, websocket ws, cluster_advertise leafnode_advertise advertise, rtt_thresholds "
+    "thresholds rtts rtt, reject_unknown reject_unknown_cluster, max_memory max_mem mem memory, max_store "
+    "max_file max_disk disk, max_streams streams, max_consumers consumers, max_bytes_required max_stream_bytes "
+    "max_bytes, sync sync_interval, max_memory_store max_mem_store max_mem, max_file_store max_file, key ek "
+    "encryption_key, reconnect reconnect_delay reconnect_interval, min_version minimum_version, user username, "
+    "pass password, account local acc, creds credentials, nkey seed, deny_imports deny_import, deny_exports "
+    "deny_export, max_payload max_pay, max_leafnodes max_leafs, response response_type, "
+    "threshold response_threshold response_max_time response_time, default_permission default_permissions "
+    "permissions permission, auth_callout auth_hook, pub publish, sub subscribe, publish_allow_responses "
+    "allow_responses, max max_msgs max_messages max_responses, expires expiration ttl, handshake_first first "
+    "immediate, allowed_origins allowed_origin allow_origins allow_origin origins origin, compress compression, "
+    "ack_wait ackwait, js_api_timeout api_timeout, max_ack_pending max_pending max_inflight"
+)
+"""Between commas: the names of one option, in every block that knows them (server/opts.go, 2.15)."""
+_ONE_OPTION: Final = [names.split() for names in _ALIASES.split(", ")]
+_OTHER_NAMES: Final = {
+    name: {other for names in _ONE_OPTION if name in names for other in names} - {name}
+    for name in chain.from_iterable(_ONE_OPTION)
+}
 _TRUE: Final = frozenset({"true", "yes", "on", "yess", "enabled", "enable", "1"})
 
 
@@ -84,16 +109,20 @@ def wrong_value(workspace: Workspace) -> Iterator[Violation]:
 @rule("VS427", "option-written-twice", Severity.WARNING)
 def written_twice(workspace: Workspace) -> Iterator[Violation]:
     """
-    An option is written twice in one block of one file.
+    An option is written twice in one block of one file, or by two of its names.
 
     ## Why is this bad?
     The last one is used, and the first one is silently ignored: of two `accounts` blocks, the users of the first cannot
     log in (all versions; conf/parse.go). Replacing an option of an included file is not reported. Two equal values are
     only a note, and so is a second permission for `>`.
+    Of two names of one option, such as `listen` and `port`, or `http` and `HTTP_port`, one is used by chance, at each
+    start another (server/opts.go reads a map of Go, which has no order). They are not reported if they agree.
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        for conf in blocks_of(server.root):
+        for conf, block in blocks_of(server.root):
+            if block.items is None:
+                yield from _competing_names(conf, seen)
             first: dict[str, ConfEntry] = {}
             for entry in conf.entries:
                 earlier = first.setdefault(entry.key, entry)
@@ -113,6 +142,32 @@ def written_twice(workspace: Workspace) -> Iterator[Violation]:
                     related=(Related(span=earlier.key_span, message="the first one"),),
                     severity=Severity.NOTE if is_harmless else None,
                 )
+
+
+def _competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
+    """Options that are written by several of their names, with values that do not agree."""
+    written: dict[str, list[ConfEntry]] = {}
+    for entry in conf.effective():
+        name = entry.key.lower()
+        for others in (written.get(other, ()) for other in (name, *_OTHER_NAMES.get(name, ()))):
+            earlier = next((other for other in others if not _agree(other, entry)), None)
+            if earlier is not None and entry.key_span not in seen:
+                seen.add(entry.key_span)
+                yield Violation(
+                    at=entry.key_span,
+                    message=f"`{entry.key}` and `{earlier.key}` set the same: which of them counts changes from start to start",
+                    hint="remove one of them",
+                    related=(Related(span=earlier.key_span, message="the other one"),),
+                )
+        written.setdefault(name, []).append(entry)
+
+
+def _agree(first: ConfEntry, second: ConfEntry) -> bool:
+    """Whether two entries have the same value, or one of them is the host or the port of the other."""
+    values = [str(to_python(entry.value)) for entry in (first, second)]
+    return values[0] == values[1] or any(
+        values[1 - number] in values[number].rsplit(":", 1) for number in (0, 1) if ":" in values[number]
+    )
 
 
 def _permits_all(entry: ConfEntry) -> bool:

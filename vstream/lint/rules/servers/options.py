@@ -293,13 +293,13 @@ def _options_in(conf: ConfMap, block: Block) -> Iterator[WrittenOption]:
                 yield from _options_in(inner, BLOCKS[name])
 
 
-def blocks_of(root: ConfMap) -> Iterator[ConfMap]:
-    """Every block of a configuration whose options servers have names for, the whole of it first."""
+def blocks_of(root: ConfMap) -> Iterator[tuple[ConfMap, Block]]:
+    """Every block of a configuration whose options servers have names for, and its kind; the whole of it first."""
     yield from _blocks_in(root, BLOCKS["server"])
 
 
-def _blocks_in(conf: ConfMap, block: Block) -> Iterator[ConfMap]:
-    yield conf
+def _blocks_in(conf: ConfMap, block: Block) -> Iterator[tuple[ConfMap, Block]]:
+    yield conf, block
     for entry in conf.effective():
         name = block.items or block.inner.get(entry.key.lower())
         if name is not None:

@@ -9,15 +9,16 @@ from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.lint.registry import Violation
-from vstream.lint.rules.server_values import has_any
+from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, operator_claims
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_literal, is_valid
-from vstream.syntax.natsconf import ConfMap, ConfScalar, ScalarKind
+from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vstream.lint.workspace import ConfValue, ServerConf
+    from vstream.syntax.natsconf import ConfNode
 
 _RESOLVERS: Final = ("resolver", "account_resolver", "accounts_resolver")
 _IN_MEMORY: Final = frozenset({"MEM", "MEMORY"})
@@ -233,6 +234,33 @@ def check_operator(server: ServerConf) -> Iterator[Violation]:
         yield Violation(at=sentinel.key_span, message=message, hint="add `operator`, or remove it")
 
 
+def _beside_operator(server: ServerConf) -> Iterator[Violation]:
+    """What an operator's tokens say, and a file must not."""
+    operator = entry(server.root, *OPERATORS)
+    if operator is None:
+        return
+    in_tokens = "remove it here, and put it into the token of the account"
+    for conf, names, hint in (
+        (server.root, ("accounts",), in_tokens),
+        (server.root, ("mappings", "maps"), in_tokens),
+        (server.authorization, ("users",), in_tokens),
+        (server.root, TRUSTED, "remove it: the operator says who is trusted"),
+    ):
+        written = entry(conf, *names)
+        if written is not None and not _is_empty(written.value):
+            message = f"`{written.key}` beside an operator: {_STOPS}"
+            yield Violation(at=written.key_span, message=message, hint=hint)
+    system, named = server.system_account, operator_claims(operator.value).get("system_account")
+    if system is not None and system.text and named and system.text != named:
+        message = f"the operator's system account is another one: {_STOPS}"
+        yield Violation(at=system.span, message=message, hint=f"write `{named}`, or remove it")
+
+
+def _is_empty(node: ConfNode) -> bool:
+    contents = node.items if isinstance(node, ConfArray) else getattr(node, "entries", None)
+    return contents is not None and not contents
+
+
 def _pinned_twice(server: ServerConf) -> Iterator[Violation]:
     pinned = entry(server.cluster, "accounts")
     seen: set[object] = set()
@@ -272,5 +300,6 @@ START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _negative_waits,
     _pinned_twice,
     _guest_alone,
+    _beside_operator,
 )
 """What VS426 asks: `nats-server -t` accepts it."""

@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import (
-    FORBIDDEN,
-    LONGEST_NAME,
-    StreamSet,
-    limit,
-    long_texts,
-    may_hold,
-    mirror,
-    near_name,
-    replicas,
-    stored_subjects,
-    strings,
-    table,
-    word,
-)
+from vstream.lint.rules.streams import values
 from vstream.lint.rules.wording import format_version, join_names
 from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
 from vstream.syntax.quoting import quote_value
@@ -63,7 +49,7 @@ def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
 
 def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Each field alone."""
-    yield from long_texts(dict(fields))
+    yield from values.long_texts(dict(fields))
     copies, sample, target = (fields.get(name) for name in ("num_replicas", "sample_freq", "deliver_subject"))
     if isinstance(copies, int) and not 0 <= copies <= _MOST_REPLICAS:
         yield "num_replicas", f"{copies} replicas, and {_MOST_REPLICAS} is the most", "write 1, 3 or 5, or remove it"
@@ -101,12 +87,12 @@ def _check_filters_alone(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
 def _check_names(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     for name in ("name", "durable_name"):
         value = fields.get(name)
-        bad = sorted(FORBIDDEN.intersection(value)) if isinstance(value, str) else []
+        bad = sorted(values.FORBIDDEN.intersection(value)) if isinstance(value, str) else []
         if bad:
             message = f"the name {quote_value(value)} contains {', '.join(map(repr, bad))}"
             yield name, message, "use letters, digits, `-` and `_`"
-        elif isinstance(value, str) and len(value.encode()) > LONGEST_NAME:
-            yield name, f"the name has {len(value.encode())} bytes, {LONGEST_NAME} are allowed", "shorten it"
+        elif isinstance(value, str) and len(value.encode()) > values.LONGEST_NAME:
+            yield name, f"the name has {len(value.encode())} bytes, {values.LONGEST_NAME} are allowed", "shorten it"
     if fields.get("name") and fields.get("durable_name") and fields["name"] != fields["durable_name"]:
         yield "name", "`name` and `durable_name` differ", "write the same name, or remove one of them"
 
@@ -231,7 +217,7 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
     `limits` (10134), and values beyond the stream's limits (10026, 10121, 10153; server/consumer.go, all versions).
     Checked if the consumer's file has a `stream_name` and the stream is in the files.
     """
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     queued: dict[int, list[ConsumerFile]] = {}
     counted: Counter[int] = Counter()
     for consumer in workspace.consumers:
@@ -244,7 +230,7 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
         yield from _check_replicas(consumer, stream)
         yield from _check_limits(consumer, stream)
         counted[id(stream)] += 1
-        if counted[id(stream)] == (limit(stream, "max_consumers") or 0) + 1 and counted[id(stream)] > 1:
+        if counted[id(stream)] == (values.limit(stream, "max_consumers") or 0) + 1 and counted[id(stream)] > 1:
             yield Violation(
                 at=consumer.at(),
                 message=f"stream `{stream.config.name}` has {counted[id(stream)] - 1} consumers and no room for more:"
@@ -252,7 +238,7 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
                 hint=f"raise `max_consumers` to {counted[id(stream)]}, or remove a consumer",
                 related=(Related(span=stream.at("max_consumers"), message="the limit"),),
             )
-        if word(stream, "retention") == "workqueue":
+        if values.word(stream, "retention") == "workqueue":
             yield from _check_queue(consumer, queued.setdefault(id(stream), []))
 
 
@@ -266,12 +252,12 @@ def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
     empty. It refuses a consumer (10059; server/stream.go, consumer.go, all versions). Other names are not reported, as
     the stream may have been created elsewhere. VS211 checks sources.
     """
-    names = sorted(StreamSet(workspace.streams).names)
+    names = sorted(values.StreamSet(workspace.streams).names)
     if len(names) > _COMPARABLE:
         return  # comparing with thousands of names would take longer than everything else
     for stream in workspace.streams:
-        origin = mirror(stream)
-        meant = None if origin is None or origin.is_external else near_name(origin.name, names)
+        origin = values.mirror(stream)
+        meant = None if origin is None or origin.is_external else values.near_name(origin.name, names)
         if meant is not None and origin is not None and meant != stream.config.name:
             yield Violation(
                 at=stream.at("mirror", "name"),
@@ -280,7 +266,7 @@ def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
             )
     for consumer in workspace.consumers:
         stream_name = consumer.stream
-        meant = near_name(str(stream_name.value), names) if stream_name else None
+        meant = values.near_name(str(stream_name.value), names) if stream_name else None
         if meant is not None and stream_name is not None:
             yield Violation(
                 at=stream_name.span,
@@ -301,18 +287,18 @@ def _filters(consumer: ConsumerFile) -> list[tuple[tuple[str | int, ...], str]]:
 
 def _check_filters(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
     for path, subject in _filters(consumer):
-        if not may_hold(stream, subject):
+        if not values.may_hold(stream, subject):
             yield Violation(
                 at=consumer.at(*path),
                 message=f"stream `{stream.config.name}` holds nothing of `{subject}`: the consumer delivers nothing",
-                hint=f"filter what the stream holds: {join_names(stored_subjects(stream)[:5])}",
+                hint=f"filter what the stream holds: {join_names(values.stored_subjects(stream)[:5])}",
                 related=(Related(span=stream.at("subjects"), message="what the stream holds"),),
             )
 
 
 def _check_delivery(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
     target = consumer.fields.get("deliver_subject")
-    if isinstance(target, str) and any(overlaps(target, stored) for stored in strings(stream, "subjects")):
+    if isinstance(target, str) and any(overlaps(target, stored) for stored in values.strings(stream, "subjects")):
         yield Violation(
             at=consumer.at("deliver_subject"),
             message=f"`{target}` is a subject of the stream itself: servers refuse the consumer",
@@ -321,10 +307,10 @@ def _check_delivery(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
 
 
 def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    copies, most = _number(consumer.fields, "num_replicas"), replicas(stream)
-    is_log = word(stream, "retention") in {"", "limits"}
+    copies, most = _number(consumer.fields, "num_replicas"), values.replicas(stream)
+    is_log = values.word(stream, "retention") in {"", "limits"}
     if copies > most or (copies > 0 and copies != most and not is_log):
-        must = "has" if is_log else f"is a {word(stream, 'retention')} stream with"
+        must = "has" if is_log else f"is a {values.word(stream, 'retention')} stream with"
         yield Violation(
             at=consumer.at("num_replicas"),
             message=f"{copies} replicas, and stream `{stream.config.name}` {must} {most}: servers refuse the consumer",
@@ -333,7 +319,7 @@ def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
 
 
 def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    pending = _number(table(stream, "consumer_limits"), "max_ack_pending")
+    pending = _number(values.table(stream, "consumer_limits"), "max_ack_pending")
     own_policy = consumer.fields.get("ack_policy", "none")
     has_own_limit = _number(consumer.fields, "max_ack_pending") != 0
     if pending > 0 and own_policy == "none" and consumer.fields.get("deliver_subject") and not has_own_limit:
@@ -345,7 +331,7 @@ def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violat
             related=(Related(span=stream.at("consumer_limits", "max_ack_pending"), message="the limit"),),
         )
     for name in ("max_ack_pending", "inactive_threshold"):
-        value, most = _number(consumer.fields, name), _number(table(stream, "consumer_limits"), name)
+        value, most = _number(consumer.fields, name), _number(values.table(stream, "consumer_limits"), name)
         if 0 < most < value:
             yield Violation(
                 at=consumer.at(name),

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import (
-    ANYTHING,
-    StreamSet,
-    may_hold,
-    mirror,
-    place,
-    sources,
-    stored_subjects,
-    strings,
-    table,
-)
+from vstream.lint.rules.streams import values
 from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
 from vstream.subjects import algebra
@@ -56,7 +46,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     or if the topology knows all streams. Sources with an `external` prefix are not checked. All versions
     (server/stream.go, checkStreamCfg).
     """
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     rendered = set(physical.parts_by_name(workspace.topology) if workspace.topology else ())
     names = sorted(streams.names | rendered)
     writes: dict[str, list[str]] = {}
@@ -64,7 +54,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
         if stream.virtual is not None and stream.role is StreamRole.WRITE:
             writes.setdefault(stream.virtual, []).append(stream.config.name)
     for stream in workspace.streams:
-        local_sources = [source for source in sources(stream) if not source.is_external]
+        local_sources = [source for source in values.sources(stream) if not source.is_external]
         missing = []
         for source in local_sources:
             if streams.find(source.name, stream) is None and source.name not in rendered:
@@ -89,25 +79,25 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _check_filters(stream: StreamFile, local: list[SourceEntry], streams: StreamSet) -> Iterator[Violation]:
+def _check_filters(stream: StreamFile, local: list[SourceEntry], streams: values.StreamSet) -> Iterator[Violation]:
     for source in local:
         source_stream = streams.find(source.name, stream)
         for index, pattern in enumerate(source.patterns if source_stream else ()):
-            if source_stream is not None and pattern != ANYTHING and not may_hold(source_stream, pattern):
+            if source_stream is not None and pattern != values.ANYTHING and not values.may_hold(source_stream, pattern):
                 field = ("subject_transforms", index, "src") if source.transforms else ("filter_subject",)
                 yield Violation(
                     at=stream.at(*source.path, *field),
                     message=f"stream `{source.name}` holds nothing of `{pattern}`: nothing is sourced",
-                    hint=f"filter what it holds: {join_names(stored_subjects(source_stream)[:_SHOWN])}",
+                    hint=f"filter what it holds: {join_names(values.stored_subjects(source_stream)[:_SHOWN])}",
                     related=(Related(span=source_stream.at("subjects"), message="what it holds"),),
                 )
 
 
 def _check_own(stream: StreamFile) -> Iterator[Violation]:
     """What the stream itself would transform or republish."""
-    fields = ["subject_transform"] if table(stream, "subject_transform") else ["republish"]
-    for field in fields if not sources(stream) and mirror(stream) is None else ():
-        pattern, subjects = table(stream, field).get("src"), strings(stream, "subjects")
+    fields = ["subject_transform"] if values.table(stream, "subject_transform") else ["republish"]
+    for field in fields if not values.sources(stream) and values.mirror(stream) is None else ():
+        pattern, subjects = values.table(stream, field).get("src"), values.strings(stream, "subjects")
         if subjects and isinstance(pattern, str) and pattern and not _overlapping(subjects, pattern):
             yield Violation(
                 at=stream.at(field, "src"),
@@ -125,7 +115,7 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
     Servers refuse the stream that closes the cycle (`detected cycle`, 10052), so the order of creation decides which
     one is missing. All versions (server/stream.go, checkStreamCfg).
     """
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     done: set[int] = set()
     circles = (circle for start in workspace.streams for circle in _circles(start, streams, done))
     for names, length, stream, source in islice(circles, _MOST_CIRCLES):
@@ -146,15 +136,15 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
     Messages of that region never arrive here, or arrive under other subjects, and no error is reported. Read streams of
     one virtual stream source the same write streams in every region.
     """
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     for group in streams.reads():
         yield from _compare_sources(group, streams)
         first: dict[str, tuple[StreamFile, SourceEntry]] = {}
         for stream in group:
-            for source in sources(stream):
+            for source in values.sources(stream):
                 first.setdefault(source.name, (stream, source))
         for stream in group:
-            lacking = sorted(first.keys() - {source.name for source in sources(stream)})
+            lacking = sorted(first.keys() - {source.name for source in values.sources(stream)})
             if not lacking:
                 continue
             sibling, source = first[lacking[0]]
@@ -168,21 +158,21 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _compare_sources(group: list[StreamFile], streams: StreamSet) -> Iterator[Violation]:
+def _compare_sources(group: list[StreamFile], streams: values.StreamSet) -> Iterator[Violation]:
     """What each region takes of a source, and under which subjects it stores that."""
     usual_destinations = Counter(
-        destination for stream in group for source in sources(stream) for _, destination in source.transforms
+        destination for stream in group for source in values.sources(stream) for _, destination in source.transforms
     )
     copies: dict[str, list[tuple[_Copy, StreamFile, SourceEntry]]] = {}
     for stream in group:
-        for source in sources(stream):
+        for source in values.sources(stream):
             copies.setdefault(source.name, []).append(((source.patterns, source.transforms), stream, source))
     for name, taken_from in copies.items():
         every = [copy for copy, _, _ in taken_from]
         held = streams.find(name, group[0])
         # What the source does not hold is said by VS211, and two sources of one stream by VS207.
         is_clear = len(every) == len(group) and all(
-            held is None or may_hold(held, pattern) for copy in every for pattern in copy[0]
+            held is None or values.may_hold(held, pattern) for copy in every for pattern in copy[0]
         )
         usual = max(every, key=lambda copy: (every.count(copy), sum(usual_destinations[to] for _, to in copy[1])))
         _, sibling, example = taken_from[every.index(usual)]
@@ -251,10 +241,10 @@ def _half_regions(
 
 def _edges(stream: StreamFile) -> list[SourceEntry]:
     """The edges that count for cycles: no external sources, no filters that exclude the stream's own messages."""
-    mirrored = mirror(stream)
-    listens = strings(stream, "subjects")
+    mirrored = values.mirror(stream)
+    listens = values.strings(stream, "subjects")
     edges = []
-    for source in [*sources(stream), *([mirrored] if mirrored else [])]:
+    for source in [*values.sources(stream), *([mirrored] if mirrored else [])]:
         if not source.is_external and (
             not source.filter_subject or any(algebra.overlaps(subject, source.filter_subject) for subject in listens)
         ):
@@ -263,7 +253,7 @@ def _edges(stream: StreamFile) -> list[SourceEntry]:
 
 
 def _circles(
-    start: StreamFile, streams: StreamSet, done: set[int]
+    start: StreamFile, streams: values.StreamSet, done: set[int]
 ) -> Iterator[tuple[list[str], int, StreamFile, SourceEntry]]:
     """
     The cycles found by a depth-first search from *start*: the first names, the length, and the source that closes each.
@@ -314,13 +304,13 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
     subscriber would get one copy from each. Let the write streams republish. All versions (server/stream.go,
     checkStreamCfg).
     """
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     for stream in workspace.streams:
         target = _republished_to(stream, workspace.stated_version or _TRANSFORMED_SINCE)
         if target is None or _is_for_its_region(stream):
             continue
-        at = place(stream, "republish", "dest")
-        overlapping = _overlapping(strings(stream, "subjects"), target)
+        at = values.place(stream, "republish", "dest")
+        overlapping = _overlapping(values.strings(stream, "subjects"), target)
         if overlapping:
             yield Violation(
                 at=at,
@@ -330,7 +320,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
             continue
         back = []
         for _, source_stream in streams.sourced_streams(stream):
-            back.append((source_stream, _overlapping(strings(source_stream, "subjects"), target)))
+            back.append((source_stream, _overlapping(values.strings(source_stream, "subjects"), target)))
         around = next(((source_stream, subject) for source_stream, subject in back if subject), None)
         virtual = _overlapping(_virtual_subjects(workspace.topology, stream), target)
         if around:
@@ -351,18 +341,18 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
 
 def _is_for_its_region(stream: StreamFile) -> bool:
     """Whether it republishes messages of other regions only to core subscribers of its own region."""
-    everything = table(stream, "republish") == {"src": ANYTHING, "dest": ANYTHING}
+    everything = values.table(stream, "republish") == {"src": values.ANYTHING, "dest": values.ANYTHING}
     profiles = {profile.routing.value for profile in PROFILES.values() if profile.has_write_beside_read}
-    return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in profiles
+    return everything and not values.strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in profiles
 
 
 def _republished_to(stream: StreamFile, oldest: ServerVersion) -> str | None:
     """The pattern of the subjects that *stream* republishes to, as the *oldest* server reads it."""
-    republish, transform = table(stream, "republish"), table(stream, "subject_transform")
+    republish, transform = values.table(stream, "republish"), values.table(stream, "subject_transform")
     target = republish.get("dest")
     # From `>` to `>` with a transform of all subjects: the transform decides.
-    everything = target == ANYTHING and republish.get("src") in (None, "", ANYTHING)
-    if oldest >= _TRANSFORMED_SINCE and everything and strings(stream, "subjects") == [transform.get("src")]:
+    everything = target == values.ANYTHING and republish.get("src") in (None, "", values.ANYTHING)
+    if oldest >= _TRANSFORMED_SINCE and everything and values.strings(stream, "subjects") == [transform.get("src")]:
         target = transform.get("dest")
     return FUNCTION.sub("*", target) if isinstance(target, str) and target else None
 
@@ -377,8 +367,10 @@ def _virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str
         return [
             subject for virtual in topology.streams if virtual.name == stream.virtual for subject in virtual.subjects
         ]
-    stored = {FUNCTION.sub("*", destination) for source in sources(stream) for _, destination in source.transforms}
-    republished = table(stream, "republish").get("src")
-    if ANYTHING in stored and isinstance(republished, str) and republished:
+    stored = {
+        FUNCTION.sub("*", destination) for source in values.sources(stream) for _, destination in source.transforms
+    }
+    republished = values.table(stream, "republish").get("src")
+    if values.ANYTHING in stored and isinstance(republished, str) and republished:
         stored.add(republished)
-    return sorted(stored - {ANYTHING})
+    return sorted(stored - {values.ANYTHING})

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import (
-    SECOND,
-    StreamSet,
-    flag,
-    limit,
-    number,
-    part_of_virtual,
-    place,
-    sources,
-    word,
-)
+from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamRole
 from vstream.topology.units import format_duration, format_size
 
@@ -27,7 +17,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion
 
 
-_BACK_OFF = 150 * SECOND
+_BACK_OFF = 150 * values.SECOND
 """A failed source is retried after 10 s times the number of failures, at most 2 minutes; creating it may take 30 s
 more."""
 _POSITIONS_KEPT_SINCE: ServerVersion = (2, 15)
@@ -44,7 +34,7 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Violation]:
     are lost in an outage of any length; `lag` is 0.
     """
     for stream in workspace.streams:
-        max_age = limit(stream, "max_age")
+        max_age = values.limit(stream, "max_age")
         if stream.role is StreamRole.WRITE and max_age is not None and max_age < _BACK_OFF:
             yield Violation(
                 at=stream.at("max_age"),
@@ -64,7 +54,7 @@ def shorter_than_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     stated = _stated_ages(workspace)
     for stream in workspace.streams:
-        promised, max_age = stated.get((stream.virtual, stream.region)), limit(stream, "max_age")
+        promised, max_age = stated.get((stream.virtual, stream.region)), values.limit(stream, "max_age")
         if stream.role is not StreamRole.WRITE or promised is None or max_age is None:
             continue
         if promised == 0 or max_age < promised:
@@ -86,11 +76,11 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
     there. `discard: new` refuses publishes instead, and loses nothing. All versions.
     """
     for stream in workspace.streams:
-        max_age = limit(stream, "max_age")
-        if stream.role is not StreamRole.WRITE or word(stream, "discard") == "new":
+        max_age = values.limit(stream, "max_age")
+        if stream.role is not StreamRole.WRITE or values.word(stream, "discard") == "new":
             continue
         for field in ("max_bytes", "max_msgs"):
-            most = limit(stream, field)
+            most = values.limit(stream, field)
             if most is None:
                 continue
             shown = format_size(most) if field == "max_bytes" else f"{most:,} messages"
@@ -102,16 +92,16 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
                 message=f"`{field}` of {shown} removes messages before {sooner}",
                 hint='compare it with your publish rate; `"discard": "new"` refuses publishes instead',
             )
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     for stream in workspace.streams:
         if not stream.role.may_source:
             continue
-        keeps = limit(stream, "max_msgs_per_subject")
+        keeps = values.limit(stream, "max_msgs_per_subject")
         for _, write in streams.sourced_streams(stream):
-            fewer = limit(write, "max_msgs_per_subject")
+            fewer = values.limit(write, "max_msgs_per_subject")
             if fewer is not None and (keeps is None or fewer < keeps) and write.role is StreamRole.WRITE:
                 yield Violation(
-                    at=place(stream, "max_msgs_per_subject"),
+                    at=values.place(stream, "max_msgs_per_subject"),
                     message=f"keeps {keeps or 'all'} messages of a subject, its source `{write.config.name}` {fewer}: "
                     "messages replaced during an outage never arrive",
                     hint="let the write stream keep as many messages per subject as the read streams",
@@ -136,7 +126,7 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.stated_version
     if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
         return
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     declared = workspace.topology.streams if workspace.topology else ()
     beacons = {virtual.name for virtual in declared if virtual.canary and "*" in virtual.canary.split(".")}
     single = {virtual.name for virtual in declared if virtual.is_bucket}
@@ -145,12 +135,12 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
             continue
         if workspace.topology is None and stream.config.owner is not None:
             continue  # Its topology may have a canary, and states the servers' version.
-        per_subject, max_age = limit(stream, "max_msgs_per_subject"), limit(stream, "max_age")
+        per_subject, max_age = values.limit(stream, "max_msgs_per_subject"), values.limit(stream, "max_age")
         sourced = (source_stream for _, source_stream in streams.sourced_streams(stream))
-        longer = next((item for item in sourced if max_age and not 0 < number(item, "max_age") <= max_age), None)
+        longer = next((item for item in sourced if max_age and not 0 < values.number(item, "max_age") <= max_age), None)
         # Of a bucket, each key has one writer (VS142, VS143). What a counter takes again adds nothing.
         is_safe = stream.virtual in single or bool(stream.config.fields.get("allow_msg_counter"))
-        if per_subject is not None and len(sources(stream)) > 1 and not is_safe:
+        if per_subject is not None and len(values.sources(stream)) > 1 and not is_safe:
             yield Violation(
                 at=stream.at("max_msgs_per_subject"),
                 message="another region can overwrite the last message of a source: before nats-server 2.15, old values then come back after a restart",
@@ -162,7 +152,7 @@ def forgets_position(workspace: Workspace) -> Iterator[Violation]:
                 message=f"messages expire here before `{longer.config.name}` forgets them: "
                 "before nats-server 2.15, they come back after a restart",
                 hint="give the read stream a longer `max_age` than the write streams",
-                related=(Related(span=place(longer, "max_age"), message="kept longer here"),),
+                related=(Related(span=values.place(longer, "max_age"), message="kept longer here"),),
             )
 
 
@@ -178,8 +168,8 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
     safe; since then, it needs durable consumers (server/stream.go; ADR-60).
     """
     for stream in workspace.streams:
-        retention = word(stream, "retention")
-        if part_of_virtual(stream) and retention not in {"", "limits"}:
+        retention = values.word(stream, "retention")
+        if values.part_of_virtual(stream) and retention not in {"", "limits"}:
             yield Violation(
                 at=stream.at("retention"),
                 message=f"`{stream.config.name}` has retention `{retention}`: messages are removed before every region has them",
@@ -208,9 +198,9 @@ def direct_get_off(workspace: Workspace) -> Iterator[Violation]:
     (server/jetstream_api.go; seen on 2.14.6 and 2.15.1).
     """
     for stream in workspace.streams:
-        if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not flag(stream, "allow_direct"):
+        if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not values.flag(stream, "allow_direct"):
             yield Violation(
-                at=place(stream, "allow_direct"),
+                at=values.place(stream, "allow_direct"),
                 message=f"`{stream.config.name}` does not allow Direct Get, the only read that works in a region that is cut off",
                 hint='write `"allow_direct": true`',
             )
@@ -227,8 +217,8 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         # A queue of its own may well wait until its consumers have made room.
-        is_queue = not part_of_virtual(stream) and word(stream, "retention") not in {"", "limits"}
-        if stream.role.may_source and not is_queue and word(stream, "discard") == "new":
+        is_queue = not values.part_of_virtual(stream) and values.word(stream, "retention") not in {"", "limits"}
+        if stream.role.may_source and not is_queue and values.word(stream, "discard") == "new":
             yield Violation(
                 at=stream.at("discard"),
                 message=f"`{stream.config.name}` refuses messages of its sources once it is full",
@@ -248,7 +238,7 @@ def asynchronous(workspace: Workspace) -> Iterator[Violation]:
     checkStreamCfg; ADR-56).
     """
     for stream in workspace.streams:
-        if stream.role is StreamRole.WRITE and word(stream, "persist_mode") == "async":
+        if stream.role is StreamRole.WRITE and values.word(stream, "persist_mode") == "async":
             span = stream.at("persist_mode")
             yield Violation(
                 at=span,
