@@ -15,7 +15,6 @@ from vstream import __version__
 from vstream.cli.exit_codes import INTERRUPTED
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
 from vstream.errors import NOT_PERMITTED
-from vstream.permissions import PLAINTEXT
 
 PANELS = {
     "Design": {
@@ -147,7 +146,8 @@ app = typer.Typer(
 
 def _allow_plaintext(is_allowed: bool) -> None:
     if is_allowed:
-        os.environ[PLAINTEXT] = "1"  # processes that this one starts connect, too
+        # Processes that this one starts connect, too.
+        os.environ[import_module("vstream.permissions").PLAINTEXT] = "1"
 
 
 def _print_version(is_asked: bool) -> None:
