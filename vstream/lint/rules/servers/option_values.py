@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
@@ -74,10 +73,10 @@ _ALIASES: Final = (
 )
 """Between commas: the names of one option, in every block that knows them (server/opts.go, 2.15)."""
 _ONE_OPTION: Final = [names.split() for names in _ALIASES.split(", ")]
-_OTHER_NAMES: Final = {
-    name: {other for names in _ONE_OPTION if name in names for other in names} - {name}
-    for name in chain.from_iterable(_ONE_OPTION)
-}
+_OTHER_NAMES: Final[dict[str, set[str]]] = {}
+for _names in _ONE_OPTION:
+    for _name in _names:
+        _OTHER_NAMES.setdefault(_name, set()).update(set(_names) - {_name})
 _TRUE: Final = frozenset({"true", "yes", "on", "yess", "enabled", "enable", "1"})
 
 
@@ -149,8 +148,8 @@ def _competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
     written: dict[str, list[ConfEntry]] = {}
     for entry in conf.effective():
         name = entry.key.lower()
-        for others in (written.get(other, ()) for other in (name, *_OTHER_NAMES.get(name, ()))):
-            earlier = next((other for other in others if not _agree(other, entry)), None)
+        for entries in (written.get(alias, ()) for alias in (name, *_OTHER_NAMES.get(name, ()))):
+            earlier = next((candidate for candidate in entries if not _agree(candidate, entry)), None)
             if earlier is not None and entry.key_span not in seen:
                 seen.add(entry.key_span)
                 yield Violation(
