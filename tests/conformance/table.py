@@ -19,8 +19,8 @@ For whoever writes a client: look up what each operation does with a virtual str
 
 Each operation was tried by the virtual name, in each of three regions, on nats-server {versions},
 with {clients} as they are published. {profiles} are [ways that clients reach streams](routing.md),
-the models are those of [consistency.md](consistency.md); `named` is `ordered` with [`virtual_name: order`](consistency.md#an-order-that-carries-the-virtual-name). With `regional`, clients are users of their region, such as `app-west`. ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all
-versions unless it says where. The home of the `homed` streams was east.
+the models are those of [consistency.md](consistency.md); `named` is `ordered` with [`virtual_name: order`](consistency.md#an-order-that-carries-the-virtual-name). With `regional`, clients are users of their region, such as `app-west`. ✓ works; anything else is [explained below](#why-not), and holds in all regions and on all
+versions unless it says where. Operations that come to the same share a row. The home of the `homed` streams was east.
 """
 _KNOWN_TITLES = {
     "publishing": "Publishing",
@@ -102,17 +102,23 @@ def _operator_mode(results: Results) -> Iterator[str]:
 
 
 def _rows(results: Results, client: str, group: str) -> Iterator[str]:
+    """What works everywhere, in one line, then a table in which operations that come to the same share a row."""
     columns = [(profile, model) for profile, models in PROFILES.items() for model in models]
     tried = {cell.operation for cell in results.cells if (cell.client, cell.group) == (client, group)}
     known = all_operations()[group]
     operations = [*(one for one in known if one in tried), *sorted(tried - known.keys())]
-    if not operations:
-        return
-    yield f"| | {' | '.join(f'{profile} {model}' for profile, model in columns)} |"
-    yield f"|---|{'---|' * len(columns)}"
+    alike: dict[tuple[str, ...], list[str]] = {}
     for operation in operations:
         cells = (Cell(client, profile, model, group, operation) for profile, model in columns)
-        yield f"| {operation} | {' | '.join(_shown(results, cell) for cell in cells)} |"
+        alike.setdefault(tuple(_shown(results, cell) for cell in cells), []).append(operation)
+    working = alike.pop(("✓",) * len(columns), [])
+    if working:
+        yield f"Works everywhere: {'; '.join(working)}.\n"
+    if alike:
+        yield f"| | {' | '.join(f'{profile} {model}' for profile, model in columns)} |"
+        yield f"|---|{'---|' * len(columns)}"
+    for shown, names in alike.items():
+        yield f"| {'<br>'.join(names)} | {' | '.join(shown)} |"
 
 
 def _shown(results: Results, cell: Cell) -> str:
