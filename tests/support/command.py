@@ -123,10 +123,21 @@ def check_output(document: Mapping[str, Any]) -> None:
     if "$schema" in document or "schema" not in document:
         return  # a JSON Schema, SARIF, or a file's content
     name = str(document["schema"]).removeprefix("vstream.").partition("/")[0]
-    schema = output_schema(name)
-    jsonschema.validate(document, schema)
-    undocumented = document.keys() - schema["properties"].keys()
+    properties, validator = _output_validator(name)
+    validator.validate(document)
+    undocumented = document.keys() - properties
     assert not undocumented, f"add to the type of `{name}` in vstream/outputs.py: {sorted(undocumented)}"
+
+
+@cache
+def _output_validator(name: str) -> tuple[frozenset[str], jsonschema.Draft202012Validator]:
+    """
+    The keys of the output *name*, and what checks it.
+
+    Made once: to derive a schema takes longer than most commands do. That it is one is a test by itself.
+    """
+    schema = output_schema(name)
+    return frozenset(schema["properties"]), jsonschema.Draft202012Validator(schema)
 
 
 def _umask() -> int:

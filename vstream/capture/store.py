@@ -18,7 +18,7 @@ import json
 import os
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -154,7 +154,7 @@ class Capture:
             result = document.get("format") if isinstance(document, dict) else None
             if result != FORMAT:
                 raise VstreamError(f"`{file}` is of format {result}, this vstream reads {FORMAT}")
-            return TypeAdapter(Manifest).validate_json(text, strict=True)
+            return cast("Manifest", _adapter(Manifest).validate_json(text, strict=True))
         except OSError as error:
             raise VstreamError(
                 f"`{self.path}` is not a capture: {error}", hint="`vstream scenario run` writes captures"
@@ -213,7 +213,7 @@ class Capture:
         """Replace the manifest atomically: a reader sees either the old one or the new one."""
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.path / ".manifest.json.tmp"
-        temporary.write_bytes(TypeAdapter(Manifest).dump_json(manifest, indent=2) + b"\n")
+        temporary.write_bytes(_adapter(Manifest).dump_json(manifest, indent=2) + b"\n")
         temporary.replace(self.path / "manifest.json")
 
 
