@@ -13,6 +13,7 @@ from subprocess import run
 import pytest
 from rich.console import Console
 
+from scripts.docs import findings_markdown
 from tests.support.paths import ROOT
 from vstream.audit import codes
 from vstream.audit.junit import to_junit
@@ -342,7 +343,7 @@ def test_the_audit_says_kindly_what_is_not_installed() -> None:
 
 def test_the_manual_of_findings_is_up_to_date() -> None:
     file = ROOT / "docs" / "findings.md"
-    assert file.read_text(encoding="utf-8") == codes.findings_markdown(), "run scripts/docs"
+    assert file.read_text(encoding="utf-8") == findings_markdown(), "run scripts/docs"
 
 
 def test_the_stretch_cluster_is_no_region() -> None:

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Final
 
-from vstream.codes import Chapter, Page, render_manual
+from vstream.codes import Chapter, Page
 from vstream.diagnostics import Severity
 
 
@@ -550,10 +550,3 @@ BY_KIND: Final = {code.kind: code for code in ALL}
 
 CHAPTER: Final = Chapter(title="Audits", pages=tuple(code.page for code in ALL))
 """The manual of an audit."""
-
-
-def findings_markdown() -> str:
-    """The manual of an audit, as docs/findings.md has it."""
-    return render_manual(
-        "Findings", "For whoever sees a code `VA…` of `vstream audit`: what it means, and what to do.", [CHAPTER]
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from vstream.codes import Chapter, Page, render_manual
+from vstream.codes import Chapter, Page
 from vstream.diagnostics import Severity
 from vstream.lint.rules.mappings import RULES as MAPPING_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
@@ -192,12 +192,3 @@ CHAPTERS: Final = (
 PAGES: Final = {page.code: page for chapter in CHAPTERS for page in chapter.pages}
 
 CODES: Final = frozenset(PAGES)
-
-
-def rules_markdown() -> str:
-    """The whole manual of rules, as docs/rules.md has it."""
-    return render_manual(
-        "Rules",
-        "For whoever sees a code `VS…` of `vstream validate` or `vstream lint`: what it means, and what to do.",
-        CHAPTERS,
-    )

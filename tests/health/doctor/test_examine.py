@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from scripts.docs import doctor_markdown
 from tests.support.paths import ROOT
 from vstream.health.doctor.check import Drift
 from vstream.health.doctor.configs import ConfigFile
-from vstream.health.doctor.examine import CHAPTER, doctor_markdown, examine
+from vstream.health.doctor.examine import CHAPTER, examine
 from vstream.health.snapshot import (
     Lag,
     RegionSnapshot,

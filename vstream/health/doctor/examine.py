@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from vstream.codes import Chapter, render_manual
+from vstream.codes import Chapter
 from vstream.diagnostics import Severity
 from vstream.health.doctor import configs, servers, sourcing, streams
 from vstream.health.doctor.check import Drift, Patient, checks_of
@@ -124,11 +124,4 @@ def examine(
         streams=len(snapshot.streams),
         configs=count_compared(snapshot, config_files),
         findings=tuple(findings),
-    )
-
-
-def doctor_markdown() -> str:
-    """The manual of `vstream doctor`, as docs/doctor.md has it."""
-    return render_manual(
-        "Doctor", "For whoever sees a code `VD…` of `vstream doctor`: what it means, and what to do.", [CHAPTER]
     )
