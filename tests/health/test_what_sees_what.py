@@ -20,6 +20,7 @@ import pytest
 from tests.support.broken_labs import (
     CASES,
     LAB,
+    MAPPED,
     QUESTIONS,
     BrokenLab,
     Case,
@@ -56,6 +57,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenLab]:
 def large(tmp_path: Path) -> Iterator[BrokenLab]:
     """For one case: what it sets for commands is gone after it, and `small` is asked again."""
     with running_lab(tmp_path, west=3, central=2, east=2) as started:
+        yield started
+
+
+@pytest.fixture
+def routed(case: Case, tmp_path: Path) -> Iterator[BrokenLab]:
+    """For one case, like `large`: its users and accounts are those of the profile."""
+    with running_lab(tmp_path, case.routing, west=1, central=1, east=1) as started:
         yield started
 
 
@@ -114,7 +122,9 @@ def update_row(title: str, row: str) -> None:
     [pytest.param(case, id=case.title, marks=() if case.is_in_suite else pytest.mark.night) for case in CASES],
 )
 async def test_every_command_tells_the_truth(case: Case, request: pytest.FixtureRequest, golden: Golden) -> None:
-    broken: BrokenLab = request.getfixturevalue("large" if case.is_large else "small")
+    unlike_small = "large" if case.is_large else "routed"
+    is_small = not case.is_large and case.routing == MAPPED
+    broken: BrokenLab = request.getfixturevalue("small" if is_small else unlike_small)
     commands = [command for command in COMMANDS if IS_NIGHT or command != SLOW]
     await broken.reset()
     async with case.break_lab(broken):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -29,6 +30,8 @@ from vstream.lint.load_topology import load, render_bundle
 
 LAB = "broken"
 OTHER_VERSION = "2.14.6"
+MAPPED = "mapped"
+_RULES = re.compile(r"\n    mappings: \{\n.*?\n    \}", re.DOTALL)
 MESSAGES = 4
 """Number of messages that each region publishes before anything breaks."""
 
@@ -75,6 +78,7 @@ class BrokenLab:
 
     file: Path
     sizes: Mapping[str, int]
+    routing: str = MAPPED
     endpoints: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def write(self, **changes: Any) -> None:
@@ -83,6 +87,7 @@ class BrokenLab:
             "version": 1,
             "name": LAB,
             "server_version": "2.12",
+            "routing": self.routing,
             "regions": {region: {"servers": size} for region, size in self.sizes.items()},
             "streams": {
                 "foo": {
@@ -142,6 +147,14 @@ class BrokenLab:
         )
         assert not (await lab.reload(LAB, replace(bundle, artifacts=artifacts))).refused
 
+    def without_rules(self, configuration: str) -> str:
+        """*configuration* of a server, without the mapping rules that it includes."""
+        if self.routing == MAPPED:
+            return configuration.replace('include "../mappings.cfg"', "mappings = {}")
+        accounts, count = _RULES.subn("", self._bundle().text("accounts.cfg"))
+        assert count
+        return configuration.replace('include "../accounts.cfg"', accounts.replace('include "', 'include "../'))
+
     def _bundle(self) -> Any:
         topology = load(self.file.read_bytes(), self.file.name).require()
         return render_bundle(topology, addresses=lab.addresses(LAB))
@@ -150,7 +163,8 @@ class BrokenLab:
         """Everything as the topology says, with a few messages of each region everywhere."""
         self.write()
         succeeded(await asyncio.to_thread(self.vstream, "chaos", "heal", "--lab", LAB))
-        await until(self._emptied)
+        if self.routing == MAPPED:
+            await until(self._emptied)  # a lab of another profile is used for one case
         succeeded(await asyncio.to_thread(self.vstream, "apply", str(self.file), "--lab", LAB, "--yes"))
         await until(self._flowing)
         for region in self.sizes:
@@ -176,8 +190,9 @@ class BrokenLab:
     async def _is_full(self) -> str | None:
         counts = {}
         for region in self.sizes:
-            state = (await self.api(f"STREAM.INFO.foo-read-{region}"))["state"]
-            counts[region] = state["messages"]
+            async with self.connection(region) as connection:
+                info = await connection.request_json("$JS.API.STREAM.INFO.foo")
+            counts[region] = info["state"]["messages"]
         return None if set(counts.values()) == {MESSAGES * len(self.sizes)} else str(counts)
 
     async def until_silent(self, reader: str, origin: str) -> None:
@@ -202,10 +217,10 @@ async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 
 
 
 @contextmanager
-def running_lab(directory: Path, **sizes: int) -> Iterator[BrokenLab]:
+def running_lab(directory: Path, routing: str = MAPPED, **sizes: int) -> Iterator[BrokenLab]:
     """A lab with *sizes* servers in its regions, in a state directory of its own that nothing runs in afterwards."""
     state = directory / "state"
-    broken = BrokenLab(directory / "topology.yaml", sizes)
+    broken = BrokenLab(directory / "topology.yaml", sizes, routing)
     broken.write()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
@@ -213,6 +228,10 @@ def running_lab(directory: Path, **sizes: int) -> Iterator[BrokenLab]:
             succeeded(vstream("lab", "up", broken.file))
             for region, endpoint in lab.endpoints(LAB).items():
                 broken.endpoints[region] = {"urls": list(endpoint.urls), "monitor": list(endpoint.monitor)}
+                if endpoint.password is not None:
+                    variable = f"VSTREAM_TEST_{region.upper()}"
+                    patch.setenv(variable, endpoint.password)
+                    broken.endpoints[region] |= {"user": endpoint.user, "password_env": variable}
             yield broken
         finally:
             vstream("lab", "down", LAB, "--purge")
@@ -237,6 +256,7 @@ class Case:
     """Commands whose page says that they do not see it."""
     is_large: bool = False
     """Whether it needs several servers in a region."""
+    routing: str = MAPPED
     is_in_suite: bool = False
 
 
@@ -253,7 +273,7 @@ async def no_monitor(broken: BrokenLab) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def lost_mappings(broken: BrokenLab) -> AsyncIterator[None]:
-    await broken.reload(lambda text: text.replace('include "../mappings.cfg"', "mappings = {}"), "west-1")
+    await broken.reload(broken.without_rules, "west-1")
     yield
 
 
@@ -551,6 +571,16 @@ CASES = (
         break_lab=misled_monitor,
         false=_truths(SERVES, FLOWS, MATCHES),
         hides=True,
+    ),
+    *(
+        Case(
+            title=f"a server lost its mapping rules, `routing: {routing}`",
+            break_lab=lost_mappings,
+            false=_truths(SERVES, FLOWS, MATCHES),
+            routing=routing,
+            is_in_suite=routing == "accounts",
+        )
+        for routing in ("accounts", "regional", "domains")
     ),
     Case(
         title="a region cannot be reached",

@@ -47,6 +47,15 @@ class TestEveryProfile:
         assert loaded.topology is not None
         assert loaded.topology.routing is profile.routing
 
+    def test_knows_which_subjects_its_rules_rename(self, profile: Profile) -> None:
+        """The subject `""` is what nobody asked for."""
+        text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
+        topology = load(text.encode(), "topology.yaml").require()
+        (stream, *_), region = topology.streams, topology.regions[0].name
+        subject = stream.subjects[0].replace(">", "a").replace("*", "a")
+        mapped = [profile.maps(topology, region, asked) for asked in (subject, f"_vs.{subject}", "", "$JS.API.INFO")]
+        assert mapped == [True, False, False, profile.has_hidden_accounts]
+
     def test_the_language_has_its_word(self, profile: Profile) -> None:
         assert profile.routing.value in str(TopologyDocument.model_fields["routing"].annotation)
 

@@ -15,10 +15,12 @@ from nats.errors import ProtocolError
 from nats.protocol import parser
 from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
-from vstream.errors import NOT_PERMITTED, MalformedAnswerError, NotPermittedError
+from vstream.errors import NOT_PERMITTED, MalformedAnswerError, NoRespondersError, NotPermittedError, VstreamError
 from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, UNREADABLE, check_info
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vstream.topology.model import Endpoint
 
 MOST_CONTROL_LINE = 1024 * 1024
@@ -74,6 +76,8 @@ class TidyClient(Client):
         self.refusals: list[str] = []
         """What the server has not let the user publish or subscribe to, as the server spells it."""
         self._expected: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
+        self.is_mapped: Callable[[str], bool] = lambda _subject: False
+        """Whether a mapping rule is to take a subject. Servers map first: where one refuses that name, it has no such rule."""
 
     def expect(self, subject: str, answer: asyncio.Future[Any]) -> None:
         """Watch for *answer* after a request to *subject*: fail it as soon as the server refuses that subject."""
@@ -97,9 +101,10 @@ class TidyClient(Client):
         await super()._process_err(err_msg)
 
     def _remember_refusal(self, action: str, refused: str) -> None:
-        subjects = (subject for subject in self._expected.values() if subject.lower() == refused)
-        subject = next(subjects, refused)
-        NOT_PERMITTED[f"the user may not {'publish' if action == 'publish' else 'subscribe'} to `{subject}`"] = None
+        exact = next((subject for subject in self._expected.values() if subject.lower() == refused), "")
+        verb = "publish" if action == "publish" else "subscribe"
+        if verb == "subscribe" or not self.is_mapped(exact):
+            NOT_PERMITTED[f"the user may not {verb} to `{exact or refused}`"] = None
 
     def _fail_refused(self, action: str, refused: str) -> None:
         """End the waiting for what the server has refused. It names subjects as it has mapped them."""
@@ -109,13 +114,13 @@ class TidyClient(Client):
             mapped = {answer: subject for answer, subject in waiting.items() if refused.endswith(subject.lower())}
             waiting = exact or mapped or (waiting if len(waiting) == 1 else {})
         for answer, subject in waiting.items():
-            answer.set_exception(
-                NotPermittedError(
-                    f"the user may not publish to `{subject}`"
-                    if action == "publish"
-                    else f"the user may not subscribe to `{refused}`, where the answer from `{subject}` would come"
-                )
-            )
+            error: VstreamError = NotPermittedError(f"the user may not publish to `{subject}`")
+            if action != "publish":
+                subscription = f"the user may not subscribe to `{refused}`"
+                error = NotPermittedError(f"{subscription}, where the answer from `{subject}` would come")
+            elif subject.lower() == refused and self.is_mapped(subject):
+                error = NoRespondersError(f"server `{self.info.get('server_name')}` has no rule that maps `{subject}`")
+            answer.set_exception(error)
 
     async def _process_connect_init(self) -> None:
         self._connecting_to = self._transport

@@ -192,6 +192,7 @@ class _SnapshotCollector:
         except VstreamError as error:
             self._problems[region] = error.message
             return
+        connection.client.is_mapped = partial(profile_of(self._topology).maps, self._topology, region)
         self._connections[region] = connection
         expected = self._topology.region(region).cluster
         if connection.cluster != expected:

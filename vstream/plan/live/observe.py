@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
@@ -71,6 +72,7 @@ async def connect_all(
         for region in topology.regions:
             connection = connections[region.name]
             if isinstance(connection, Connection):
+                connection.client.is_mapped = partial(profile_of(topology).maps, topology, region.name)
                 _check(topology, region.name, connection)
         await _check_accounts(topology, connections)
         yield connections

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology import naming
 from vstream.topology.bundle import PASSWORDS_PATH
@@ -133,6 +134,16 @@ class Profile(ABC):
         """The same, with additional rules while a topology moves from one profile to another."""
         moves = topology.moves_to or topology.moves_from
         return (*self.mapping_rules(topology), *((OWN_API,) if moves else ()))
+
+    def maps(self, topology: Topology, region: str, subject: str) -> bool:
+        """Whether the servers of *region* are to give *subject* another name, before they look at what its sender may do."""
+        cluster = topology.region(region).cluster
+        for rule in self.mapping_set(topology):
+            if algebra.matches(subject, rule.source):
+                by_cluster = {destination.cluster: destination.subject for destination in rule.destinations}
+                same = naming.with_placeholders(rule.source)
+                return by_cluster.get(cluster, by_cluster.get(None, same)) != same
+        return False
 
 
 def stretch_account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
