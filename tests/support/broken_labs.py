@@ -337,6 +337,13 @@ async def unfinished_restore(broken: BrokenLab) -> AsyncIterator[None]:
     yield
 
 
+@asynccontextmanager
+async def missing_password(broken: BrokenLab) -> AsyncIterator[None]:
+    """All runs; this machine has not what it needs to ask west."""
+    broken.write(west={**broken.endpoints["west"], "user": "vstream", "password_env": "VSTREAM_TEST_IS_NOT_SET"})
+    yield
+
+
 def with_fault(*arguments: str, silences: tuple[str, str] | None = None) -> Break:
     """A fault of `vstream chaos`; *silences* are a reader and the origin that it hears no more."""
 
@@ -596,6 +603,12 @@ CASES = (
         hides=True,
     ),
     Case(title="servers refuse the credentials", break_lab=wrong_credentials, false=_truths(SERVES, FLOWS), hides=True),
+    Case(
+        title="the password of a region is not set",
+        break_lab=missing_password,
+        hides=True,
+        is_in_suite=True,
+    ),
     Case(
         title="a region is down",
         break_lab=with_fault("kill-region", "central"),

@@ -55,9 +55,16 @@ def find_problems(
 
 
 def find_unknown(
-    topology: Topology, snapshot: Snapshot, loaded: LoadedMappings, pairs: Sequence[PairStatus]
+    topology: Topology,
+    snapshot: Snapshot,
+    loaded: LoadedMappings,
+    regions: Sequence[RegionStatus],
+    pairs: Sequence[PairStatus],
 ) -> Iterator[Problem]:
-    """What could not be checked: how far readers are, and whether servers have loaded the mapping rules of the topology."""
+    """What could not be checked: regions without a connection, how far readers are, and what servers have loaded."""
+    for region in regions:
+        if region.problem is not None and not _is_down(region) and not _silent_servers(snapshot, region):
+            yield Problem(about=region.name, text=region.problem, code="VD415")
     unmeasured = [pair for pair in pairs if is_unmeasured(pair, snapshot)]
     if unmeasured:
         more = f" (and {len(unmeasured) - 1:,} more)" if len(unmeasured) > 1 else ""
@@ -101,11 +108,9 @@ def _down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem:
 
 def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
     servers = [server for server in snapshot.servers if server.region == region.name]
-    silent = [server.name for server in servers if server.url is not None and not server.is_reached]
-    texts = [] if region.problem is None else [region.problem]
-    if silent:
+    if silent := _silent_servers(snapshot, region):
+        texts = [] if region.problem is None else [region.problem]
         texts.append(f"{len(silent)} of {region.servers} servers do not answer: {list_names(silent)}")
-    if texts:
         yield Problem(about=region.name, text="; ".join(texts), code="VD415" if region.problem else "VD404")
     for server in servers:
         if server.is_reached and not server.has_jetstream:
@@ -120,6 +125,11 @@ def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnaps
             "publishing, Direct Get and existing consumers work without it",
             code="VD406",
         )
+
+
+def _silent_servers(snapshot: Snapshot, region: RegionStatus) -> list[str]:
+    servers = [server for server in snapshot.servers if server.region == region.name]
+    return [server.name for server in servers if server.url is not None and not server.is_reached]
 
 
 def _servers_that_cannot_write(snapshot: Snapshot) -> dict[str, list[str]]:

@@ -193,6 +193,14 @@ def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
     assert found == ([evidence] if evidence else [])
 
 
+def test_a_region_that_cannot_be_asked_is_unknown_to_status_and_doctor() -> None:
+    """Its servers and streams were seen: nothing of them is wrong."""
+    status = assess(TOPOLOGY, unreachable(), BUNDLE)
+    assert (status.verdict, status.problems) == (StatusVerdict.UNKNOWN, ())
+    assert [(one.about, one.text, one.code) for one in status.unknown] == [("west", "no connection", "VD415")]
+    assert examine(TOPOLOGY, BUNDLE, unreachable()).health is Health.UNKNOWN
+
+
 @pytest.mark.parametrize(
     ("fields", "evidence", "readable"),
     [

@@ -140,9 +140,10 @@ class _SnapshotCollector:
         observed: dict[tuple[str, str], ObservedConsumer | None] = {}
 
         async def one(durable: Durable) -> None:
-            connection, stream = self._connections.get(durable.region), self._streams.get(durable.stream)
-            if connection is None or stream is None or stream.leader is None:
+            stream = self._streams.get(durable.stream)
+            if not self._connections or stream is None or stream.leader is None:
                 return
+            connection = lag.connection_to(self._connections, durable.region)
             key = durable.stream, durable.name
             async with slots:
                 try:
