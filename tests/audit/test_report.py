@@ -346,6 +346,10 @@ def test_the_manual_of_findings_is_up_to_date() -> None:
     assert file.read_text(encoding="utf-8") == findings_markdown(), "run scripts/docs"
 
 
+def test_a_purge_is_named_among_the_causes_of_what_expired() -> None:
+    assert "`nats stream purge`" in codes.BY_KIND["expired"].page.text
+
+
 def test_the_stretch_cluster_is_no_region() -> None:
     ordering = stream("foo-order-stretch", "stretch")
     route = replace(CLEAN.routes[0], stream=ordering.stream, region="stretch")

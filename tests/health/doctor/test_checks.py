@@ -22,6 +22,7 @@ from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import assess
 from vstream.lint import load_topology
 from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.model import Endpoint
 from vstream.topology.replication import durables
 
 PAIR = ("foo-write-west", "foo-read-east")
@@ -199,6 +200,21 @@ def test_a_region_that_cannot_be_asked_is_unknown_to_status_and_doctor() -> None
     assert (status.verdict, status.problems) == (StatusVerdict.UNKNOWN, ())
     assert [(one.about, one.text, one.code) for one in status.unknown] == [("west", "no connection", "VD415")]
     assert examine(TOPOLOGY, BUNDLE, unreachable()).health is Health.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "address"),
+    [
+        (None, "nats://HOST:4222"),
+        (Endpoint(urls=("nats://west:4333", "nats://west:4334")), "nats://west:4333"),
+        (Endpoint(urls=("tls://user:secret@west:4333",)), "west:4333"),
+    ],
+)
+def test_what_to_type_has_the_address_of_the_region_and_no_login(endpoint: Endpoint | None, address: str) -> None:
+    west, *others = TOPOLOGY.regions
+    topology = replace(TOPOLOGY, regions=(replace(west, endpoint=endpoint), *others))
+    (hint,) = {finding.hint for finding in examine(topology, BUNDLE, unreachable()).findings if finding.code == "VD415"}
+    assert str(hint).startswith(f"`nats --server {address} server check connection`")
 
 
 @pytest.mark.parametrize(

@@ -252,13 +252,22 @@ def unreachable_region(patient: Patient) -> Iterator[Symptom]:
     monitoring ports, or not at all, so it may have problems that are not found.
 
     ## What to do
-    Correct the region's address under `connect`, or allow connections to it from this machine. If its servers are down,
-    start them (VD404).
+    1. A variable or a file is missing: `export NAME=…`, or put the file where `connect` says.
+    2. Otherwise, on this machine, with the region's address and login (`--creds FILE`, or `--user NAME --password …`):
+       `nats --server nats://HOST:4222 server check connection`.
+    3. The login is refused: correct it under `connect`. There is no answer: start its servers (VD404), or open the port.
+    4. `vstream doctor` again.
     """
     for region in patient.snapshot.regions:
         if region.problem is not None:
+            endpoint = patient.topology.region(region.name).endpoint
+            urls = ("nats://HOST:4222",) if endpoint is None or not endpoint.urls else endpoint.urls
             yield Symptom(
-                about=region.name, evidence=region.problem, do="check the address under `connect`, and the network"
+                about=region.name,
+                evidence=region.problem,
+                # What is in front of the `@` is a login.
+                do=f"`nats --server {urls[0].rpartition('@')[2]} server check connection`, on this machine; then "
+                f"`vstream explain VD415` says what to correct",
             )
 
 
