@@ -185,8 +185,8 @@ def _passing_state(
     if is_silent and not _counts_messages_only(snapshot, snapshot.streams[reader].cluster):
         return PairState.SILENT, f"`{reader}` takes nothing from `{origin}`: {_describe_last_heard(source)}"
     if source.seq is None and snapshot.streams[origin].last_seq and (lag is None or lag.cursor is None):
-        how = "was not" if lag is None else "cannot be"
-        return PairState.UNKNOWN, f"how far `{reader}` is in `{origin}` {how} found out"
+        until = "was not found out: ask again" if lag is None else f"is not known until `{origin}` stores a message"
+        return PairState.UNKNOWN, f"how far `{reader}` is in `{origin}` {until}"
     last = snapshot.streams[origin].last_seq
     if lag is None and source.seq is not None and source.seq != last:
         return (
