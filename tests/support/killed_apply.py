@@ -13,7 +13,7 @@ from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
 from vstream.cli.plan_request import build_request
 from vstream.cli.servers import find_servers
-from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.mappings import LabMappings
 from vstream.lab.remove_servers import LabServerAdmin
@@ -110,9 +110,9 @@ async def running_lab(name: str, topology: Topology, version: str) -> AsyncItera
 async def plan_lab(
     wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
-    """What is left to do on lab *name*."""
-    where = find_servers(wanted, name)
-    return await make_plan(build_request(wanted, where, None, adopt=adopt, lost=lost))
+    """What is left to do on lab *name*, once its servers say so: with a link cut, they may elect for longer than a plan waits."""
+    request = build_request(wanted, find_servers(wanted, name), None, adopt=adopt, lost=lost)
+    return await ask_until_available(lambda: make_plan(request))
 
 
 async def run(
