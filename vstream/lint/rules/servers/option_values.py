@@ -145,28 +145,26 @@ def written_twice(workspace: Workspace) -> Iterator[Violation]:
 
 def _competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
     """Options that are written by several of their names, with values that do not agree."""
-    written: dict[str, list[ConfEntry]] = {}
+    before: list[ConfEntry] = []
     for entry in conf.effective():
-        name = entry.key.lower()
-        for entries in (written.get(alias, ()) for alias in (name, *_OTHER_NAMES.get(name, ()))):
-            earlier = next((candidate for candidate in entries if not _agree(candidate, entry)), None)
-            if earlier is not None and entry.key_span not in seen:
-                seen.add(entry.key_span)
-                yield Violation(
-                    at=entry.key_span,
-                    message=f"`{entry.key}` and `{earlier.key}` set the same: which of them counts changes from start to start",
-                    hint="remove one of them",
-                    related=(Related(span=earlier.key_span, message="the other one"),),
-                )
-        written.setdefault(name, []).append(entry)
+        names = {entry.key.lower(), *_OTHER_NAMES.get(entry.key.lower(), ())}
+        others = (candidate for candidate in before if candidate.key.lower() in names)
+        other = next((candidate for candidate in others if not _agree(candidate, entry)), None)
+        before.append(entry)
+        if other is not None and entry.key_span not in seen:
+            seen.add(entry.key_span)
+            yield Violation(
+                at=entry.key_span,
+                message=f"`{entry.key}` and `{other.key}` disagree: which of them counts changes from start to start",
+                hint="remove one of them",
+                related=(Related(span=other.key_span, message="the other one"),),
+            )
 
 
 def _agree(first: ConfEntry, second: ConfEntry) -> bool:
     """Whether two entries have the same value, or one of them is the host or the port of the other."""
-    values = [str(to_python(entry.value)) for entry in (first, second)]
-    return values[0] == values[1] or any(
-        values[1 - number] in values[number].rsplit(":", 1) for number in (0, 1) if ":" in values[number]
-    )
+    first_value, second_value = str(to_python(first.value)), str(to_python(second.value))
+    return first_value in second_value.rsplit(":", 1) or second_value in first_value.rsplit(":", 1)
 
 
 def _permits_all(entry: ConfEntry) -> bool:
