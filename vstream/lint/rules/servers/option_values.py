@@ -148,16 +148,16 @@ def _competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
     before: list[ConfEntry] = []
     for entry in conf.effective():
         names = {entry.key.lower(), *_OTHER_NAMES.get(entry.key.lower(), ())}
-        others = (candidate for candidate in before if candidate.key.lower() in names)
-        other = next((candidate for candidate in others if not _agree(candidate, entry)), None)
+        namesakes = (candidate for candidate in before if candidate.key.lower() in names)
+        earlier = next((candidate for candidate in namesakes if not _agree(candidate, entry)), None)
         before.append(entry)
-        if other is not None and entry.key_span not in seen:
+        if earlier is not None and entry.key_span not in seen:
             seen.add(entry.key_span)
             yield Violation(
                 at=entry.key_span,
-                message=f"`{entry.key}` and `{other.key}` disagree: which of them counts changes from start to start",
+                message=f"`{entry.key}` and `{earlier.key}` disagree: which of them counts changes from start to start",
                 hint="remove one of them",
-                related=(Related(span=other.key_span, message="the other one"),),
+                related=(Related(span=earlier.key_span, message="the other one"),),
             )
 
 
