@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.call_counts import count_calls
 from tests.support.plans import FakeServers, make_plan, rendered, topology
-from vstream.lint.load_topology import render_bundle
+from tests.support.topologies import many_streams
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
+from vstream.plan.diff import diff
 from vstream.plan.plan import Create, Delete, GateKind, Handover, Phase, Plan, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.rules import spell_destinations
@@ -334,3 +337,13 @@ async def test_a_region_that_comes_again_begins_after_what_others_took_of_it_whe
     creates = {change.config.name: change.readers for change in made.changes if isinstance(change, Create)}
     assert creates["foo-write-east"] == asked
     assert creates["foo-read-east"] == ()
+
+
+async def test_the_work_of_a_plan_grows_with_the_streams_and_no_faster() -> None:
+    async def count(streams: int) -> int:
+        of = load(many_streams(streams), "t.yaml").require()
+        wanted = render_bundle(of)
+        observed = (await world(wanted)).observed()
+        return count_calls(lambda: diff(of, wanted, observed))
+
+    assert await count(40) < 4.5 * await count(10)

@@ -60,6 +60,8 @@ class DiffContext:
     """Canonical form of each observed stream that is desired or owned."""
     siblings: Mapping[str, Sequence[RenderedStream]]
     """Virtual stream → its desired physical streams."""
+    readers: Mapping[str, Sequence[str]]
+    """Stream → the desired streams that source or mirror it."""
     rules: tuple[RuleChange, ...]
     rule_count: int
     """Number of mapping rules and account entries that every server should have loaded."""
@@ -85,8 +87,12 @@ class DiffContext:
     ) -> DiffContext:
         """The context of bringing *observed* to *bundle*, which *topology* renders to."""
         siblings: dict[str, list[RenderedStream]] = {}
+        readers: dict[str, list[str]] = {}
         for stream in bundle.streams:
             siblings.setdefault(stream.virtual, []).append(stream)
+            origins = (*stream.config.source_names, stream.config.mirror_name)
+            for origin in dict.fromkeys(name for name in origins if name is not None):
+                readers.setdefault(origin, []).append(stream.config.name)
         desired = {stream.config.name for stream in bundle.streams}
         # A plain stream that is taken over stays until the topology does not name it any more.
         staying = desired | {stream.takes_over for stream in bundle.streams if stream.takes_over is not None}
@@ -103,6 +109,7 @@ class DiffContext:
             gone={name: stream for name, stream in owned.items() if name not in staying},
             forms=forms,
             siblings=siblings,
+            readers=readers,
             rule_count=len(desired_rules),
             rules=tuple(diff_rules(desired_rules, observed.rules, OwnRules(bundle.streams, owned, forms))),
         )

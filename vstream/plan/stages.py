@@ -124,13 +124,11 @@ def _readers_of(stream: str, context: DiffContext, missed: ObservedStream | None
     origins = [stream]
     while origins:
         origin = origins.pop()
-        for candidate in context.desired_streams:
-            config = candidate.config
-            is_taking = origin in config.source_names or origin == config.mirror_name
-            observed = context.streams.get(config.name) if is_taking and config.name not in readers else None
+        for reader in context.readers.get(origin, ()):
+            observed = None if reader in readers else context.streams.get(reader)
             if observed is not None and (missed is None or origin != stream or _is_waiting(observed, missed)):
-                readers[config.name] = None
-                origins.append(config.name)
+                readers[reader] = None
+                origins.append(reader)
     return tuple(sorted(readers))
 
 
