@@ -35,7 +35,7 @@ TOPOLOGY = str(ROOT / "examples/three-regions.yaml")
 LAB = "browser"
 PATIENCE = 60_000
 """Milliseconds until the page shows what has happened to the lab."""
-SIZES = ((1, 3), (100, 3), (1_000, 3), (100, 30), (1_000, 30))
+SIZES = ((1, 3), (100, 3), (1_000, 3), (10, 30), (1_000, 30))
 """Streams and regions."""
 LOOKS = 20
 WORST_FRAME = """async () => {
@@ -73,10 +73,35 @@ async def check(chromium: str, out: Path) -> None:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for streams, regions in SIZES:
             await measure(browser, streams, regions, out)
+        await check_claims(browser, out)
         await replay(browser, out)
         with lab_up():
             await follow_lab(browser, out)
         await browser.close()
+
+
+async def check_claims(browser: Browser, out: Path) -> None:
+    """What was not seen is not shown as well, names are text whatever they are, and ten regions have names that can be read."""
+    name = "<img src=x onerror=alert(1)>"
+    content = json.loads(make_event(3, 10, 1).partition("data: ")[2])
+    content |= {"topology": name, "places": [*content["places"], "stretch"], "at": 1_800_000_600}
+    content["problems"] = [{"about": name, "text": f"`{name}` and `{name}", "code": "VD407"}]
+    content["streams"][0] |= {"name": name, "leaders": [name]}
+    content["regions"][0]["direct_get"] = {"works": 0, "of": 3, "unknown": 3}
+    history = json.dumps([[1_800_000_000, "ok", 0, 0]])
+    feed = Feed(lambda: format_event("history", history) + format_event("status", json.dumps(content)))
+    async with serving(feed) as address, opened(browser, address, 400, "dark") as page:
+        await expect(page.locator("#problems")).to_contain_text(f"{name}: {name} and `{name}")
+        drawn = page.locator("#map svg")
+        await expect(drawn).to_have_attribute("aria-label", re.compile("region-00: not known, region-01: well"))
+        well = len(content["regions"]) - 1  # neither the stretch cluster nor what is not known
+        assert await drawn.locator("text", has_text="✓").count() == well, (
+            "the stretch cluster, or what is not known, is well"
+        )
+        await expect(page.locator("#history")).to_contain_text("not known for 10 min")
+        assert await page.evaluate("document.images.length") == 0, "a name became HTML"
+        await page.screenshot(path=out / "claims.png", full_page=True)
+    print("claims: what was not seen is not shown as well, and names stay text")
 
 
 async def replay(browser: Browser, out: Path) -> None:
@@ -137,7 +162,7 @@ async def follow_lab(browser: Browser, out: Path) -> None:
     address = next(word for word in line.split() if word.startswith("http://"))
     async with opened(browser, address, 1600) as page:
         verdict, faults = page.locator("#verdict"), page.locator("#faults")
-        await expect(verdict).to_contain_text("WELL", timeout=PATIENCE)
+        await expect(verdict).to_contain_text("OK", timeout=PATIENCE)
         await take_screenshots(browser, address, out, "well")
         await asyncio.to_thread(vstream, "chaos", "kill-region", "west", "--topology", TOPOLOGY, "--lab", LAB)
         await expect(verdict).to_contain_text("DEGRADED", timeout=PATIENCE)
@@ -149,7 +174,7 @@ async def follow_lab(browser: Browser, out: Path) -> None:
         await take_screenshots(browser, address, out, "killed")
         await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB)
         await asyncio.to_thread(vstream, "resync", TOPOLOGY, "--lab", LAB)
-        await expect(verdict).to_contain_text("WELL", timeout=PATIENCE)
+        await expect(verdict).to_contain_text("OK", timeout=PATIENCE)
         await expect(page.locator("#faults-section")).to_be_hidden()
         await page.keyboard.press("Tab")
         focused = await page.evaluate("document.activeElement.tagName")
@@ -176,31 +201,36 @@ async def measure(browser: Browser, streams: int, regions: int, out: Path) -> No
     history = ConsoleHistory()
     events = [make_event(streams, regions, look) for look in range(LOOKS)]
     feed = Feed(lambda: format_event("history", history.as_json()) + events[0])
-    pages = {
-        path: WebPage(console_page.TYPES[name.rpartition(".")[2]], partial(console_page.read_file, name))
-        for path, name in console_page.FILES.items()
-    }
-    async with serve("127.0.0.1", 0, Site(pages, {"/events": feed})) as server:
-        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        async with opened(browser, address, 1600) as page:
-            await expect(page.locator("#streams tbody tr").first).to_be_attached()
-            session = await page.context.new_cdp_session(page)
-            await session.send("Performance.enable", {"timeDomain": "threadTicks"})
-            before = await read_metrics(session)
-            watching = asyncio.create_task(page.evaluate(WORST_FRAME))
-            for event in events:
-                feed.publish(event)
-                await asyncio.sleep(0.2)
-            worst = await watching
-            after = await read_metrics(session)
-            await session.send("HeapProfiler.collectGarbage")
-            heap = (await read_metrics(session))["JSHeapUsedSize"] / 1e6
-            await page.screenshot(path=out / f"{streams}-streams-{regions}-regions.png")
+    async with serving(feed) as address, opened(browser, address, 1600) as page:
+        await expect(page.locator("#streams tbody tr").first).to_be_attached()
+        session = await page.context.new_cdp_session(page)
+        await session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before = await read_metrics(session)
+        watching = asyncio.create_task(page.evaluate(WORST_FRAME))
+        for event in events:
+            feed.publish(event)
+            await asyncio.sleep(0.2)
+        worst = await watching
+        after = await read_metrics(session)
+        await session.send("HeapProfiler.collectGarbage")
+        heap = (await read_metrics(session))["JSHeapUsedSize"] / 1e6
+        await page.screenshot(path=out / f"{streams}-streams-{regions}-regions.png", full_page=True)
     size, used = len(events[0]) / 1e3, (after["TaskDuration"] - before["TaskDuration"]) * 1e3 / LOOKS
     print(
         f"{streams:5,} streams, {regions:2} regions: event {size:6,.0f} kB, {used:5.1f} ms of CPU a look,"
         f" longest frame {worst:5.0f} ms, heap {heap:4.1f} MB"
     )
+
+
+@asynccontextmanager
+async def serving(feed: Feed) -> AsyncIterator[str]:
+    """The address of the page, with what *feed* says."""
+    pages = {
+        path: WebPage(console_page.TYPES[name.rpartition(".")[2]], partial(console_page.read_file, name))
+        for path, name in console_page.FILES.items()
+    }
+    async with serve("127.0.0.1", 0, Site(pages, {"/events": feed})) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
 async def read_metrics(session: CDPSession) -> dict[str, float]:

@@ -4,7 +4,8 @@
   const MOST_WIDE = 10; // regions: where there are more, a cell has its symbol, and the rest as its title
   const SVG = "http://www.w3.org/2000/svg";
   const SYMBOLS = { ok: "✓", behind: "…", silent: "✗", unknown: "?", "rolled-back": "✗", lossy: "✗" };
-  const WORDS = { ok: "WELL", degraded: "DEGRADED", unknown: "UNKNOWN" };
+  const WORDS = { ok: "OK", degraded: "DEGRADED", unknown: "UNKNOWN" };
+  const UNSEEN = 20; // seconds without a look, or four looks: what was seen before is not what is
   const rank = (state) => ["ok", "behind", "silent", "unknown", "rolled-back", "lossy"].indexOf(state);
   const at = (id) => document.getElementById(id);
   const drawn = new Map();
@@ -24,6 +25,9 @@
     return made;
   }
   const drawing = (name, attributes, children) => element(name, { svg: true, ...attributes }, children);
+  /** A text of vstream, in which what stands between backticks is code. */
+  const prose = (text) => text.split("`").map((part, index, parts) =>
+    index % 2 === 0 ? part : index === parts.length - 1 ? `\`${part}` : element("code", { text: part }));
   const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
   const count = (value) => (value === null ? "?" : value.toLocaleString("en"));
   function duration(seconds) {
@@ -43,8 +47,8 @@
     at(`${id}-section`).hidden = total === 0;
     draw(id, [items, total], () => {
       const lines = items.map(({ about, text, code }) =>
-        element("li", {}, [element("b", { text: about }), ` ${text}`, ...(code ? [" ", element("code", { text: `vstream explain ${code}` })] : [])]));
-      if (total > items.length) lines.push(element("li", { text: `and ${count(total - items.length)} more: \`vstream status\` lists all` }));
+        element("li", {}, [element("b", { text: `${about}: ` }), ...prose(text), ...(code ? [" ", element("code", { text: `vstream explain ${code}` })] : [])]));
+      if (total > items.length) lines.push(element("li", {}, prose(`and ${count(total - items.length)} more: \`vstream status\` lists all`)));
       return lines;
     });
   }
@@ -65,7 +69,7 @@
     const isLost = !isConnected || failure !== null || !status;
     const verdict = isLost ? "unknown" : status.verdict;
     const problems = status ? status.problem_count : 0;
-    const words = isLost ? "what works now is not known" : problems ? `${count(problems)} problem${problems === 1 ? "" : "s"}` : verdict === "unknown" ? "no problem was found, but not everything could be checked" : "everything works in every region";
+    const words = isLost ? "what works now is not known" : problems ? `${count(problems)} problem${problems === 1 ? "" : "s"}` : verdict === "unknown" ? "no problem was found, but not everything could be checked" : "all checks passed";
     draw("verdict", [verdict, words], () => [element("span", { class: `badge ${verdict}`, text: WORDS[verdict] }), ` ${words}`]);
     document.title = `${WORDS[verdict]} · ${status ? status.topology : "vstream"}`;
     document.body.classList.toggle("stale", isLost);
@@ -76,11 +80,13 @@
   }
 
   function drawMap({ places, regions, cells, servers }) {
-    const [width, height] = places.length > 8 ? [640, 520] : [480, 300];
+    const isMany = places.length > 8; // then names stand around the circle like spokes
+    const [width, height, radius] = isMany ? [640, 560, 11] : [480, 300, 16];
     const points = new Map();
     places.forEach((place, index) => {
       const angle = (index / places.length) * 2 * Math.PI - Math.PI / 2;
-      points.set(place, [width / 2 + Math.cos(angle) * (width / 2 - 90), height / 2 + Math.sin(angle) * (height / 2 - 55)]);
+      const [wide, high] = isMany ? [170, 170] : [width / 2 - 90, height / 2 - 55];
+      points.set(place, [width / 2 + Math.cos(angle) * wide, height / 2 + Math.sin(angle) * high, angle]);
     });
     const worst = new Map();
     for (const cell of cells) {
@@ -89,28 +95,38 @@
       if (!worst.has(key) || rank(cell.state) > rank(worst.get(key).state)) worst.set(key, cell);
     }
     const shapes = [];
-    for (const cell of worst.values()) {
+    for (const cell of [...worst.values()].sort((a, b) => rank(a.state) - rank(b.state))) {
       const [[x1, y1], [x2, y2]] = [points.get(cell.origin_place), points.get(cell.reader_place)];
       shapes.push(drawing("line", { x1, y1, x2, y2, class: `stroke-${cell.state}` },
         [drawing("title", { text: `${cell.origin_place} → ${cell.reader_place}: ${cell.state}` })]));
     }
     const byName = new Map(regions.map((region) => [region.name, region]));
-    for (const [place, [cx, cy]] of points) {
+    for (const [place, [cx, cy, angle]] of points) {
       const region = byName.get(place);
-      const state = region ? stateOf(region) : "ok";
-      shapes.push(drawing("circle", { cx, cy, r: 16, class: `stroke-${state}` }));
-      shapes.push(drawing("text", { x: cx, y: cy + 4, "text-anchor": "middle", text: { ok: "✓", bad: "✗", unknown: "?" }[state] }));
+      // The stretch cluster is a place of its own, of which only the lines say something.
+      const state = region ? stateOf(region) : "none";
+      shapes.push(drawing("circle", { cx, cy, r: radius, class: `stroke-${state}` }));
+      shapes.push(drawing("text", { x: cx, y: cy + 4, "text-anchor": "middle", text: { ok: "✓", bad: "✗", unknown: "?", none: "" }[state] }));
+      const servers = region ? `${region.servers_reached} of ${region.servers}` : "";
+      if (isMany) {
+        const isLeft = Math.cos(angle) < -0.01;
+        const transform = `translate(${cx} ${cy}) rotate(${(angle * 180) / Math.PI + (isLeft ? 180 : 0)})`;
+        const text = region && region.servers_reached < region.servers ? `${place}, ${servers}` : place;
+        shapes.push(drawing("text", { transform, x: isLeft ? -16 : 16, y: 4, "text-anchor": isLeft ? "end" : "start", text }));
+        continue;
+      }
       const below = cy > height / 2 - 1;
       shapes.push(drawing("text", { x: cx, y: cy + (below ? 32 : -36), "text-anchor": "middle", "font-weight": "bold", text: place }));
-      if (region) shapes.push(drawing("text", { x: cx, y: cy + (below ? 46 : -22), "text-anchor": "middle", text: `${region.servers_reached} of ${region.servers} servers` }));
+      if (region) shapes.push(drawing("text", { x: cx, y: cy + (below ? 46 : -22), "text-anchor": "middle", text: `${servers} servers` }));
     }
     const summary = regions.map((region) => `${region.name}: ${{ ok: "well", bad: "not well", unknown: "not known" }[stateOf(region)]}`).join(", ");
-    return [drawing("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary }, shapes)];
+    return [drawing("svg", { viewBox: `0 0 ${width} ${height}`, class: isMany ? "many" : "few", role: "img", "aria-label": summary }, shapes)];
   }
 
   function stateOf(region) {
-    if (region.problem || share(region.publish) === "bad" || share(region.direct_get) === "bad") return "bad";
-    return share(region.publish) === "unknown" ? "unknown" : "ok";
+    const shares = [region.publish, region.direct_get, region.existing_consumers].map(share);
+    if (region.problem || shares.includes("bad")) return "bad";
+    return shares.includes("unknown") ? "unknown" : "ok";
   }
   function share({ works, of, unknown }) {
     if (works === of) return "ok";
@@ -171,7 +187,7 @@
   function drawStreams({ streams, filter }) {
     const chosen = streams.filter((stream) => stream.name.includes(filter)).sort((a, b) => rank(b.state) - rank(a.state) || a.name.localeCompare(b.name));
     at("shown").textContent = `${count(Math.min(chosen.length, MOST_ROWS))} of ${count(streams.length)}, the worst first`;
-    const columns = ["stream", "state", "to come", "oldest", "worst way", "leaders"];
+    const columns = ["stream", "state", "to come", "oldest", "worst: from → to", "leaders"];
     const head = element("thead", {}, [element("tr", {}, columns.map((text) => element("th", { text, scope: "col" })))]);
     const rows = chosen.slice(0, MOST_ROWS).map((stream) => element("tr", {}, [
       element("th", { text: stream.name, scope: "row" }),
@@ -184,23 +200,42 @@
     return [head, element("tbody", {}, rows)];
   }
 
-  function drawHistory(samples) {
-    if (samples.length < 2) return [element("p", { class: "soft", text: "One look so far: come back in a minute." })];
+  /** What was seen from when to when. Longer than *gap* seconds after a look, nothing was: the machine slept, or the page had no exporter. */
+  function findSpans(samples, until, gap) {
+    const spans = [];
+    const add = (verdict, from, to) => {
+      const last = spans[spans.length - 1];
+      if (last && last.verdict === verdict) last.to = to;
+      else if (to > from) spans.push({ verdict, from, to });
+    };
+    samples.forEach(([time, verdict], index) => {
+      const end = index + 1 < samples.length ? samples[index + 1][0] : until;
+      add(verdict, time, Math.min(end, time + gap));
+      if (end > time + gap) add("unknown", time + gap, end);
+    });
+    return spans;
+  }
+
+  function drawHistory({ samples, until, gap }) {
+    const spans = findSpans(samples, until, gap);
+    if (!spans.length) return [element("p", { class: "soft", text: "One look so far: come back in a minute." })];
     const [width, height, top] = [1000, 90, 24];
-    const [first, last] = [samples[0][0], samples[samples.length - 1][0]];
+    const first = samples[0][0];
     const largest = Math.max(0, ...samples.map(([, , , pending]) => pending || 0));
-    const most = Math.max(1, largest);
-    const x = (time) => ((time - first) / Math.max(1, last - first)) * width;
-    const shapes = samples.slice(0, -1).map(([time, verdict], index) =>
-      drawing("rect", { x: x(time), y: 0, width: Math.max(0.5, x(samples[index + 1][0]) - x(time)), height: 12, class: `fill-${verdict}` }));
+    const x = (time) => ((time - first) / (until - first)) * width;
+    const shapes = spans.map(({ verdict, from, to }) =>
+      drawing("rect", { x: x(from), y: 0, width: Math.max(0.5, x(to) - x(from)), height: 12, class: `fill-${verdict}` }));
     const lines = [[]];
+    let before = first;
     for (const [time, , , pending] of samples) {
-      if (pending === null) lines.push([]);
-      else lines[lines.length - 1].push(`${x(time).toFixed(1)},${(height - (pending / most) * (height - top)).toFixed(1)}`);
+      if (pending === null || time - before > gap) lines.push([]);
+      if (pending !== null) lines[lines.length - 1].push(`${x(time).toFixed(1)},${(height - (pending / Math.max(1, largest)) * (height - top)).toFixed(1)}`);
+      before = time;
     }
     for (const points of lines.filter((each) => each.length > 1)) shapes.push(drawing("polyline", { class: "plot-line", points: points.join(" ") }));
-    const troubled = samples.filter(([, verdict]) => verdict === "degraded").length;
-    const label = `From ${clock(first)} to ${clock(last)}: ${troubled} of ${samples.length} looks found problems.`;
+    const spent = (verdict) => spans.reduce((sum, span) => sum + (span.verdict === verdict ? span.to - span.from : 0), 0);
+    const [troubled, unknown] = [spent("degraded"), spent("unknown")];
+    const label = `From ${clock(first)} to ${clock(until)}: problems for ${duration(troubled)}${unknown ? `, not known for ${duration(unknown)}` : ""}.`;
     return [
       drawing("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height: "90", role: "img", "aria-label": label }, shapes),
       element("p", { class: "soft", text: `${label} The bar shows the verdict, the line the messages to come, ${largest ? `at most ${count(largest)}` : "none so far"}.` }),
@@ -209,7 +244,8 @@
 
   function drawAll() {
     drawVerdict();
-    draw("history", history, drawHistory);
+    const until = Math.max(status ? status.at : 0, failure ? failure.at : 0, ...history.slice(-1).map(([time]) => time));
+    draw("history", { samples: history, until, gap: status ? Math.max(UNSEEN, 4 * status.every) : UNSEEN }, drawHistory);
     if (!status) return;
     at("topology").textContent = status.topology;
     drawList("problems", status.problems, status.problem_count);
@@ -230,7 +266,7 @@
     at("looked").textContent = `looked ${duration(age)} ago, every ${duration(status.every)}`;
     // A feed that stopped in silence is as good as none.
     const wasConnected = isConnected;
-    if (isConnected && (Date.now() - lastEvent) / 1000 > Math.max(40, 4 * status.every)) isConnected = false;
+    if (isConnected && (Date.now() - lastEvent) / 1000 > Math.max(UNSEEN, 4 * status.every)) isConnected = false;
     if (wasConnected !== isConnected) drawAll();
   }
 

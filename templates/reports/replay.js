@@ -32,7 +32,9 @@
       shape.setAttribute("class", `way ${lag[at] ? "behind" : "even"}`);
       shape.querySelector("text").textContent = lag[at] ? number(lag[at], 0) : "";
     }
-    document.getElementById("clock").textContent = `${number(from, 1)} s`;
+    const clock = `${number(from, 1)} s`;
+    document.getElementById("clock").textContent = clock;
+    slider.setAttribute("aria-valuetext", clock);
     const text = open.length ? open.map((fault) => fault.name).join(", ") : "No fault is active.";
     if (document.getElementById("happening").textContent !== text) document.getElementById("happening").textContent = text;
   }

@@ -279,6 +279,16 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_what_it_is_told(report
     )
 
 
+def test_each_finding_names_its_manual_page() -> None:
+    codes_shown = re.findall(r"vstream explain (VA\d+)", render_page(BROKEN))
+    assert codes_shown == [finding.code for finding in BROKEN.findings]
+
+
+def test_two_minutes_are_a_table_and_no_chart() -> None:
+    short = replace(CLEAN, delays=tuple(delay for delay in CLEAN.delays if (delay.minute or 0) < 28_000_500))
+    assert ("Delay over time" in render_page(CLEAN), "Delay over time" in render_page(short)) == (True, False)
+
+
 def bars(shown: str) -> dict[str, str]:
     """What each bar of the plot along the sequences says of itself, by its stream."""
     return dict(re.findall(r'aria-label="(foo-[a-z-]+): ([^"]+)"', shown))

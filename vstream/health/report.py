@@ -314,7 +314,7 @@ class Status:
             "unknown": [problem.as_dict() for problem in self.unknown],
             "regions": [region.as_dict() for region in self.regions],
             "servers": [self._server_as_dict(server) for server in self.servers],
-            "matrix": [self.cell_as_dict(pair) for pair in self.worst().values()],
+            "matrix": self.cells_as_dicts(),
             "streams": [stream.as_dict() for stream in self.streams],
             "pairs": [pair.as_dict() for pair in self.pairs],
             "traffic": [
@@ -336,20 +336,24 @@ class Status:
             "problem": server.problem,
         }
 
-    def cell_as_dict(self, worst: PairStatus) -> dict[str, Json]:
-        """From one place to another: the worst pair, and what is to come in all of them."""
-        places = worst.origin_place, worst.reader_place
-        return {
-            "origin_place": worst.origin_place,
-            "reader_place": worst.reader_place,
-            "state": worst.state.value,
-            "stream": worst.virtual,
-            "pending": sum_known(
-                pair.pending for pair in self.pairs if (pair.origin_place, pair.reader_place) == places
-            ),
-            "oldest_pending_age_s": None if worst.age is None else round(worst.age, 3),
-            "lossy_in_s": None if worst.left is None else round(worst.left, 3),
-        }
+    def cells_as_dicts(self) -> list[Json]:
+        """From each place to each place: the worst pair, and what is to come in all of them."""
+        pending: dict[tuple[str, str], list[int | None]] = {}
+        for pair in self.pairs:
+            pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
+        return [_cell_as_dict(pair, sum_known(pending[places])) for places, pair in self.worst().items()]
+
+
+def _cell_as_dict(worst: PairStatus, pending: int | None) -> dict[str, Json]:
+    return {
+        "origin_place": worst.origin_place,
+        "reader_place": worst.reader_place,
+        "state": worst.state.value,
+        "stream": worst.virtual,
+        "pending": pending,
+        "oldest_pending_age_s": None if worst.age is None else round(worst.age, 3),
+        "lossy_in_s": None if worst.left is None else round(worst.left, 3),
+    }
 
 
 def _traffic_as_dict(ends: tuple[str, str], sent: int | None, rate: float | None) -> dict[str, Json]:

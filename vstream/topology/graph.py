@@ -24,7 +24,7 @@ _MOST_ARCS = 6
 _STYLE = """<style>
   svg { --page: #fff; --text: #1b1f24; --soft: #57606a; --panel: #f6f8fa; --line: #d0d7de; --box: #fff;
     --c0: #0072b2; --c1: #b86a00; --c2: #00805c; --c3: #b0477f; --c4: #2d87bd; --c5: #c24f00;
-    font: 13px system-ui, sans-serif; color-scheme: light dark; }
+    font: 13px system-ui, sans-serif; color-scheme: light dark; max-width: 100%; height: auto; }
   @media (prefers-color-scheme: dark) { svg { --page: #0f1318; --text: #e6eaef; --soft: #9aa5b1; --panel: #181e25;
     --line: #333c47; --box: #0f1318;
     --c0: #56b4e9; --c1: #e69f00; --c2: #2fc79a; --c3: #e79ac3; --c4: #a5d4f2; --c5: #ff9a57; } }

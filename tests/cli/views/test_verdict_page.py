@@ -129,6 +129,18 @@ def test_the_page_fits_a_phone(verdict: Verdict) -> None:
     assert {one["preserveaspectratio"] for one in plots} == {"none"}
 
 
+def test_a_number_at_a_line_of_the_replay_grows_away_from_it(verdict: Verdict) -> None:
+    label = re.compile(r'<line x1="(.+?)" y1=".+?" x2="(.+?)" y2=".+?"/><text x="(.+?)" y=".+?" text-anchor="(.+?)"')
+    anchors = set()
+    for left, right, at, anchor in label.findall(page(verdict)):
+        start, end = float(left), float(right)
+        crossing = start + 0.62 * (end - start)
+        expected = "start" if float(at) > crossing else "end"
+        assert anchor == (expected if abs(float(at) - crossing) > 3 else "middle")
+        anchors.add(anchor)
+    assert anchors == {"start", "middle", "end"}
+
+
 def test_the_page_begins_with_the_story(verdict: Verdict) -> None:
     text = " ".join(Page(page(verdict)).text().split())
     story = text[text.index("What happened") : text.index("What failed")]

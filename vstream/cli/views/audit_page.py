@@ -29,6 +29,8 @@ _INTERVALS = 240
 _CHARTED = 6
 """Number of virtual streams with charts: those with the most errors, then the slowest."""
 _MINUTE = 60
+_FEWEST_INTERVALS = 3
+"""With fewer, a chart says nothing that the table of all routes does not."""
 _SECOND = 1_000_000_000
 _LAST_TICK = 0.96
 _THINNEST = 0.6
@@ -56,7 +58,7 @@ def render_page(report: Report) -> str:
     env.filters |= {"duration": format_duration}
     shown = _charted_streams(report)
     timeline = _Timeline([delay for delay in report.delays if delay.minute is not None and delay.virtual in shown])
-    plots = list(_plots(report, shown, timeline))
+    plots = list(_plots(report, shown, timeline)) if timeline.intervals >= _FEWEST_INTERVALS else []
     strips = [strip for virtual in shown for strip in _strips(report, virtual)]
     return env.get_template(TEMPLATE).render(
         report=report,
@@ -109,7 +111,6 @@ class _Timeline:
         self._step = -(-length // _INTERVALS)
         self.intervals = -(-length // self._step)
         self.seconds = self._step * _MINUTE
-        self.has_minutes = bool(minutes)
 
     @property
     def since(self) -> str:

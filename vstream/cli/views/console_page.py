@@ -74,7 +74,7 @@ def describe(
         "has_one_meta_group": status.has_one_meta_group,
         "places": list(status.places),
         "regions": [region.as_dict() for region in status.regions],
-        "cells": [status.cell_as_dict(pair) for pair in status.worst().values()],
+        "cells": status.cells_as_dicts(),
         "problems": _describe_problems(status.problems),
         "problem_count": len(status.problems),
         "unknown": _describe_problems(status.unknown),

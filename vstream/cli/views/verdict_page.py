@@ -107,10 +107,13 @@ def _way(origin: str, reader: str, points: Mapping[str, tuple[float, float]]) ->
     length = max(1.0, ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5)
     right_x, right_y = -(y2 - y1) / length * 7, (x2 - x1) / length * 7
     ends = {"x1": x1 + right_x, "y1": y1 + right_y, "x2": x2 + right_x, "y2": y2 + right_y}
-    # The number stands nearer to the reader: there is where it is missing.
+    # The number stands nearer to the reader: there is where it is missing. It grows away from both lines.
+    anchor = "start" if right_x > 1 else "end"
+    if abs(right_x) < 1:
+        anchor = "middle"
     label = {"x": x1 + 0.62 * (x2 - x1) + 2.2 * right_x, "y": y1 + 0.62 * (y2 - y1) + 2.2 * right_y}
     numbers = {key: charts.short(value) for key, value in {**ends, **label}.items()}
-    return {"origin": origin, "reader": reader, **numbers}
+    return {"origin": origin, "reader": reader, "anchor": anchor, **numbers}
 
 
 def _fault_moments(verdict: Verdict) -> Json:

@@ -103,7 +103,7 @@ class _SnapshotCollector:
         servers, _ = await asyncio.gather(self._servers(), self._connect())
         if not self._connections and not any(server.is_reached for server in servers):
             raise NotReachableError(
-                "no region can be reached: " + "; ".join(self._problems.values()),
+                "no region can be reached: " + "; ".join(sorted(self._problems.values())),
                 hint="are the servers running, and is `connect` right?",
             )
         account = self._account.result()
