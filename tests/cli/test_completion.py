@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -90,11 +91,27 @@ def test_bash_completes_a_region_and_a_command(here: Path) -> None:
         COMP_WORDS=(vstream probe --region w); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
     """
+    assert run_in_shell("bash", script, here).split() == ["west", "status"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_zsh_answers_the_first_tab(here: Path) -> None:
+    """It loads the function from a file then, and runs what is in the file."""
+    script = """
+        vstream --show-completion zsh >_vstream
+        fpath=($PWD); autoload -U _vstream; compdef() { }; _arguments() { print -r -- "$@" }
+        words=(vstream probe --region w); CURRENT=4; _vstream
+    """
+    assert "west" in run_in_shell("zsh", script, here, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+
+
+def run_in_shell(shell: str, script: str, here: Path, **variables: str) -> str:
+    """What *script* prints in *shell*, which finds `vstream`."""
     path = here / "bin"
     path.mkdir()
     (path / "vstream").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vstream "$@"\n')
     (path / "vstream").chmod(0o755)
-    variables = environment()
+    variables = {**environment(), **variables}
     variables["PATH"] = f"{path}:{variables['PATH']}"
-    ran = subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=True)
-    assert ran.stdout.split() == ["west", "status"], ran.stderr
+    ran = subprocess.run([shell, "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=True)
+    return ran.stdout

@@ -136,7 +136,7 @@ app = typer.Typer(
     cls=Commands,
     help="Multi-region virtual streams on NATS JetStream, from one topology file.",
     epilog="Exit codes: 0 yes · 1 no (errors in files, failed checks, refused changes) · 2 wrong usage · "
-    "3 failed · 130 interrupted.",
+    "3 failed, or unknown · 130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
@@ -173,6 +173,12 @@ def _main(
     pass
 
 
+def _answer_first_tab() -> None:
+    """A zsh loads a completion at the first Tab. Typer's script only registers itself then, and offers nothing."""
+    scripts = vars(import_module("typer._completion_shared"))["_completion_scripts"]
+    scripts["zsh"] += "\nif [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s; fi\n"
+
+
 def run() -> None:
     """Run the command line; this is the only place that turns failures into exit codes."""
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
@@ -181,6 +187,8 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a name that a terminal cannot show is no reason to fail
+    if {"--install-completion", "--show-completion"} & set(sys.argv[1:2]):
+        _answer_first_tab()
     try:
         try:
             app(prog_name="vstream")

@@ -144,8 +144,10 @@ async def _sync(
 def failover(
     stream: Stream,
     consumer: Durable,
-    to: Annotated[str, typer.Option("--to", help="The region in which to continue.")],
-    come_from: Annotated[str | None, typer.Option("--from", help="The region where its clients were.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="REGION", help="The region in which to continue.")],
+    come_from: Annotated[
+        str | None, typer.Option("--from", metavar="REGION", help="The region where its clients were.")
+    ] = None,
     recorded: Annotated[
         Path | None,
         typer.Option(

@@ -48,6 +48,24 @@ _COMPLETED = frozenset(
 )
 """Parameters with values that `vstream.cli.completion` knows, which is loaded only when a shell asks."""
 
+_VALUES = {
+    "SECONDS": "every gate-timeout timeout wait-loaded",
+    "DURATION": "for jitter lose rtt",
+    "PERCENT": "loss",
+    "NUMBER": "lines runs sample seed shrinking-runs",
+    "CODES": "extend-select ignore select",
+    "FILE": "creds env-file nkey",
+    "FORMAT": "publish-as",
+    "HOST:PORT": "listen",
+    "NAME": "as",
+    "STREAM": "adopt",
+    "URL": "master monitor remote server",
+    "VARIABLE": "password-env",
+    "VERSION": "server-version to",
+}
+"""What options take whose names do not say it."""
+_VALUE_OF = {option: value for value, options in _VALUES.items() for option in options.split()}
+
 
 @dataclass(frozen=True, slots=True)
 class OfferedValue:
@@ -155,12 +173,11 @@ def _add_completion(parameter: Any) -> None:
 
 
 def _name_value(parameter: Any) -> str | None:
-    """`FILE`, `SECONDS`, or the option's own name; None where Typer shows the choices."""
+    """`FILE`, what `_VALUES` says, or the option's own name; None where Typer shows the choices."""
     kind = getattr(parameter, "type_descriptor", None)
     if kind is None or kind.is_choice:
         return None
     if kind.is_path:
         return "DIR" if kind.path_type == "dir" else "FILE"
-    if (parameter.help or "").startswith("Seconds"):
-        return "SECONDS"
-    return str(max(parameter.opts, key=len)).strip("-").upper()
+    name = str(max(parameter.opts, key=len)).strip("-")
+    return _VALUE_OF.get(name, name.upper())

@@ -91,7 +91,9 @@ PublishFormat = Annotated[
 ]
 FirstStage = Annotated[
     str,
-    typer.Option("--from", help="With tables: the first stage to run again: normalise, reconcile or judge."),
+    typer.Option(
+        "--from", metavar="STAGE", help="With tables: the first stage to run again: normalise, reconcile or judge."
+    ),
 ]
 Master = Annotated[str | None, typer.Option(help="A Spark master, such as spark://host:7077. Default: this machine.")]
 Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host:15002.")]
