@@ -56,6 +56,8 @@ from vstream.topology import naming
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nats.aio.client import Client
 
     from vstream.topology.bundle import Bundle

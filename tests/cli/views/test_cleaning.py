@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import pty
 import re
 import socket
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -188,6 +191,23 @@ def test_a_progress_display_is_erased_before_text_is_printed() -> None:
     for text in ("data", "note"):
         before = shown[: shown.index(text)]
         assert before.endswith(("\x1b[2K", "\r", "\n")), ascii(before[-40:])
+
+
+def test_a_dumb_terminal_has_its_own_width_and_no_line_is_left_by_a_display() -> None:
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 60, 0, 0))
+    variables = {name: value for name, value in environment().items() if name not in {"COLUMNS", "LINES"}}
+    subprocess.run(
+        [sys.executable, "-c", _SHOW_PROGRESS.replace('"data"', "str(console.stdout().width)")],
+        stdout=terminal,
+        stderr=terminal,
+        env={**variables, "TERM": "dumb"},
+        check=True,
+    )
+    os.close(terminal)
+    shown = read_all(controller).decode()
+    os.close(controller)
+    assert shown.split("\r\n") == ["60", "note", ""]
 
 
 def test_a_doctor_says_whom_it_waits_for(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.segment import Segment
 from rich.text import Text
 
@@ -101,6 +102,8 @@ def stdout() -> Console:
     console = CleanConsole(highlight=False, soft_wrap=True, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _UNBOUNDED
+    elif console.is_dumb_terminal:
+        console.size = ConsoleDimensions(*get_terminal_size())  # for which Rich takes 80 columns
     return console
 
 
