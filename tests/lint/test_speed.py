@@ -7,7 +7,9 @@ from math import log2
 from tests.support.call_counts import count_calls
 from tests.support.lint_inputs import surroundings
 from tests.support.night import repetitions
+from tests.support.topologies import many_streams
 from vstream.lint.engine import lint
+from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source
 
 FEW, MANY = 60, repetitions(240, night=480)
@@ -38,3 +40,12 @@ def test_work_grows_with_the_rules_and_not_with_their_square() -> None:
 def test_rules_that_all_overlap_take_no_more_than_those_that_do_not() -> None:
     wild = "\n".join(f'"a{number}.*.>": x\n"*.b{number}.>": y' for number in range(MANY // 2))
     assert once(f"mappings {{\n{wild}\n}}\n") < SLACK * once(rules(MANY))
+
+
+def test_work_on_rendered_files_grows_with_the_streams_and_not_with_their_square() -> None:
+    def count(streams: int) -> int:
+        bundle = render_bundle(load(many_streams(streams), "t.yaml").require())
+        files = [Source(name=file.path, content=file.text.encode()) for file in bundle.artifacts]
+        return count_calls(lambda: lint(files, surroundings({})))
+
+    assert count(48) < 4.5 * count(12)

@@ -85,7 +85,8 @@ INFO: Mapping[str, Any] = {
 class _Object(dict[str, Any]):
     """A JSON object of an answer: a key that it lacks is an error of whoever sent it, wherever it is read."""
 
-    origin = ""
+    __slots__ = ("origin",)  # answers have millions of them
+    origin: str
 
     def __missing__(self, key: str) -> object:
         raise MalformedAnswerError(self.origin, f"no '{key}'")

@@ -1,7 +1,8 @@
-"""What survives what, as tables: one for each stream, with the reasons below."""
+"""What survives what, as tables: one for all streams that are alike, with the reasons below."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -12,7 +13,7 @@ from vstream.runner.survival import CellStatus
 from vstream.topology.survival import Ability, Failure, Survival
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -34,20 +35,22 @@ _MARKS = {
     CellStatus.UNKNOWN: " ? not measured",
     CellStatus.UNTRIED: "",
 }
+_NAMED = 4
+"""Streams that a title names."""
 
 
 def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Iterator[RenderableType]:
     """Tables and reasons for a terminal."""
-    for stream in dict.fromkeys(cell.stream for cell in cells):
-        rows = [cell for cell in cells if cell.stream == stream]
+    outcomes = _outcomes(result)
+    for title, rows in _alike(cells, outcomes):
         abilities = _abilities(rows)
-        table = Table(box=box.SIMPLE_HEAD, title=stream, title_justify="left", title_style="bold", pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
         table.add_column("if this fails")
         for ability in abilities:
             table.add_column(_name(ability))
         for failure in _failures(rows):
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
-            marked = [Text(_mark(row[each], result), style=_STYLES[row[each].ruling.answer]) for each in abilities]
+            marked = [Text(_mark(row[each], outcomes), style=_STYLES[row[each].ruling.answer]) for each in abilities]
             table.add_row(_name(failure), *marked)
         yield table
         for line in _reasons(rows):
@@ -60,14 +63,14 @@ def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Ite
 def render_markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> str:
     """The table and the rehearsal as Markdown."""
     lines: list[str] = []
-    for stream in dict.fromkeys(cell.stream for cell in cells):
-        rows = [cell for cell in cells if cell.stream == stream]
+    outcomes = _outcomes(result)
+    for title, rows in _alike(cells, outcomes):
         abilities = _abilities(rows)
-        lines += [f"## {stream}", ""]
+        lines += [f"## {title}", ""]
         lines += [f"| if this fails | {' | '.join(map(_name, abilities))} |", f"|---|{'---|' * len(abilities)}"]
         for failure in _failures(rows):
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
-            lines.append(f"| {_name(failure)} | {' | '.join(_mark(row[each], result) for each in abilities)} |")
+            lines.append(f"| {_name(failure)} | {' | '.join(_mark(row[each], outcomes) for each in abilities)} |")
         lines += ["", *(f"- {line}" for line in _reasons(rows)), ""]
     lines += [f"{line}  " for line in summary(result)] if result is not None else []
     return "\n".join(lines).rstrip() + "\n"
@@ -137,9 +140,25 @@ def _outcomes(result: SurvivalRehearsal | None) -> dict[int, RehearsedCell]:
     return {id(cell.cell): cell for cell in result.cells} if result is not None else {}
 
 
-def _mark(cell: SurvivalCell, result: SurvivalRehearsal | None) -> str:
+def _alike(
+    cells: Sequence[SurvivalCell], outcomes: Mapping[int, RehearsedCell]
+) -> Iterator[tuple[str, Sequence[SurvivalCell]]]:
+    """Streams that differ in their names only, as a title, and the cells of the first of them."""
+    by_stream: defaultdict[str, list[SurvivalCell]] = defaultdict(list)
+    for cell in cells:
+        by_stream[cell.stream].append(cell)
+    groups: defaultdict[tuple[object, ...], list[str]] = defaultdict(list)
+    for stream, rows in by_stream.items():
+        answers = [(cell.failure, cell.ability, cell.incident, _mark(cell, outcomes)) for cell in rows]
+        groups[*answers, *(cell.ruling.reason.replace(stream, "") for cell in rows)].append(stream)
+    for streams in groups.values():
+        more = f" and {len(streams) - _NAMED:,} more" if len(streams) > _NAMED else ""
+        yield ", ".join(streams[:_NAMED]) + more, by_stream[streams[0]]
+
+
+def _mark(cell: SurvivalCell, outcomes: Mapping[int, RehearsedCell]) -> str:
     word = _WORDS.get(cell.ruling.answer, cell.ruling.answer.value)
-    outcome = _outcomes(result).get(id(cell))
+    outcome = outcomes.get(id(cell))
     return word + (_MARKS[outcome.status] if outcome is not None else "")
 
 

@@ -15,7 +15,7 @@ from vstream.lint.rules.mappings.entries import has_default, sources, view
 from vstream.lint.rules.server_values import are_copies, cluster, super_clusters, whole
 from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
-from vstream.subjects.algebra import is_subset, overlaps
+from vstream.subjects.algebra import SubjectTrie, is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
 
@@ -270,17 +270,19 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
 def _mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterator[Violation]:
     """Destinations of a cluster that its write stream does not store, where one of the same rule stays in the virtual stream."""
     by_virtual: defaultdict[str, dict[str, StreamFile]] = defaultdict(dict)
+    stored: list[tuple[str, str]] = []
     for stream in streams:
         placement = stream.config.fields.get("placement")
         cluster_name = placement.get("cluster") if isinstance(placement, dict) else None
         if stream.role is StreamRole.WRITE and stream.virtual and isinstance(cluster_name, str):
             by_virtual[stream.virtual][cluster_name] = stream
+            stored += [(stream.virtual, subject) for subject in stream.config.subjects]
+    trie = SubjectTrie(subject for _, subject in stored)
     for entry in view(block).accepted if by_virtual else ():
         targets = [(destination, FUNCTION.sub("*", destination.model.subject)) for destination in entry.destinations]
-        for writes in by_virtual.values():
-            is_for_these = any(_stores(stream, target) for stream in writes.values() for _, target in targets)
-            for destination, target in targets if is_for_these else ():
-                stream_here = writes.get(destination.model.cluster or "")
+        for virtual in dict.fromkeys(stored[number][0] for _, target in targets for number in trie.overlapping(target)):
+            for destination, target in targets:
+                stream_here = by_virtual[virtual].get(destination.model.cluster or "")
                 if stream_here is not None and not _stores(stream_here, target):
                     yield Violation(
                         at=destination.subject.span if destination.subject else destination.span,
