@@ -12,7 +12,10 @@ import pytest
 from tests.support.lab_bundle import topology
 from vstream.errors import LabError
 from vstream.lab import ports
-from vstream.lab.state import LabDirectory
+from vstream.lab.add_regions import add_servers
+from vstream.lab.binaries import Program
+from vstream.lab.links.state import Backend
+from vstream.lab.state import LabDirectory, LabRecord
 
 DIRECTORY = LabDirectory("x", Path("/state/labs/x"))
 
@@ -75,3 +78,17 @@ def test_each_server_gets_four_ports_of_its_own_on_loopback() -> None:
     assert [address.server.name for address in addresses] == ["r0-0", "r0-1", "r1-0", "r1-1"]
     assert addresses[3].store_dir == "/state/labs/x/data/r1-1"
     assert addresses[3].log_file == "/state/labs/x/log/r1-1.log"
+
+
+@pytest.mark.parametrize(("busy", "first"), [(None, 14002), (14003, 14100)])
+def test_servers_that_come_back_are_where_they_were_and_what_they_were(
+    monkeypatch: pytest.MonkeyPatch, busy: int | None, first: int
+) -> None:
+    monkeypatch.setattr(ports, "is_free", lambda port: port != busy)
+    whole = topology(3, 1)
+    gone, *staying = ports.allocate(whole.seats, 14002, DIRECTORY)
+    programs = {name: Program(Path("/bin/nats-server"), "2.12.8") for name in ("r0-0", "r1-0", "r2-0")}
+    record = LabRecord(topology="test", servers=tuple(staying), programs=programs, removed=(gone,))
+    grown = add_servers(DIRECTORY, record, whole, programs, backend=Backend.NONE, reserved=())
+    assert [address.server.name for address in grown.servers] == ["r0-0", "r1-0", "r2-0"]
+    assert (grown.servers[0].client, grown.removed, grown.programs) == (first, (), programs)

@@ -183,6 +183,7 @@ async def comes_back(file: Path, name: str, rate: float, delays: Sequence[float]
         await prices.acknowledged(20)
     await command("plan", file, "--detailed-exitcode")
     await command("status", file)
+    assert len({server.version for server in lab.status(name).servers}) == 1
     assert "lost:" not in await asyncio.to_thread(file.read_text)
     lost = doubled = 0
     # What others had before is in the new west, too.

@@ -14,12 +14,13 @@ from vstream.errors import LabError
 from vstream.lab import ports
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from vstream.lab.binaries import Program
     from vstream.lab.links.state import Backend, Links
     from vstream.lab.state import LabDirectory, LabRecord
-    from vstream.topology.model import Topology
+    from vstream.topology.bundle import ServerAddress
+    from vstream.topology.model import Seat, Topology
 
 
 def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:
@@ -39,6 +40,7 @@ def add_servers(
     """
     *record* with servers for the regions of *topology* that it lacks, at free ports that are not *reserved*.
 
+    Those that were removed come back where they were, if they can: clients know these addresses.
     Raises LabError if a region cannot join without a restart.
     """
     regions = new_regions(topology, record)
@@ -47,16 +49,34 @@ def add_servers(
     used_ports = {
         port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))
     }
-    first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved={*reserved, *used_ports})
+    taken = {*reserved, *used_ports}
     transport = record.transport
-    joining = ports.allocate(seats, first, directory, backend=backend)
+    joining = _former_addresses(record, seats, taken)
+    if not joining:
+        first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=taken)
+        joining = ports.allocate(seats, first, directory, backend=backend)
     addresses = (*record.servers, *(replace(address, transport=transport) for address in joining))
     by_name = {address.server.name: address for address in addresses}
     return replace(
         record,
         servers=tuple(by_name[seat.server.name] for seat in topology.processes),
+        removed=tuple(address for address in record.removed if address.server.name not in by_name),
         programs={**record.programs, **{seat.server.name: programs[seat.server.name] for seat in seats}},
     )
+
+
+def _former_addresses(record: LabRecord, seats: Sequence[Seat], taken: Collection[int]) -> tuple[ServerAddress, ...]:
+    """Where the servers of *seats* were before they were removed; none if not all were, or something else is there now."""
+    former = {(address.region, address.cluster_name, address.server.name): address for address in record.removed}
+    recorded = [former.get((seat.region, seat.cluster, seat.server.name)) for seat in seats]
+    addresses = tuple(
+        replace(address, server=seat.server)
+        for address, seat in zip(recorded, seats, strict=True)
+        if address is not None
+    )
+    wanted = {port for address in addresses for port in (*ports.server_ports(address), *ports.front_ports(address))}
+    is_free = wanted.isdisjoint(taken) and not (ports.occupied_ports(addresses) or ports.occupied_fronts(addresses))
+    return addresses if len(addresses) == len(seats) and is_free else ()
 
 
 def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:

@@ -47,7 +47,10 @@ class LabServerAdmin:
             remaining = replace(
                 record,
                 servers=tuple(address for address in record.servers if address.server.name not in leaving),
-                programs={name: program for name, program in record.programs.items() if name not in leaving},
+                removed=(
+                    *(address for address in record.removed if address.server.name not in leaving),
+                    *(address for address in record.servers if address.server.name in leaving),
+                ),
             )
             await stop_all(directory, sorted(leaving))
             # In domains, each region's servers are a meta group of their own, which goes with them.

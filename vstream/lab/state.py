@@ -57,7 +57,9 @@ class LabRecord:
     topology: str
     servers: tuple[ServerAddress, ...]
     programs: Mapping[str, Program]
-    """The program of each server, by name."""
+    """The program of each server, by name; those that were removed keep theirs."""
+    removed: tuple[ServerAddress, ...] = ()
+    """Where servers were that are no part of it any more: if they come back, clients look for them there."""
 
     @property
     def transport(self) -> Transport | None:
@@ -266,6 +268,7 @@ def _lab_record(document: Mapping[str, Any]) -> LabRecord:
         topology=document["topology"],
         servers=tuple(_address(server) for server in document["servers"]),
         programs=programs,
+        removed=tuple(_address(server) for server in document.get("removed", ())),
     )
 
 

@@ -18,6 +18,7 @@ from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
+from vstream.lab.state import lab_directory
 from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Topology
 
@@ -142,6 +143,11 @@ async def dies_for_good(whole: Path, before: Load) -> None:
             "retire east-1",
         ]
     )
+    record = lab_directory("killed").read()
+    assert record is not None
+    # It comes back at these ports, as the same nats-server.
+    assert [address.server.name for address in record.removed] == ["east-1"]
+    assert record.programs["east-1"].version == "2.15.1"
     assert later.refused == {"west": 0, "central": 0}
     assert "`foo-read-central` will never get the rest" in loss
     assert f"after sequence {last:,} of `foo-write-east` is lost" in loss
