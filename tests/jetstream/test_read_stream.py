@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.errors import NotReachableError
-from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.connection import Reply, connect
+from vstream.jetstream.read_stream import read_headers, read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.topology.model import Endpoint
 
@@ -30,6 +34,35 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
         finally:
             await connection.close()
         assert found == list(range(1, 101))
+    finally:
+        server.stop()
+
+
+async def test_what_of_a_request_was_lost_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = JetStreamServer(tmp_path)
+    server.start()
+    try:
+        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 10)
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            collect, asked = connection.collect, list[str]()
+
+            async def lose_some(
+                subject: str, body: bytes, *, is_last: Callable[[Reply], bool], timeout: float
+            ) -> object:
+                asked.append(subject)
+                if len(asked) > 1:
+                    return await collect(subject, body, is_last=is_last, timeout=timeout)
+                number = itertools.count(1)
+                # Six are sent, and four of them arrive.
+                six = json.dumps({**json.loads(body), "batch": 6}).encode()
+                return await collect(
+                    subject, six, is_last=lambda reply: next(number) <= 4 and is_last(reply), timeout=timeout
+                )
+
+            monkeypatch.setattr(connection, "collect", lose_some)
+            found = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=10, timeout=1)]
+        assert found == list(range(1, 11))
+        assert len(asked) == 2
     finally:
         server.stop()
 

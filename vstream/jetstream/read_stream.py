@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import time
 from dataclasses import dataclass
@@ -125,7 +124,9 @@ async def read_headers(
     held, pending = first - 1, reader.pending
     try:
         while pending and held < last:
-            for reply in await _pull(connection, reader.pulls, min(reader.most, pending), timeout):
+            batch = min(reader.most, pending)
+            replies = await _pull(connection, reader.pulls, batch, timeout)
+            for reply in replies:
                 if not reply.reply.startswith(_ACK):
                     text = f"{reply.headers.get('Description') or 'no more'} ({reply.status})"
                     raise NotReachableError(f"stream `{stream}` cannot be read to sequence {last:,}: {text}")
@@ -135,6 +136,10 @@ async def read_headers(
                     return
                 held, pending = ack.seq, ack.pending
                 yield ack.seq, reply.headers
+            if pending and len(replies) < batch:
+                # What is missing may have been sent and lost: this consumer does not send it again.
+                reader = await _create_reader(connection, stream, held + 1, headers_only=True, timeout=timeout)
+                pending = reader.pending
     finally:
         await connection.request(reader.deletes, timeout=timeout)
 
@@ -180,17 +185,26 @@ async def _create_reader(
 
 
 async def _pull(connection: Connection, subject: str, batch: int, timeout: float) -> tuple[Reply, ...]:
-    """The next messages of a consumer, *batch* of them at most, and what the server says where there are no more."""
-    number = itertools.count(1)
+    """
+    The next messages of a consumer, *batch* of them at most, and what the server says where there are no more.
+
+    Fewer if the rest has not come within *timeout* seconds. Raises NotReachableError if nothing has.
+    """
+    replies: list[Reply] = []
 
     def is_last(reply: Reply) -> bool:
-        return next(number) == batch or not reply.reply.startswith(_ACK) or reply.reply.endswith(".0")
+        replies.append(reply)
+        return len(replies) == batch or not reply.reply.startswith(_ACK) or reply.reply.endswith(".0")
 
     body = json.dumps({"batch": batch, "expires": round(timeout * _NS)}).encode()
     deadline = time.monotonic() + timeout
     while True:
         try:
             return await connection.collect(subject, body, is_last=is_last, timeout=timeout)
+        except NotReachableError:
+            if not replies:
+                raise
+            return tuple(replies)
         except NoRespondersError:
             # Servers of other regions do not know of a consumer at once.
             if time.monotonic() > deadline:
