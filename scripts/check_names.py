@@ -29,8 +29,8 @@ LIMITS = {
     "import inside a function": 0,
     "class name used twice": 0,
     "noqa": 45,
-    "line": 95_004,
-    "file": 560,
+    "line": 95_249,
+    "file": 562,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

@@ -179,6 +179,16 @@ def test_the_quorum_of_the_meta_group_is_lost(file: Path) -> None:
     assert json.loads(doctor.out), doctor.err
 
 
+@pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])
+@pytest.mark.parametrize("name", ["planned-evacuation", "dead-region"])
+def test_the_commands_are_rehearsed_by_shipped_scenarios(
+    name: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    ran = vstream("scenario", "run", name, "--server-version", version, "--output", tmp_path / "capture", timeout=1800)
+    assert ran.code == 0, ran.out + ran.err
+
+
 @pytest.mark.spark
 def test_restore(file: Path, tmp_path: Path) -> None:
     backup, check, *_ = re.findall(r"`(vstream [^`]+)`", PAGE.partition("## Restore\n")[2])

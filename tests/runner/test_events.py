@@ -8,7 +8,7 @@ from tests.support.scenario_runs import NS
 from vstream.runner.events import describe
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec
-from vstream.scenario.model import Action, Converge, Heal, Inject, Resync, Try, Wait
+from vstream.scenario.model import Action, ChangeRegion, Converge, Heal, Inject, RegionCommand, Resync, Try, Wait
 
 
 def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) -> FaultSpec:
@@ -34,6 +34,8 @@ def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) 
         (Resync(), "resync"),
         (Converge(within=60 * NS), "converge within 1m"),
         (Try(regions=("west", "east")), "try in west, east"),
+        (ChangeRegion(command=RegionCommand.UNDO_DRAIN, region="west"), "drain west --undo"),
+        (ChangeRegion(command=RegionCommand.FAILBACK, region="west"), "failback west"),
     ],
 )
 def test_a_step_is_described_as_people_would_say_it(action: Action, words: str) -> None:

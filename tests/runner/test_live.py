@@ -37,11 +37,13 @@ from vstream.runner.events import Sampled, StepBegan, StepEnded, WorkerProgress
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec
 from vstream.scenario.model import (
+    ChangeRegion,
     ClientOperation,
     Converge,
     Heal,
     Inject,
     ReaderKind,
+    RegionCommand,
     Retry,
     Try,
     Wait,
@@ -231,6 +233,9 @@ async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_pat
 
 BROKEN = (
     (None, Wait(nanoseconds=NS)),
+    ("drained", ChangeRegion(command=RegionCommand.DRAIN, region="west")),
+    ("elsewhere", Wait(nanoseconds=NS)),
+    ("undone", ChangeRegion(command=RegionCommand.UNDO_DRAIN, region="west")),
     ("no", Inject(fault=FaultSpec(type=faults.PARTITION, targets=("west", "east")), id="no")),
     ("one", Inject(fault=FaultSpec(type=faults.STEP_DOWN, targets=("foo-read-west",)), id="one")),
     ("paused", Inject(fault=FaultSpec(type=faults.PAUSE, targets=("west",)), id="paused", lasting=3 * NS)),
@@ -280,6 +285,16 @@ def test_a_fault_is_felt_where_it_is_and_as_what_it_is(broken_west: Capture) -> 
         assert {outcome for outcome, _ in during(broken_west, window, "east")} == {OperationOutcome.OK}
     assert (OperationOutcome.INDETERMINATE, "no answer in time") in during(broken_west, "paused", "west")
     assert set(during(broken_west, "without west", "west")) == {(OperationOutcome.REJECTED, "not connected")}
+
+
+def test_a_step_drains_a_region_as_the_command_does(broken_west: Capture) -> None:
+    windows = {window.name: window for window in broken_west.windows()}
+    assert [windows[name].is_ok for name in ("drained", "undone")] == [True, True]
+    elsewhere = windows["elsewhere"]
+    publishes = operations(broken_west, OperationKind.PUBLISH, "west")
+    takers = {one.acked_by for one in publishes if elsewhere.start <= one.due < elsewhere.end}
+    assert takers == {"foo-write-central"}
+    assert {one.acked_by for one in publishes if one.due < windows["drained"].start} == {"foo-write-west"}
 
 
 def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None:

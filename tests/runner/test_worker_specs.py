@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.support.scenario_runs import HERE, NS, scenario
 from vstream.lint import load_topology
+from vstream.plan.topology_edit import TopologyEdit
 from vstream.runner import worker_specs
 from vstream.runner.environment import Environment, topology_of
 from vstream.runner.workload.spec import WorkerSpec
@@ -58,6 +59,7 @@ def staged(wanted: Scenario) -> Environment:
         endpoints=endpoints,
         clients=endpoints,
         logs=Path("log"),
+        edit=TopologyEdit(file=wanted.topology_file, text=wanted.topology_text, topology=topology),
     )
 
 

@@ -19,6 +19,7 @@ from vstream.lint.load_topology import load as load_topology
 from vstream.scenario import faults
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.model import (
+    ChangeRegion,
     ClientOperation,
     Compare,
     Converge,
@@ -26,6 +27,7 @@ from vstream.scenario.model import (
     Inject,
     Measure,
     ReaderKind,
+    RegionCommand,
     Resync,
     Retry,
     Try,
@@ -57,6 +59,10 @@ def action(text: str) -> Any:
         ("  - converge: 5s\n", Converge(within=5 * SECOND)),
         ("  - try\n", Try(regions=("west", "central", "east"))),
         ("  - try: [east, west]\n", Try(regions=("east", "west"))),
+        ("  - run: drain west\n", ChangeRegion(command=RegionCommand.DRAIN, region="west")),
+        ("  - run: drain west --undo\n", ChangeRegion(command=RegionCommand.UNDO_DRAIN, region="west")),
+        ("  - run: failover west\n", ChangeRegion(command=RegionCommand.FAILOVER, region="west")),
+        ("  - run: failback west\n", ChangeRegion(command=RegionCommand.FAILBACK, region="west")),
     ],
 )
 def test_a_step_that_breaks_nothing(text: str, expected: object) -> None:

@@ -37,7 +37,7 @@ def test_what_is_shipped_and_what_only_the_rules_refuse_is_accepted(path: Path) 
         {"scenario": 2}, {"name": "a b"}, {"topology": 5}, {"topology": ""}, {"steps": []}, {"steps": {}}, {"steps": ["wait"]},
         {"steps": [{"wat": "5s"}]}, {"steps": [{"wait": 5}]}, {"steps": [{"wait": None}]}, {"steps": [{"kill-region": []}]},
         {"steps": [{"kill-region": None}]}, {"steps": [{"kill-meta-leader": "west"}]}, {"steps": [{"partition": ["west"]}]},
-        {"steps": [{"link": ["west"]}]}, {"steps": [{"heal": 5}]}, {"steps": [{"wait": "5s", "as": "a b"}]},
+        {"steps": [{"link": ["west"]}]}, {"steps": [{"run": "failover west --undo"}]}, {"steps": [{"run": "apply"}]}, {"steps": [{"heal": 5}]}, {"steps": [{"wait": "5s", "as": "a b"}]},
         {"steps": [{"isolate": "west", "how": "stall"}]}, {"steps": [{"link": "all", "loss": 5}]}, {"seed": -1}, {"seed": "1"},
         {"lab": {"versions": "2.15"}}, {"lab": {"links": "tc"}}, {"workload": {"rate": 100}}, {"workload": {"keys": 0}},
         {"workload": {"publishers": {}}}, {"workload": {"readers": [{}]}}, {"workload": {"publishers": None}},

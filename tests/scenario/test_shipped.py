@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def test_a_shipped_scenario_is_valid_and_is_called_as_its_file(path: Path) -> No
     assert scenario.name == path.stem
     assert 0 < len(scenario.description.splitlines()[0]) < 120
     assert scenario.lab.templates is None or Path(scenario.lab.templates).is_dir()
+
+
+def test_the_runbooks_name_scenarios_that_are_shipped() -> None:
+    page = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8")
+    named = {*re.findall(r"\| `([\w-]+)` \|$", page, re.MULTILINE)}
+    changes = {path.stem for path in SHIPPED if "\n  - run: " in path.read_text(encoding="utf-8")}
+    assert changes <= named <= {path.stem for path in SHIPPED}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

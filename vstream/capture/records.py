@@ -251,6 +251,23 @@ class CapturedServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUpStream:
+    """A stream that was given up with its region, and what was said of it then."""
+
+    stream: str
+    at: Int64
+    """When, since the capture's start."""
+    readers: Mapping[str, Int64]
+    """Up to which of its sequences each stream has it: what it acknowledged before, beyond that, was said to be lost."""
+
+    def is_lost(self, seq: int, reader: str) -> bool:
+        """Whether it was said that *reader* will lack its message *seq*. Made anew, it has none of its former messages."""
+        if reader == self.stream and reader not in self.readers:
+            return True
+        return seq > self.readers.get(reader, max(self.readers.values(), default=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What was run: `manifest.json`, written first and again at the end of the run."""
 
@@ -279,6 +296,9 @@ class Manifest:
     Number of lines written, by file, such as `operations/west.jsonl`. Streams have their `messages` instead.
     Empty if the run has not counted.
     """
+    absent: tuple[str, ...] = ()
+    """Regions that were given up, and have not come back."""
+    given_up: tuple[GivenUpStream, ...] = ()
     is_complete: bool = False
     """Whether the run finished: all steps were taken and all streams were read."""
     stopped_by: str | None = None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,29 +15,25 @@ from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Verbose
 from vstream.cli.plan_request import Planned, plan_servers
-from vstream.cli.servers import find_servers, find_signer
+from vstream.cli.servers import find_signer
 from vstream.cli.shipping import Shipping, shipped_mappings
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
-from vstream.health.live.resync import resync
+from vstream.health.live import carry_out as pipeline
 from vstream.lab import mappings
-from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lint.load_topology import load
 from vstream.plan import saved
 from vstream.plan.apply import ApplyResult
 from vstream.plan.live.push_accounts import account_admin, with_system_login
-from vstream.plan.pipeline import apply_plan, make_plan, require_same
+from vstream.plan.pipeline import make_plan, require_same
 from vstream.plan.plan import Delete, Plan
 from vstream.plan.port import MappingAdmin
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Security, Topology
+from vstream.topology.model import Security
 from vstream.topology.profiles import profile_of
-
-_REFRESH = 30.0
-"""Seconds that readers get to take again from what has moved."""
 
 
 def command(
@@ -192,42 +186,19 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
 
 async def carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
-    request, where = planned.request, planned.where
+    topology, where = planned.request.topology, planned.where
     with progress_bar() as progress:
         task = progress.add_task("applying", total=len(planned.plan.changes))
-        applied = await apply_plan(
-            request,
+        return await pipeline.carry_out(
+            planned.request,
             planned.plan,
             _mapping_admin(planned, shipping),
-            servers=LabServerAdmin(where.lab) if where.lab is not None else None,
-            readers=_Readers(request.topology, where.lab),
+            lambda: find_target_servers(topology, where.lab),
+            lab_name=where.lab,
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
             patience=gate_timeout,
         )
-    if applied.gate_timeouts or applied.failure is not None:
-        return applied, None
-    if applied.retired:
-        where = find_servers(request.topology, where.lab)  # there are fewer servers now
-    # What was adopted is vstream's own by now.
-    return applied, await make_plan(
-        replace(request, endpoints=where.endpoints, leaving=where.leaving, adopt=frozenset())
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Readers:
-    """ReaderAdmin: what `vstream resync` does, for some streams."""
-
-    topology: Topology
-    lab: str | None
-
-    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
-        """See ReaderAdmin."""
-        site = find_target_servers(self.topology, self.lab)
-        result = await resync(self.topology, site, timeout=_REFRESH, only=readers)
-        silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
-        return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)
 
 
 def _mapping_admin(planned: Planned, shipping: Shipping) -> MappingAdmin | None:

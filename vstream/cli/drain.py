@@ -11,7 +11,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.failover import GateTimeout, ShipWith, TopologyEdit, end, read_text, remove_key, write_region_key
+from vstream.cli.failover import GateTimeout, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan_request import Planned, plan_servers
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
@@ -20,8 +20,8 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
+from vstream.plan.topology_edit import TopologyEdit
 from vstream.topology.model import Topology
-from vstream.topology.region_keys import DRAINED
 
 _LOOK = 5.0
 """Seconds in which a region that is drained shows that nothing more comes."""
@@ -59,7 +59,8 @@ def command(
     current = options.load_topology(topology).require()
     names = [region.name for region in current.regions]
     if target in names:
-        edit = _undo(topology, current, target) if is_undone else _mark(topology, current, target, to)
+        before = read_edit(topology, current)
+        edit = before.undo_drain(target) if is_undone else before.drain(target, to)
         if edit.topology is not current:
             _require_nothing_else(current, lab, templates)
         _drain_region(edit, target, lab, templates, output, gate_timeout, ship_with, is_undone=is_undone, yes=yes)
@@ -96,7 +97,7 @@ def _drain_region(
             console.stdout().print(line)
     is_done = yes and not planned.plan.blocked
     if is_done:
-        edit.carry_out(planned, gate_timeout, ship_with, is_quiet=is_json)
+        carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
     if is_undone or not (is_done or planned.plan.is_empty):
         if is_json:
             print_json("drain", view.as_dict(region, None, planned.plan, is_done=is_done))
@@ -120,22 +121,6 @@ def _end(
     raise typer.Exit({True: OK, False: NO, None: FAILED}[seen.is_safe])
 
 
-def _mark(file: Path, topology: Topology, region: str, taker: str | None) -> TopologyEdit:
-    """The topology in which *region* is drained; as it is where an earlier run wrote it."""
-    text = read_text(file)
-    drained = {name: by for stream in topology.streams for name, by in stream.takers.items()}
-    if region in drained and taker in {None, drained[region]}:
-        return TopologyEdit(file=file, text=text, topology=topology)
-    left = [candidate.name for candidate in topology.regions if candidate.name not in {region, *drained}]
-    if not left:
-        raise RefusedError(f"there is no region besides `{region}`", hint="nothing could take its publishes")
-    if taker is not None and taker not in left:
-        raise UnknownNameError(f"`{taker}` cannot take its publishes", hint=f"choose one of {', '.join(left)}")
-    if region in drained:
-        text = remove_key(file, text, region, DRAINED).text
-    return write_region_key(file, text, region, DRAINED, taker or left[0])
-
-
 def _require_nothing_else(topology: Topology, lab: str | None, templates: Path | None) -> None:
     """Raises RefusedError if there is something to apply besides: it would be carried out without a look at its own risks."""
     plan = run(plan_servers(topology, lab, templates)).plan
@@ -144,11 +129,3 @@ def _require_nothing_else(topology: Topology, lab: str | None, templates: Path |
             "the servers differ from the topology already, and nothing was changed",
             hint="`vstream plan` shows how: apply that first, then run this again",
         )
-
-
-def _undo(file: Path, topology: Topology, region: str) -> TopologyEdit:
-    """The topology in which *region* is not drained."""
-    text = read_text(file)
-    if all(region not in stream.takers for stream in topology.streams):
-        return TopologyEdit(file=file, text=text, topology=topology)
-    return remove_key(file, text, region, DRAINED)

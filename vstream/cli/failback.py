@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.failover import (
-    GateTimeout,
-    RegionName,
-    ShipWith,
-    TopologyEdit,
-    end,
-    find_region,
-    read_text,
-    remove_key,
-)
+from vstream.cli.failover import GateTimeout, RegionName, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan_request import plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import console
@@ -28,8 +17,8 @@ from vstream.lab import keys
 from vstream.lab import lab as labs
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
+from vstream.plan.topology_edit import find_region
 from vstream.topology.model import Topology
-from vstream.topology.region_keys import LOST
 
 
 def command(
@@ -55,7 +44,7 @@ def command(
     Examples: `vstream failback west`, `vstream failback west acme.yaml --yes`
     """
     current = options.load_topology(topology).require()
-    edit = _take_out(topology, current, region)
+    edit = read_edit(topology, current).take_in(region)
     where = find_servers(current, lab)
     is_json = output == "json"
     if where.lab is None:
@@ -75,19 +64,10 @@ def command(
             console.stdout().print(line)
     is_done = yes and not planned.plan.blocked
     if is_done:
-        edit.carry_out(planned, gate_timeout, ship_with, is_quiet=is_json)
+        carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
     if is_json:
         print_json("failback", view.as_dict(None, region, {}, planned.plan, is_done=is_done))
     end(planned, is_done, f"Region {region} is in again. {topology} says so: commit it.")
-
-
-def _take_out(file: Path, topology: Topology, region: str) -> TopologyEdit:
-    """The topology in which *region* is not lost; as it is where an earlier run has written that."""
-    find_region(topology, region)
-    text = read_text(file)
-    if region not in {lost.name for lost in topology.lost}:
-        return TopologyEdit(file=file, text=text, topology=topology)
-    return remove_key(file, text, region, LOST)
 
 
 def _runs_in_lab(name: str, topology: Topology, region: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,16 +21,14 @@ from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
-from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.files import save_output
-from vstream.health.live.resync import resync
+from vstream.errors import RefusedError
+from vstream.health.live.carry_out import resume_reading
 from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
-from vstream.lint.load_topology import load
 from vstream.plan.live.lost_region import choose_homes
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
-from vstream.topology.model import Endpoint, Region, Topology
-from vstream.topology.region_keys import LOST, add_region_key, remove_region_key
+from vstream.plan.topology_edit import TopologyEdit, find_region
+from vstream.topology.model import Endpoint, Topology
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
 GateTimeout = Annotated[
@@ -41,33 +38,25 @@ ShipWith = Annotated[
     str | None,
     typer.Option("--ship-with", metavar="COMMAND", help="As with `apply`: run this for each server before it reloads."),
 ]
-_CAUGHT_UP = 120.0
-"""Seconds that readers get to take again from what has moved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyEdit:
-    """A topology file, and what it will say."""
+def carry_out_edit(
+    edit: TopologyEdit, planned: Planned, gate_timeout: float, ship_with: str | None, *, is_quiet: bool
+) -> None:
+    """Write *edit*, carry out the plan of it, and make read streams that stand still source again. Exits unless all is done."""
+    edit.save()
+    applied, left = run(carry_out(planned, gate_timeout, Shipping(command=ship_with, loaded_timeout=None)))
+    if not is_quiet or not applied.is_complete or (left is not None and not left.is_empty):
+        report(planned, applied, left, is_verbose=False)
+    behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))
+    if behind:
+        console.print_note(f"{', '.join(behind)} will source again later: `vstream resync` says when.")
 
-    file: Path
-    text: str
-    topology: Topology
 
-    def save(self) -> None:
-        """Write it: from then on the file says what is so, and every command continues from there."""
-        save_output(self.file, self.text)
-
-    def carry_out(self, planned: Planned, gate_timeout: float, ship_with: str | None, *, is_quiet: bool) -> None:
-        """Write it, carry out the plan of it, and make read streams that stand still source again at once. Exits unless all is done."""
-        self.save()
-        applied, left = run(carry_out(planned, gate_timeout, Shipping(command=ship_with, loaded_timeout=None)))
-        if not is_quiet or not applied.is_complete or (left is not None and not left.is_empty):
-            report(planned, applied, left, is_verbose=False)
-        site = find_target_servers(self.topology, planned.where.lab)
-        result = run(resync(self.topology, site, timeout=_CAUGHT_UP, spares=True))
-        behind = [stream.stream for stream in result.streams if stream.active is None]
-        if behind:
-            console.print_note(f"{', '.join(behind)} will source again later: `vstream resync` says when.")
+def read_edit(file: Path, topology: Topology) -> TopologyEdit:
+    """*topology* as *file* says it; standard input, which cannot be written, says nothing."""
+    text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
+    return TopologyEdit(file=str(file), text=text, topology=topology, overlays=options.read_overlays())
 
 
 def command(
@@ -108,13 +97,13 @@ def command(
         elif not proof.alive:
             console.print_note("Pass `--declare-dead` if you know it. Nothing was changed.")
         raise typer.Exit(NO if proof.alive else FAILED)
-    edit, homes = _mark_lost(topology, current, region, where)
+    edit, homes = _mark_lost(read_edit(topology, current), region, where)
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
         _print((*view.describe_homes(homes), *plan_view.text(planned.plan)))
     is_done = yes and not planned.plan.blocked
     if is_done:
-        edit.carry_out(planned, gate_timeout, ship_with, is_quiet=is_json)
+        carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
         _remove_from_meta_group(edit.topology, region, where)
     if is_json:
         print_json("failover", view.as_dict(proof, region, homes, planned.plan, is_done=is_done))
@@ -137,14 +126,6 @@ def end(planned: Planned, is_done: bool, success: str) -> None:
     console.print_note("Nothing was changed: pass `--yes` to do it.")
 
 
-def find_region(topology: Topology, name: str) -> Region:
-    """The region called *name*, lost or not. Raises UnknownNameError."""
-    regions = {region.name: region for region in (*topology.regions, *(lost.region for lost in topology.lost))}
-    if name not in regions:
-        raise UnknownNameError(f"there is no region `{name}`", hint=f"there are {', '.join(regions)}")
-    return regions[name]
-
-
 async def _prove(topology: Topology, region: str, where: Servers) -> DeathProof:
     witnesses = [candidate.name for candidate in topology.regions if candidate.name != region]
     if not witnesses:
@@ -163,39 +144,12 @@ def system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoin
     return {region: login for region, login in logins.items() if login is not None}
 
 
-def _mark_lost(file: Path, topology: Topology, region: str, where: Servers) -> tuple[TopologyEdit, Mapping[str, str]]:
-    """The topology in which *region* is lost, and its homed streams' new homes; as it is where an earlier run wrote it."""
-    text = read_text(file)
-    if lost := next((lost for lost in topology.lost if lost.name == region), None):
-        return TopologyEdit(file=file, text=text, topology=topology), lost.homes
-    homes = run(choose_homes(topology, region, where.endpoints))
-    return write_region_key(file, text, region, LOST, homes), homes
-
-
-def write_region_key(file: Path, text: str, region: str, key: str, value: str | Mapping[str, str]) -> TopologyEdit:
-    """The topology in *file*, whose text is *text*, with *key* in *region*. Raises VstreamError if it must be written by hand."""
-    spelled: object = value
-    if not isinstance(value, str):
-        spelled = f"{{{', '.join(f'{name}: {home}' for name, home in sorted(value.items()))}}}"
-    edited = add_region_key(text, region, key, value)
-    return _edit(file, edited, f"write `{key}: {spelled}` into region `{region}` yourself")
-
-
-def remove_key(file: Path, text: str, region: str, key: str) -> TopologyEdit:
-    """The topology in *file*, whose text is *text*, without *key* in *region*. Raises VstreamError if that must be done by hand."""
-    return _edit(file, remove_region_key(text, region, key), f"take `{key}` out of region `{region}` yourself")
-
-
-def _edit(file: Path, edited: str | None, hint: str) -> TopologyEdit:
-    if edited is None:
-        raise VstreamError(f"{file} cannot be changed by vstream", hint=f"{hint}, and run this again")
-    changed = load(edited.encode(), str(file), options.read_overlays()).require()
-    return TopologyEdit(file=file, text=edited, topology=changed)
-
-
-def read_text(file: Path) -> str:
-    """What *file* says; nothing for standard input, which cannot be written."""
-    return options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
+def _mark_lost(edit: TopologyEdit, region: str, where: Servers) -> tuple[TopologyEdit, Mapping[str, str]]:
+    """The topology in which *region* is lost, and its homed streams' new homes."""
+    if lost := next((lost for lost in edit.topology.lost if lost.name == region), None):
+        return edit, lost.homes
+    homes = run(choose_homes(edit.topology, region, where.endpoints))
+    return edit.give_up(region, homes), homes
 
 
 def _remove_from_meta_group(topology: Topology, region: str, where: Servers) -> None:

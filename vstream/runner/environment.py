@@ -8,24 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vstream.chaos.target_servers import of_topology
 from vstream.errors import UnsupportedError, VstreamError
+from vstream.health.live.carry_out import carry_out, resume_reading
+from vstream.health.live.drain import empty_region
 from vstream.lab import keys, lab
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.mappings import mapping_admin
 from vstream.lab.state import lab_directory
+from vstream.lab.status import system_endpoint
 from vstream.lint.load_topology import load
 from vstream.lint.load_topology import render_bundle as rendered
-from vstream.plan.live.observe import connect_all
-from vstream.plan.pipeline import PlanRequest, apply_plan, make_plan
+from vstream.plan.apply import GATE_PATIENCE
+from vstream.plan.live.lost_region import choose_homes, measure_losses
+from vstream.plan.live.observe import any_connection, connect_all, observe
+from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses
+from vstream.plan.pipeline import PlanRequest, make_plan
+from vstream.plan.topology_edit import TopologyEdit, find_region
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
+from vstream.scenario.model import RegionCommand
 from vstream.topology import physical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from vstream.scenario.model import Scenario
+    from vstream.plan.transitions.remove_region import RegionLoss
+    from vstream.scenario.model import ChangeRegion, Scenario
     from vstream.topology.bundle import Bundle, ServerAddress
     from vstream.topology.model import Endpoint, Topology
 
@@ -47,6 +57,10 @@ class Environment:
     """Endpoints for applications: with hidden accounts, they see virtual streams only."""
     logs: Path
     """Where its servers log."""
+    edit: TopologyEdit
+    """The topology as it is written: a region that is given up or drained is so there."""
+    templates: Path | None = None
+    """Those that win over the built-in ones."""
 
     def write_stream(self, virtual: str, region: str) -> str:
         """The physical stream that stores what is published on *virtual* in *region*."""
@@ -76,7 +90,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
 
     def render(addresses: Sequence[ServerAddress]) -> Bundle:
-        return rendered(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
+        return _render(name, topology, addresses, templates)
 
     say("starting servers")
     binaries = await asyncio.to_thread(locate_binaries, topology, stated) if stated else None
@@ -89,19 +103,32 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         timeout=_UP,
         links=_backend(scenario.lab.links),
     )
-    stage = Environment(
-        lab=name,
-        topology=topology,
-        bundle=render(lab.addresses(name)),
-        endpoints=lab.endpoints(name),
-        logs=lab_directory(name).log,
-        clients=lab.client_endpoints(name),
-    )
+    edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
+    stage = _staged(name, edit, templates)
     say("applying the topology")
     await _apply(stage)
     say("probing")
     await _prove(stage)
     return stage
+
+
+def _staged(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
+    seats = {seat.server.name for seat in edit.topology.processes}
+    addresses = [address for address in lab.addresses(name) if address.server.name in seats]
+    return Environment(
+        lab=name,
+        topology=edit.topology,
+        bundle=_render(name, edit.topology, addresses, templates),
+        endpoints=lab.endpoints(name),
+        logs=lab_directory(name).log,
+        clients=lab.client_endpoints(name),
+        edit=edit,
+        templates=templates,
+    )
+
+
+def _render(name: str, topology: Topology, addresses: Sequence[ServerAddress], templates: Path | None) -> Bundle:
+    return rendered(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
 
 
 def _backend(name: str) -> Backend:
@@ -114,15 +141,80 @@ def _backend(name: str) -> Backend:
 
 
 async def _apply(stage: Environment) -> None:
-    request = PlanRequest(topology=stage.topology, bundle=stage.bundle, endpoints=stage.endpoints)
+    seats = {seat.server.name for seat in stage.topology.processes}
+    lost = tuple(sorted(region.name for region in stage.topology.lost))
+    request = PlanRequest(
+        topology=stage.topology,
+        bundle=stage.bundle,
+        endpoints=stage.endpoints,
+        leaving=tuple(server.name for server in lab.status(stage.lab).servers if server.name not in seats),
+        lost=lost,
+    )
     plan = await make_plan(request)
     if plan.blocked:
         first = plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
-    applied = await apply_plan(request, plan, mapping_admin(stage.lab, stage.bundle))
-    if not applied.is_complete:
+    mappings = mapping_admin(stage.lab, stage.bundle, lost=lost)
+    applied, left = await carry_out(
+        request, plan, mappings, lambda: of_topology(stage.topology, stage.lab), lab_name=stage.lab
+    )
+    if not applied.is_complete or left is None or not left.is_empty:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
         raise VstreamError(f"the topology was not applied: {reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRegion:
+    """The servers after a change of a whole region, and why it is not complete."""
+
+    stage: Environment
+    losses: tuple[RegionLoss, ...] = ()
+    """What was said to be lost, before anything was changed."""
+    problem: str | None = None
+
+
+async def change_region(stage: Environment, action: ChangeRegion) -> ChangedRegion:
+    """Do what `vstream drain`, `failover` or `failback` do with `--yes`, by the same functions. Raises VstreamError."""
+    region = action.region
+    losses: tuple[RegionLoss, ...] = ()
+    match action.command:
+        case RegionCommand.DRAIN:
+            edit = stage.edit.drain(region)
+        case RegionCommand.UNDO_DRAIN:
+            edit = stage.edit.undo_drain(region)
+        case RegionCommand.FAILBACK:
+            edit = stage.edit.take_in(region)
+            await lab.up(
+                stage.lab,
+                edit.topology,
+                lambda addresses: _render(stage.lab, edit.topology, addresses, stage.templates),
+                on_progress=lambda _step: None,
+                timeout=PEER_PATIENCE,
+            )
+        case RegionCommand.FAILOVER:
+            edit, losses = await _give_up(stage, region)
+    changed = _staged(stage.lab, edit, stage.templates)
+    await _apply(changed)
+    changed = _staged(stage.lab, edit, stage.templates)  # there may be fewer servers now
+    site = of_topology(changed.topology, changed.lab)
+    await resume_reading(changed.topology, site)
+    if action.command is not RegionCommand.DRAIN:
+        return ChangedRegion(stage=changed, losses=losses)
+    seen = await empty_region(changed.topology, site, region, within=GATE_PATIENCE, moves=True)
+    return ChangedRegion(stage=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
+
+
+async def _give_up(stage: Environment, region: str) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
+    """The topology without *region*, which must be dead, and what is lost with it."""
+    living = [candidate.name for candidate in stage.topology.regions if candidate.name != region]
+    system = {name: system_endpoint(stage.lab, name) for name in living}
+    proof = await hear_witnesses(find_region(stage.topology, region), stage.endpoints, living, system)
+    if not proof.is_dead:
+        raise VstreamError(f"region `{region}` is not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
+    edit = stage.edit.give_up(region, await choose_homes(stage.topology, region, stage.endpoints))
+    async with connect_all(edit.topology, stage.endpoints) as connections:
+        observed = await observe(edit.topology, connections, stage.endpoints)
+        return edit, await measure_losses(edit.topology, (region,), observed, any_connection(connections))
 
 
 async def _prove(stage: Environment) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, assert_never
 
-from vstream.scenario.model import Converge, Heal, Inject, Resync, Try, Wait
+from vstream.scenario.model import ChangeRegion, Converge, Heal, Inject, Resync, Try, Wait
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
@@ -95,17 +95,21 @@ def describe(action: Action) -> str:
     """For example `wait 5s`, or `kill-region west for 10s`."""
     match action:
         case Wait():
-            return f"wait {format_duration(action.nanoseconds)}"
+            text = f"wait {format_duration(action.nanoseconds)}"
         case Inject():
             held = "" if action.lasting is None else f" for {format_duration(action.lasting)}"
-            return f"{action.fault.command}{held}"
+            text = f"{action.fault.command}{held}"
         case Heal():
-            return "heal" if action.ids is None else f"heal {', '.join(action.ids)}"
+            text = "heal" if action.ids is None else f"heal {', '.join(action.ids)}"
         case Resync():
-            return "resync"
+            text = "resync"
         case Converge():
-            return f"converge within {format_duration(action.within)}"
+            text = f"converge within {format_duration(action.within)}"
         case Try():
-            return f"try in {', '.join(action.regions)}"
+            text = f"try in {', '.join(action.regions)}"
+        case ChangeRegion():
+            name, *flags = action.command.value.split()
+            text = " ".join((name, action.region, *flags))
         case _:
             assert_never(action)
+    return text

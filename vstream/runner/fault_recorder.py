@@ -39,6 +39,8 @@ class StepResult:
 
     window: tuple[int, int] | None = None
     problem: str | None = None
+    staged: Environment | None = None
+    """The servers and the topology, if the step has changed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +190,12 @@ class FaultRecorder:
             raise
         for step in chosen:
             self._over(replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED)
+
+    async def continue_with(self, staged: Environment) -> None:
+        """Go on with *staged*: faults in regions that it does not have any more are over."""
+        self._staged = staged
+        living = {region.name for region in staged.topology.regions}
+        await self._heal([step for step, fault in self._open.items() if living.isdisjoint(fault.record.regions)])
 
     async def resync(self) -> str | None:
         """As `vstream resync`. Returns why it is not complete."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from vstream import __version__
-from vstream.capture.records import CapturedServer, Manifest, Sample
+from vstream.capture.records import CapturedServer, GivenUpStream, Manifest, Sample
 from vstream.capture.store import FORMAT, Capture
 from vstream.errors import VstreamError
 from vstream.lab import lab
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.capture.records import CapturedStream
+    from vstream.plan.transitions.remove_region import RegionLoss
+    from vstream.runner.environment import ChangedRegion
     from vstream.scenario.model import Scenario
     from vstream.topology.model import Topology
 
@@ -86,6 +88,12 @@ class ManifestWriter:
         began = at if self._manifest.load is None else self._manifest.load[0]
         self._manifest = replace(self._manifest, load=(began, at))
 
+    def region_changed(self, changed: ChangedRegion, at: int) -> None:
+        """Record which regions are gone, and what a change that began *at* said to be lost."""
+        absent = tuple(sorted(region.name for region in changed.stage.topology.lost))
+        given_up = tuple(given_up_stream(loss, at) for loss in changed.losses)
+        self._manifest = replace(self._manifest, absent=absent, given_up=(*self._manifest.given_up, *given_up))
+
     def streams(self, streams: Sequence[CapturedStream]) -> None:
         """Record how much of each stream could be read."""
         self._manifest = replace(self._manifest, streams=tuple(streams))
@@ -130,6 +138,14 @@ class ManifestWriter:
                 )
             )
         self._manifest = replace(self._manifest, servers=tuple(servers))
+
+
+def given_up_stream(loss: RegionLoss, at: int) -> GivenUpStream:
+    """What was said of one stream that is given up: of an origin, the new one has what the furthest copy has."""
+    positions = {reader: seq or 0 for reader, seq in loss.readers.items()}
+    if loss.are_copies:
+        positions = dict.fromkeys((loss.stream, *positions), max(positions.values(), default=0))
+    return GivenUpStream(stream=loss.stream, at=at, readers=positions)
 
 
 def _panics(log: Path) -> Iterator[str]:

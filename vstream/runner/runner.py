@@ -35,7 +35,7 @@ from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers
 from vstream.runner.workload.spec import SAMPLER, WORKER
-from vstream.scenario.model import Converge, Heal, Inject, Resync, Try, Wait
+from vstream.scenario.model import ChangeRegion, Converge, Heal, Inject, Resync, Try, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,7 +158,7 @@ class _Run:
             raise
         try:
             for number, step in enumerate(self._scenario.steps, 1):
-                await self._take(step, number, staged)
+                staged = await self._take(step, number, staged)
             await self._end(staged)
         except VstreamError as error:
             self._manifest.mark_stopped(error.message)
@@ -202,7 +202,8 @@ class _Run:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
 
-    async def _take(self, step: Step, number: int, staged: Environment) -> None:
+    async def _take(self, step: Step, number: int, staged: Environment) -> Environment:
+        """Take *step*. Returns what the next one finds."""
         if step.at is not None:
             await self._pause(self._load + step.at - self._now())
         if isinstance(step.action, Inject):
@@ -231,6 +232,7 @@ class _Run:
         )
         self._windows.flush()
         self._on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
+        return taking.staged or staged
 
     async def _act(self, action: Action, number: int, staged: Environment) -> StepResult:
         assert self._faults is not None
@@ -248,9 +250,18 @@ class _Run:
                 return StepResult(problem=result.missing)
             case Try():
                 await self._try(action, number, staged)
+            case ChangeRegion():
+                return await self._change_region(action, staged, self._faults)
             case _:
                 assert_never(action)
         return StepResult()
+
+    async def _change_region(self, action: ChangeRegion, staged: Environment, faults: FaultRecorder) -> StepResult:
+        began = self._now()
+        changed = await environment.change_region(staged, action)
+        self._manifest.region_changed(changed, began)
+        await faults.continue_with(changed.stage)
+        return StepResult(problem=changed.problem, staged=changed.stage)
 
     def _convergence(self, staged: Environment) -> ConvergenceWait:
         return ConvergenceWait(staged.bundle.streams, self._connections)

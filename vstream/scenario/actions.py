@@ -40,6 +40,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "resync": Action(aim=Aim.NOTHING),
     "converge": Action(aim=Aim.NOTHING),
     "try_": Action(aim=Aim.REGIONS),
+    "run": Action(aim=Aim.COMMAND),
 }
 """By field of a step."""
 

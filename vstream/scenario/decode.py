@@ -163,19 +163,24 @@ def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) ->
 
 def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) -> model.Action:
     value = getattr(step, name)
+    action: model.Action
     match name:
         case "wait":
-            return model.Wait(nanoseconds=value)
+            action = model.Wait(nanoseconds=value)
         case "heal":
-            return model.Heal(ids=value or None)
+            action = model.Heal(ids=value or None)
         case "resync":
-            return model.Resync()
+            action = model.Resync()
         case "converge":
-            return model.Converge(within=_WITHIN if value is None else value)
+            action = model.Converge(within=_WITHIN if value is None else value)
         case "try_":
-            return model.Try(regions=value or tuple(region.name for region in topology.regions))
+            action = model.Try(regions=value or tuple(region.name for region in topology.regions))
+        case "run":
+            command, region = value
+            action = model.ChangeRegion(command=model.RegionCommand(command), region=region)
         case _:
-            return model.Inject(fault=fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
+            action = model.Inject(fault=fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
+    return action
 
 
 def fault_spec(step: StepDocument, name: str, topology: Topology) -> FaultSpec:

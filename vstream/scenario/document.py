@@ -129,6 +129,8 @@ class _Step(_Written):
     """Wait until every read stream holds everything of the write streams, at most this long. Default: `60s`."""
     try_: fields.AllRegions | None = None
     """Try every client operation once in these regions."""
+    run: fields.RegionChange | None = None
+    """What this `vstream` command does: `drain west`, `drain west --undo`, `failover west` or `failback west`."""
 
     as_: Name | None = None
     """The step's name: expectations use it as a window, `heal` as a fault."""

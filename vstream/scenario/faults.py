@@ -29,6 +29,7 @@ class Aim(Enum):
     STREAM = "a physical stream, or with `region` a virtual one"
     SIDES = "regions on each side"
     ENDS = "two regions"
+    COMMAND = "a command, and the region that it changes"
 
 
 class Takes(Enum):

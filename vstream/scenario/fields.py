@@ -31,6 +31,7 @@ _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[A-Za-z0-9.]+)?")
 _BOUND = re.compile(r"(==|>=|<=)?\s*(\S.*)", re.DOTALL)
 _PAIR = re.compile(r"(\S+)\s*->\s*(\S+)")
+_REGION_CHANGE = re.compile(r"(failover|failback|drain) ([A-Za-z0-9_-]+)|(drain) ([A-Za-z0-9_-]+) --undo")
 _TIME = f"^{units.TIME_PATTERN}$"
 _MOST_RATE = 100_000
 _MOST_SIZE = 2**20 - 2**12
@@ -110,6 +111,16 @@ def _keys(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_KEYS:
         _refuse(f"a number of keys is a whole number from 1 to {_MOST_KEYS:,}")
     return value
+
+
+def _region_change(value: object) -> tuple[str, ...]:
+    match = _REGION_CHANGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        _refuse(
+            f"{quote_value(value)} is not a command that a scenario can run",
+            "write it as for vstream: `drain west`, `drain west --undo`, `failover west` or `failback west`",
+        )
+    return (match[1], match[2]) if match[1] else (f"{match[3]} --undo", match[4])
 
 
 def _edition(value: object) -> int:
@@ -393,6 +404,9 @@ Machines = Annotated[tuple[str, ...], *_annotation(_targets("a region, a server"
 AllRegions = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region"), _ALL_SCHEMA)]
 AllMachines = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region, a server"), _ALL_SCHEMA)]
 Faults = Annotated[tuple[str, ...], *_annotation(_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
+RegionChange = Annotated[
+    tuple[str, ...], *_annotation(_region_change, {"type": "string", "pattern": f"^({_REGION_CHANGE.pattern})$"})
+]
 Nothing = Annotated[bool, *_annotation(_nothing, {"type": "null"})]
 Sides = Annotated[
     tuple[tuple[str, ...], ...],

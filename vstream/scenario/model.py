@@ -58,6 +58,23 @@ class Converge:
     within: int
 
 
+class RegionCommand(Enum):
+    """The commands that change a whole region."""
+
+    DRAIN = "drain"
+    UNDO_DRAIN = "drain --undo"
+    FAILOVER = "failover"
+    FAILBACK = "failback"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRegion:
+    """Do what `vstream` *command* does with *region*."""
+
+    command: RegionCommand
+    region: str
+
+
 class ClientOperation(Enum):
     """The client operations that a `try` step tries, once each, in this order."""
 
@@ -92,7 +109,7 @@ class Try:
     regions: tuple[str, ...]
 
 
-Action = Wait | Inject | Heal | Resync | Converge | Try
+Action = Wait | Inject | Heal | Resync | Converge | Try | ChangeRegion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

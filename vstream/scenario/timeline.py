@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.scenario.actions import ACTIONS, Action, actions_of
 from vstream.scenario.faults import Aim, FaultType, Takes
-from vstream.scenario.model import Inject, Wait
+from vstream.scenario.model import Inject, RegionCommand, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,6 +50,9 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
         yield StepContext(index=index, step=step, field=field, action=action, open=opened)
         if field == "heal":
             opened = tuple(fault for fault in opened if step.heal and fault.name not in step.heal)
+        elif step.run and step.run[0] == RegionCommand.FAILOVER.value:
+            gone = servers_named(topology, step.run[1:])
+            opened = tuple(fault for fault in opened if not fault.down or not fault.down <= gone)
         elif action.fault is not None and action.stays and step.for_ is None:
             value = getattr(step, field)
             down = servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.captures import History, Shape, clean, renumbered
+from tests.support.captures import SECOND, History, Shape, clean, renumbered
 from tests.support.night import repetitions
-from vstream.capture.records import OperationOutcome, Stored
+from vstream.capture.records import GivenUpStream, OperationOutcome, Stored
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.contents import find_displaced
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
@@ -329,3 +329,30 @@ def test_as_few_messages_as_can_be_are_moved(ranks: list[int]) -> None:
         default=0,
     )
     assert len(moved) == len(ranks) - best
+
+
+def test_what_was_said_when_a_region_was_given_up_is_not_lost_and_one_more_is() -> None:
+    history = clean(Shape(consumers=False))
+    said = history.streams["foo-write-west"][-4].seq
+
+    def without(name: str, after: int) -> list[Stored]:
+        rows = history.streams[name]
+        return [row for row in rows if row.origin != "foo-write-west" or (row.origin_seq or 0) <= after]
+
+    for name in history.reads():
+        history.streams[name] = without(name, said)
+    history.streams["foo-write-west"] = []  # made anew
+    assert found(verdict(history)).keys() > {("lost", "west"), ("lost", "east"), ("diverged", "foo-write-west")}
+    readers = dict.fromkeys(("foo-read-central", "foo-read-east"), said)
+    given_up = GivenUpStream(stream="foo-write-west", at=history.operations[-1].due + SECOND, readers=readers)
+    history.manifest = replace(history.manifest, given_up=(given_up,))
+    judged = verdict(history)
+    assert found(judged) == {}
+    assert {served.given_up for served in judged.streams[0].served} == {3}
+    history.streams["foo-read-east"] = without("foo-read-east", said - 1)
+    assert found(verdict(history)) == {("lost", "east"): 1}
+    history.manifest = replace(history.manifest, absent=("east",))
+    assert found(verdict(history)) == {}
+    # What it acknowledged since then is not excused.
+    history.manifest = replace(history.manifest, given_up=(replace(given_up, at=0),), absent=())
+    assert found(verdict(history))["lost", "east"] == 4

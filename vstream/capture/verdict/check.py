@@ -153,7 +153,7 @@ def _judge_stream(
         else:
             scan.compare_order()
         scan.forget_origins()
-    holdings = Holdings(scans, ledger, examples)
+    holdings = Holdings(scans, ledger, examples, context.manifest.given_up)
     for scan in scans.values():
         if scan.error is None:
             scan.diverged = holdings.find_diverged(scan)

@@ -41,7 +41,8 @@ def find_layout(manifest: Manifest, stream: str, published: Iterable[str]) -> La
     reads = {item.region: item for item in captured if item.role in READ_ROLES}
     alone = writes[0] if len(writes) == 1 and manifest.models.get(stream) != "virtual" else None
     requested = {item.region for item in captured} | set(published)
-    regions = [region for region in manifest.regions if alone is not None or region in requested]
+    living = [region for region in manifest.regions if region not in manifest.absent]
+    regions = [region for region in living if alone is not None or region in requested]
     return Layout(
         writes=writes,
         copies=tuple(item for item in captured if item.role in READ_ROLES | _BETWEEN),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from vstream.capture.records import CapturedStream
+    from vstream.capture.records import CapturedStream, GivenUpStream
     from vstream.capture.verdict.contents import Ledger, StreamScan
     from vstream.capture.verdict.context import ExampleFactory
     from vstream.capture.verdict.history import Attempts
@@ -84,8 +84,15 @@ _SEVERAL = 2
 class Holdings:
     """The contents of all physical streams of one virtual stream."""
 
-    def __init__(self, scans: Mapping[str, StreamScan], ledger: Ledger, examples: ExampleFactory) -> None:
+    def __init__(
+        self,
+        scans: Mapping[str, StreamScan],
+        ledger: Ledger,
+        examples: ExampleFactory,
+        given_up: Sequence[GivenUpStream] = (),
+    ) -> None:
         self._scans = scans
+        self._given_up = given_up
         self._ledger = ledger
         self._examples = examples
         anywhere = bytearray(len(ledger.attempts))
@@ -109,7 +116,8 @@ class Holdings:
             return ServedVerdict(region=region, stream=captured.name)
         attempts = self._ledger.attempts
         lost, by_origin, everywhere = ExampleCollector(), Counter[str](), 0
-        absent = [number for number in _absent(scan) if attempts.is_acked(number)]
+        acked = [number for number in _absent(scan) if attempts.is_acked(number)]
+        absent = [number for number in acked if not self._is_given_up(scan, number)]
         superseded = removed_by_limits(scan, self._ledger, absent)
         for number in absent:
             if number in superseded:
@@ -131,6 +139,7 @@ class Holdings:
             recovered=recovered,
             recovered_rejected=rejected,
             superseded=len(superseded),
+            given_up=len(acked) - len(absent),
         )
 
     def _find_recovered(self, scan: StreamScan) -> tuple[Affected, int]:
@@ -155,7 +164,7 @@ class Holdings:
         absent = []
         for number in _absent(scan):
             belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
-            if belongs and self._anywhere[number]:
+            if belongs and self._anywhere[number] and not self._is_given_up(scan, number):
                 absent.append(number)
         excused = removed_by_limits(scan, self._ledger, absent)
         for number in absent:
@@ -167,6 +176,17 @@ class Holdings:
             else:
                 collector.count += 1
         return collector.finding()
+
+    def _is_given_up(self, scan: StreamScan, number: int) -> bool:
+        """Whether it was said that *scan* would lack this message, when the stream that acknowledged it was given up."""
+        attempts = self._ledger.attempts
+        if not self._given_up or attempts.acked_by[number] == NOTHING:
+            return False
+        name, seq = attempts.streams.text(attempts.acked_by[number]), attempts.acked_seq[number]
+        return any(
+            stream.stream == name and attempts.done[number] <= stream.at and stream.is_lost(seq, scan.captured.name)
+            for stream in self._given_up
+        )
 
     def _is_home(self, scan: StreamScan, number: int) -> bool:
         """Whether the stream of *scan* is the one that the message was published to."""

@@ -148,6 +148,8 @@ class Measurements:
         detail = f"{count:,} acknowledged {noun} lost" + (f" ({origins}): {', '.join(shown)}" if shown else "")
         if superseded := sum(item.superseded for item in served):
             detail += f"; limits removed {superseded:,}"
+        if given_up := sum(item.given_up for item in served):
+            detail += f"; `failover` had said that {given_up:,} would be"
         # A run that was stopped may have had messages on their way.
         floor = float(count) if self.context.manifest.is_complete else 0.0
         return Measurement(value=float(count), detail=detail, doubts=doubts, floor=floor)

@@ -159,6 +159,8 @@ class ServedVerdict:
     """Part of *recovered*: had been rejected."""
     superseded: int = 0
     """Acknowledged and missing because the stream's own limits removed them."""
+    given_up: int = 0
+    """Acknowledged and missing, as was said when the region was given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

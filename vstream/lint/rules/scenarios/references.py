@@ -94,6 +94,8 @@ def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: st
         for number, side in enumerate(value):
             for inner, name in enumerate(side):
                 yield "region", ((*place, number, inner), name, False)
+    elif aim is Aim.COMMAND:
+        yield "region", (place, value[1], False)
     elif aim in _WHAT:
         names = _ends(subject, value) if aim is Aim.ENDS else value or ()
         for number, name in enumerate(names):

@@ -1,0 +1,81 @@
+"""Carry a plan out as commands do, and see what is left; and what follows a change of a whole region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.health.live.resync import resync
+from vstream.lab import lab
+from vstream.lab.remove_servers import LabServerAdmin
+from vstream.plan.apply import GATE_PATIENCE
+from vstream.plan.pipeline import apply_plan, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.plan.apply import ApplyResult
+    from vstream.plan.pipeline import PlanRequest
+    from vstream.plan.plan import Change, Gate, Plan
+    from vstream.plan.port import MappingAdmin
+    from vstream.topology.model import Topology
+
+_REFRESH = 30.0
+"""Seconds that readers get to take again from what has moved."""
+_CAUGHT_UP = 120.0
+"""The same, after a change of a whole region."""
+
+
+async def carry_out(
+    request: PlanRequest,
+    plan: Plan,
+    mappings: MappingAdmin | None,
+    find_site: Callable[[], TargetServers],
+    *,
+    lab_name: str | None,
+    on_done: Callable[[Change], None] = lambda _change: None,
+    on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
+    patience: float = GATE_PATIENCE,
+) -> tuple[ApplyResult, Plan | None]:
+    """
+    Apply *plan*, made from *request*, then plan again: what is left is what counts; None where apply was stopped.
+
+    *find_site* finds the servers whose streams source again; the rest as in `vstream.plan.apply.apply`.
+    """
+    applied = await apply_plan(
+        request,
+        plan,
+        mappings,
+        servers=LabServerAdmin(lab_name) if lab_name is not None else None,
+        readers=_Readers(request.topology, find_site),
+        on_done=on_done,
+        on_wait=on_wait,
+        patience=patience,
+    )
+    if applied.gate_timeouts or applied.failure is not None:
+        return applied, None
+    if applied.retired and lab_name is not None:  # there are fewer servers now
+        request = replace(request, endpoints=lab.endpoints(lab_name), leaving=())
+    # What was adopted is vstream's own by now.
+    return applied, await make_plan(replace(request, adopt=frozenset()))
+
+
+async def resume_reading(topology: Topology, site: TargetServers) -> tuple[str, ...]:
+    """Make read streams that stand still source again at once. Returns those that will do so later."""
+    result = await resync(topology, site, timeout=_CAUGHT_UP, spares=True)
+    return tuple(stream.stream for stream in result.streams if stream.active is None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """ReaderAdmin: what `vstream resync` does, for some streams."""
+
+    topology: Topology
+    find_site: Callable[[], TargetServers]
+
+    async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
+        """See ReaderAdmin."""
+        result = await resync(self.topology, self.find_site(), timeout=_REFRESH, only=readers)
+        silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
+        return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)
