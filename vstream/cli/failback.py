@@ -50,8 +50,8 @@ def command(
     if where.lab is None:
         _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
     elif yes:
-        edit.save()
-        # Those that an earlier run has started may not be let in yet.
+        # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
+        # not be let in yet.
         _start_in_lab(where.lab, edit.topology)
     elif not _runs_in_lab(where.lab, edit.topology, region):
         if is_json:

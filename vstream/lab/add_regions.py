@@ -49,11 +49,11 @@ def add_servers(
     used_ports = {
         port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))
     }
-    taken = {*reserved, *used_ports}
+    unavailable = {*reserved, *used_ports}
     transport = record.transport
-    joining = _former_addresses(record, seats, taken)
+    joining = _former_addresses(record, seats, unavailable)
     if not joining:
-        first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=taken)
+        first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=unavailable)
         joining = ports.allocate(seats, first, directory, backend=backend)
     addresses = (*record.servers, *(replace(address, transport=transport) for address in joining))
     by_name = {address.server.name: address for address in addresses}
@@ -65,18 +65,19 @@ def add_servers(
     )
 
 
-def _former_addresses(record: LabRecord, seats: Sequence[Seat], taken: Collection[int]) -> tuple[ServerAddress, ...]:
+def _former_addresses(
+    record: LabRecord, seats: Sequence[Seat], unavailable: Collection[int]
+) -> tuple[ServerAddress, ...]:
     """Where the servers of *seats* were before they were removed; none if not all were, or something else is there now."""
     former = {(address.region, address.cluster_name, address.server.name): address for address in record.removed}
-    recorded = [former.get((seat.region, seat.cluster, seat.server.name)) for seat in seats]
-    addresses = tuple(
-        replace(address, server=seat.server)
-        for address, seat in zip(recorded, seats, strict=True)
-        if address is not None
-    )
-    wanted = {port for address in addresses for port in (*ports.server_ports(address), *ports.front_ports(address))}
-    is_free = wanted.isdisjoint(taken) and not (ports.occupied_ports(addresses) or ports.occupied_fronts(addresses))
-    return addresses if len(addresses) == len(seats) and is_free else ()
+    addresses = []
+    for seat in seats:
+        if (address := former.get((seat.region, seat.cluster, seat.server.name))) is not None:
+            addresses.append(replace(address, server=seat.server))
+    used = {port for address in addresses for port in (*ports.server_ports(address), *ports.front_ports(address))}
+    # The lab's own proxy goes on listening at their fronts.
+    is_free = used.isdisjoint(unavailable) and not ports.occupied_ports(addresses)
+    return tuple(addresses) if len(addresses) == len(seats) and is_free else ()
 
 
 def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:

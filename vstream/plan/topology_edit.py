@@ -37,7 +37,7 @@ class TopologyEdit:
 
     def drain(self, region: str, taker: str | None = None) -> TopologyEdit:
         """*region* is drained, and *taker*, by default the next region, takes its publishes."""
-        drained = self._drained()
+        drained = self._find_takers()
         if region in drained and taker in {None, drained[region]}:
             return self
         names = [candidate.name for candidate in self.topology.regions]
@@ -51,7 +51,7 @@ class TopologyEdit:
 
     def undo_drain(self, region: str) -> TopologyEdit:
         """*region* is not drained."""
-        return self.remove_key(region, DRAINED) if region in self._drained() else self
+        return self.remove_key(region, DRAINED) if region in self._find_takers() else self
 
     def give_up(self, region: str, homes: Mapping[str, str]) -> TopologyEdit:
         """*region* is lost, and each stream of *homes* has its home in the region there."""
@@ -64,7 +64,7 @@ class TopologyEdit:
         is_lost = any(lost.name == region for lost in self.topology.lost)
         return self.remove_key(region, LOST) if is_lost else self
 
-    def _drained(self) -> Mapping[str, str]:
+    def _find_takers(self) -> Mapping[str, str]:
         return {name: by for stream in self.topology.streams for name, by in stream.takers.items()}
 
     def add_key(self, region: str, key: str, value: str | Mapping[str, str]) -> TopologyEdit:

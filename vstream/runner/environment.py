@@ -104,7 +104,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         links=_backend(scenario.lab.links),
     )
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
-    stage = _staged(name, edit, templates)
+    stage = _describe_stage(name, edit, templates)
     say("applying the topology")
     await _apply(stage)
     say("probing")
@@ -112,7 +112,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
     return stage
 
 
-def _staged(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
+def _describe_stage(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
     seats = {seat.server.name for seat in edit.topology.processes}
     addresses = [address for address in lab.addresses(name) if address.server.name in seats]
     return Environment(
@@ -193,9 +193,9 @@ async def change_region(stage: Environment, action: ChangeRegion) -> ChangedRegi
             )
         case RegionCommand.FAILOVER:
             edit, losses = await _give_up(stage, region)
-    changed = _staged(stage.lab, edit, stage.templates)
+    changed = _describe_stage(stage.lab, edit, stage.templates)
     await _apply(changed)
-    changed = _staged(stage.lab, edit, stage.templates)  # there may be fewer servers now
+    changed = _describe_stage(stage.lab, edit, stage.templates)  # there may be fewer servers now
     site = of_topology(changed.topology, changed.lab)
     await resume_reading(changed.topology, site)
     if action.command is not RegionCommand.DRAIN:

@@ -183,10 +183,8 @@ class Holdings:
         if not self._given_up or attempts.acked_by[number] == NOTHING:
             return False
         name, seq = attempts.streams.text(attempts.acked_by[number]), attempts.acked_seq[number]
-        return any(
-            stream.stream == name and attempts.done[number] <= stream.at and stream.is_lost(seq, scan.captured.name)
-            for stream in self._given_up
-        )
+        streams = [stream for stream in self._given_up if stream.stream == name]
+        return any(attempts.done[number] <= stream.at and stream.is_lost(seq, scan.captured.name) for stream in streams)
 
     def _is_home(self, scan: StreamScan, number: int) -> bool:
         """Whether the stream of *scan* is the one that the message was published to."""
