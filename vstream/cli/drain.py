@@ -93,7 +93,7 @@ def _drain_region(
     planned = run(plan_servers(topology, lab, templates))
     if not is_json:
         console.print_note(f"{topology.name} on {where.description}")
-        for line in plan_view.text(planned.plan):
+        for line in plan_view.text(planned.plan, is_allowed=True):
             console.stdout().print(line)
     is_done = yes and not planned.plan.blocked
     if is_done:

@@ -60,7 +60,7 @@ def command(
         return
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
-        for line in plan_view.text(planned.plan):
+        for line in plan_view.text(planned.plan, is_allowed=True):
             console.stdout().print(line)
     is_done = yes and not planned.plan.blocked
     if is_done:

@@ -100,7 +100,7 @@ def command(
     edit, homes = _mark_lost(read_edit(topology, current), region, where)
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
-        _print((*view.describe_homes(homes), *plan_view.text(planned.plan)))
+        _print((*view.describe_homes(homes), *plan_view.text(planned.plan, is_allowed=True)))
     is_done = yes and not planned.plan.blocked
     if is_done:
         carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)

@@ -143,12 +143,12 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     }
 
 
-def text(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
+def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> Iterator[Text]:
     """
     The whole plan for a terminal: streams in the order of their change, field by field, then mappings.
 
     More than a few changes of one kind are counted, except those that lose or duplicate messages. Mapping rules are
-    folded by stream unless *is_verbose*.
+    folded by stream unless *is_verbose*. *is_allowed* is for commands that need no option for what loses messages.
     """
     yield from _changes(plan)
     for blocked in plan.blocked:
@@ -166,7 +166,7 @@ def text(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     if plan.has_work:
         yield Text("")
     yield Text(summary(plan), style="bold")
-    for sentence in demand_sentences(plan):
+    for sentence in [f"{demand.reason}." for demand in plan.demands] if is_allowed else demand_sentences(plan):
         yield Text(sentence, style="bold red")
 
 
