@@ -17,6 +17,8 @@ Failures (with --failures, and nothing else then): regions killed and cut off, i
 Moves (with --moves, and nothing else then): what publishers notice of a move to another profile, see scripts/bench_moves.py.
 Pulls (with --pulls, and nothing else then): what pulls of `accounts` would be as stream imports, see scripts/bench_pulls.py.
 Fetch (with --fetch, and nothing else then): how fast nats.py and nats.js pull in `accounts`, see scripts/bench_fetch.py.
+Simulate (with --simulate, and nothing else then): what `vstream size --simulate` predicts, see scripts/bench_simulate.py.
+Many regions (with --many-regions, and nothing else then): a mesh of up to 30 regions, see scripts/bench_many_regions.py.
 Created (with --created, and nothing else then): consumers that servers do not find at once, see scripts/bench_created.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Disorder (with --disorder, and nothing else then): see scripts/bench_disorder.py. Needs vstream[audit].
@@ -46,6 +48,8 @@ from typing import TYPE_CHECKING
 
 import bench_failures
 import bench_goals
+import bench_many_regions
+import bench_simulate
 import nats
 from bench_routing import LAYOUTS
 
@@ -318,6 +322,8 @@ def main() -> None:
         "--pulls", action="store_true", help="only pulls of `accounts`, as they are and as stream imports"
     )
     parser.add_argument("--fetch", action="store_true", help="only how fast nats.py and nats.js pull in `accounts`")
+    parser.add_argument("--simulate", action="store_true", help="only predictions of outages beside real labs")
+    parser.add_argument("--many-regions", action="store_true", help="only a mesh of up to 30 regions, beside a tree")
     parser.add_argument("--created", action="store_true", help="only consumers that servers do not find at once")
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
     parser.add_argument(
@@ -418,6 +424,10 @@ def _measure(options: argparse.Namespace) -> None:  # noqa: C901, PLR0911, PLR09
         return
     if options.failures:
         sys.exit(bench_failures.main(options.profiles, options.versions, options.faults, options.servers))
+    if options.simulate:
+        sys.exit(bench_simulate.main())
+    if options.many_regions:
+        sys.exit(bench_many_regions.main())
     if options.extract:
         import bench_extract  # noqa: PLC0415 - needs Spark
 

@@ -29,8 +29,8 @@ LIMITS = {
     "import inside a function": 0,
     "class name used twice": 0,
     "noqa": 45,
-    "line": 95_321,
-    "file": 562,
+    "line": 96_001,
+    "file": 564,
 }
 LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
 """Where an import inside a function is what the file is for."""

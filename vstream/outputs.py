@@ -237,6 +237,43 @@ class SizeOutput(Output):
     streams: list[SizedStreamOutput]
 
 
+class SpreadOutput(TypedDict):
+    """A figure over all histories. null: it did not come to pass within the duration."""
+
+    low: float | None
+    high: float | None
+
+
+class SimulatedPairOutput(TypedDict):
+    """What happened between two regions, and between all pairs that are like them."""
+
+    origin: str
+    reader: str
+    pairs_alike: int
+    lag_messages: SpreadOutput
+    lag_s: SpreadOutput
+    everywhere_after_healing_s: SpreadOutput
+    lost_messages: SpreadOutput
+    first_loss_s: SpreadOutput
+    crossed_bytes: float
+
+
+class SizeSimulationOutput(Output):
+    """What a topology comes to while regions are away. Streams that are not `virtual` are not simulated."""
+
+    topology: str
+    duration_s: float
+    published_messages: float
+    refused_messages: float
+    crossed_bytes: float
+    source_consumers: int
+    meta_assets: int
+    meta_members: int
+    not_simulated: list[str]
+    pairs: list[SimulatedPairOutput]
+    stored_bytes: dict[str, float]
+
+
 class SurvivalCellOutput(TypedDict):
     """What a stream survives. *incident* is the worst failure of its kind, null where none can happen."""
 
@@ -825,6 +862,7 @@ OUTPUTS: Final[dict[str, Any]] = {
     "scenario-list": ScenariosOutput,
     "scenario-verdict": VerdictOutput,
     "size": SizeOutput,
+    "size-simulation": SizeSimulationOutput,
     "survive": SurviveOutput,
     "status": StatusOutput,
     "trace": TraceOutput,

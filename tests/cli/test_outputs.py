@@ -61,6 +61,7 @@ def test_every_schema_is_one(name: str) -> None:
         ("findings", ["lint", "topology.yaml"]),
         ("map-stream", ["map", "--stream", "foo", "topology.yaml"]),
         ("size", ["size", "topology.yaml"]),
+        ("size-simulation", ["size", "topology.yaml", "--simulate", "--isolate", "west=20s@1m"]),
         ("survive", ["survive", "topology.yaml"]),
         ("map", ["map", "foo.1", "topology.yaml"]),
         ("map-all", ["map", "--all", "topology.yaml"]),

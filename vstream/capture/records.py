@@ -25,7 +25,8 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 def message_identity(payload: bytes) -> str | None:
     """The three-part identity at the start of a payload; None for a message that no workload published."""
     head, separator, _ = payload.partition(b" ")
-    return head.decode("ascii", "replace") if separator and head.count(b"/") == 2 else None  # noqa: PLR2004
+    has_three_parts = re.fullmatch(rb"[^/]*/[^/]*/[^/]*", head)
+    return head.decode("ascii", "replace") if separator and has_three_parts else None
 
 
 class OperationOutcome(Enum):

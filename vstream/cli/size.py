@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import combinations
 from typing import Annotated, TypeVar
 
 import typer
@@ -15,11 +17,17 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
+from vstream.cli.lab.links import shape
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
+from vstream.health.simulation import OutageSimulation, Spread
+from vstream.health.simulation import simulate as simulate_outages
 from vstream.health.sizing import Load, Sizing, estimate_size
+from vstream.health.snapshot import NS
+from vstream.health.source_retries import Away
 from vstream.health.units import format_duration, format_size
-from vstream.topology.units import parse_size
+from vstream.topology.model import Topology
+from vstream.topology.units import UNLIMITED, parse_duration, parse_size
 
 T = TypeVar("T")
 
@@ -34,6 +42,23 @@ def command(
         list[str] | None, typer.Option("--rate", help="[STREAM=]NUMBER[/s|min|h|d]: messages in each region.")
     ] = None,
     size: Annotated[list[str] | None, typer.Option("--size", help="[STREAM=]SIZE of one message.")] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Show what outages come to over time, with the options below.")
+    ] = False,
+    kill: Annotated[
+        list[str] | None, typer.Option("--kill-region", help="REGION=TIME@BEGIN: killed, such as west=30s@1m.")
+    ] = None,
+    isolate: Annotated[
+        list[str] | None, typer.Option("--isolate", help="REGION=TIME@BEGIN: cut off from all others.")
+    ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option("--link", help="REGION-REGION:rtt=…,rate=…, or all:…, over the topology's links."),
+    ] = None,
+    copies: Annotated[
+        list[str] | None, typer.Option("--copies", help="[STREAM=]NUMBER of streams that are like it.")
+    ] = None,
+    duration: Annotated[str, typer.Option("--duration", help="How long all of it takes.")] = "10m",
     output: options.TextOrJson = "text",
 ) -> None:
     """
@@ -45,7 +70,8 @@ def command(
     `--rate` or `--size` is not given. Exits with 1 if a region has too little room.
 
     Examples: `vstream size --rate 500/s --size 1KiB`,
-    `vstream size acme.yaml --rate 10/s --rate orders=2000/s --size 200B --size orders=4KiB`
+    `vstream size acme.yaml --rate 10/s --rate orders=2000/s --size 200B --size orders=4KiB`,
+    `vstream size --simulate --isolate west=30s@1m --link all:rtt=80ms,rate=50mbit`
     """
     loaded = options.load_topology(topology).require()
     names = [stream.name for stream in loaded.streams]
@@ -55,11 +81,29 @@ def command(
         missing = [name for name in names if name not in values]
         if missing:
             raise typer.BadParameter(f"no value for {', '.join(missing)}", param_hint=option)
-    sizing = estimate_size(loaded, {name: Load(rate=rates[name], size=sizes[name]) for name in names})
+    loads = {name: Load(rate=rates[name], size=sizes[name]) for name in names}
     assumed = [] if rate else [f"{_DEFAULT_RATE} (--rate)"]
     assumed += [] if size else [f"{_DEFAULT_SIZE} (--size)"]
     if assumed:
         console.print_note(f"assumed for each stream in each region: {', '.join(assumed)}")
+    outages: dict[str, list[Away]] = {}
+    _read_outages(loaded, "--kill-region", kill or [], outages)
+    _read_outages(loaded, "--isolate", isolate or [], outages)
+    if simulate:
+        numbers = _by_stream("--copies", copies or [], names, _parse_copies)
+        links = shape(loaded, [part for text in link or () for part in _expand_link(loaded, text)])
+        seconds = _parse_seconds("--duration", duration)
+        simulation = simulate_outages(loaded, loads, numbers, outages, links, seconds)
+        if output == "json":
+            print_json("size-simulation", asdict(simulation))
+        else:
+            console.stdout().print(*describe_simulation(simulation), sep="\n")
+        return
+    if outages or link or copies:
+        raise typer.BadParameter(
+            "outages, links and copies are simulated only: add --simulate", param_hint="--simulate"
+        )
+    sizing = estimate_size(loaded, loads)
     if output == "json":
         print_json("size", sizing.as_dict())
     else:
@@ -67,6 +111,44 @@ def command(
             console.stdout().print(part)
     if not sizing.fits:
         raise typer.Exit(NO)
+
+
+def _read_outages(topology: Topology, option: str, texts: Sequence[str], outages: dict[str, list[Away]]) -> None:
+    """Enter the values of *option* into *outages*, by region."""
+    regions = [region.name for region in topology.regions]
+    for text in texts:
+        region, _, times = text.rpartition("=")
+        lasts, separator, begins = times.partition("@")
+        if region not in regions or not separator:
+            raise typer.BadParameter(
+                f"`{text}`: write REGION=TIME@BEGIN, such as `{regions[0]}=30s@1m`; regions: {', '.join(regions)}",
+                param_hint=option,
+            )
+        start = _parse_seconds(option, begins)
+        away = Away(start, start + _parse_seconds(option, lasts), option == "--kill-region")
+        outages.setdefault(region, []).append(away)
+
+
+def _parse_seconds(option: str, text: str) -> float:
+    try:
+        if text != UNLIMITED:
+            return parse_duration(text) / NS
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+    raise typer.BadParameter(f"`{text}` cannot be simulated: give an end, such as `1h`", param_hint=option)
+
+
+def _expand_link(topology: Topology, text: str) -> list[str]:
+    """The option `--link` as `vstream lab up` has it: `all:` stands for every pair of regions."""
+    between, _, settings = text.partition(":")
+    pairs = combinations([region.name for region in topology.regions], 2) if between == "all" else ()
+    return [f"{west}/{east}:{settings}" for west, east in pairs] or [text]
+
+
+def _parse_copies(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"`{text}` is not a number of streams: write it like `10000`")
+    return int(text)
 
 
 def _by_stream(option: str, values: list[str], names: list[str], parse: Callable[[str], T]) -> dict[str, T]:
@@ -144,3 +226,46 @@ def _stream_table(title: str, *headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table
+
+
+_SHOWN = 20
+"""Kinds of pairs, the worst first; JSON has all."""
+
+
+def describe_simulation(simulation: OutageSimulation) -> Iterator[RenderableType]:
+    """Pairs of regions, what regions store, and what the servers hold for it."""
+    title = f"in {format_duration(simulation.duration_s)}, from the best to the worst of what servers may do"
+    pairs = _stream_table(
+        title, "from", "to", "highest lag", "messages", "all there after healing", "lost", "first lost at"
+    )
+    for pair in simulation.pairs[:_SHOWN]:
+        alike = f" and {pair.pairs_alike - 1:,} such pairs" if pair.pairs_alike > 1 else ""
+        pairs.add_row(
+            pair.origin,
+            pair.reader + alike,
+            _describe_spread(pair.lag_s, format_duration, "never"),
+            _describe_spread(pair.lag_messages, "{:,.0f}".format, "–"),
+            _describe_spread(pair.everywhere_after_healing_s, format_duration, "not in this time"),
+            _describe_spread(pair.lost_messages, "{:,.0f}".format, "–"),
+            _describe_spread(pair.first_loss_s, format_duration, "–"),
+        )
+    yield pairs
+    least, most = (format_size(choose(simulation.stored_bytes.values())) for choose in (min, max))
+    yield Text(
+        f"published {simulation.published_messages:,.0f} messages, refused {simulation.refused_messages:,.0f} · each region stores {least} to {most} "
+        f"in the end · between regions {format_size(simulation.crossed_bytes)}"
+    )
+    yield Text(
+        f"the meta group has {simulation.meta_members:,} servers and assigns {simulation.meta_assets:,} streams; sources hold "
+        f"{simulation.source_consumers:,} consumers, which it does not assign, each with a heartbeat a second when idle"
+    )
+    if simulation.not_simulated:
+        yield Text(f"Not simulated, as they are not `virtual`: {', '.join(simulation.not_simulated)}", style="yellow")
+    yield Text(
+        "The model does not know servers' CPU and disks, consumers, loss on links, and slow elections.", style="dim"
+    )
+
+
+def _describe_spread(spread: Spread, describe: Callable[[float], str], never: str) -> str:
+    low, high = (never if value is None else describe(value) for value in (spread.low, spread.high))
+    return low if low == high else f"{low} to {high}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.model import PhysicalPart, Topology, VirtualStream
+    from vstream.topology.model import PhysicalPart, StreamSettings, Topology, VirtualStream
 
 RECORD = 30
 """Bytes that a server stores with each message on disk (server/filestore.go: the record's header and checksum)."""
@@ -170,7 +170,7 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
                 stream=physical.physical_name(stream, part.role, part.place),
                 place=part.place,
                 role=part.role.value,
-                replicas=_limit(part, "num_replicas") or 1,
+                replicas=find_limit(part.settings, "num_replicas") or 1,
                 bytes=0.0 if not taken_rate else taken_rate * stored * retention,
                 per_day=taken_rate * stored * DAY,
                 retention=retention,
@@ -189,18 +189,19 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
 def _retention(part: PhysicalPart, rate: float, stored: int) -> float:
     """Seconds until the first of a stream's limits removes a message."""
     limits = [math.inf]
-    if age := _limit(part, "max_age"):
+    if age := find_limit(part.settings, "max_age"):
         limits.append(age / NS)
     if rate:
-        if size := _limit(part, "max_bytes"):
+        if size := find_limit(part.settings, "max_bytes"):
             limits.append(size / (rate * stored))
-        if number := _limit(part, "max_msgs"):
+        if number := find_limit(part.settings, "max_msgs"):
             limits.append(number / rate)
     return min(limits)
 
 
-def _limit(part: PhysicalPart, name: str) -> int | None:
-    value = part.settings.fields.get(name)
+def find_limit(settings: StreamSettings, name: str) -> int | None:
+    """The setting *name* of the JetStream API; None if it limits nothing."""
+    value = settings.fields.get(name)
     return value if isinstance(value, int) and value > 0 else None
 
 

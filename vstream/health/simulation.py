@@ -1,0 +1,403 @@
+"""
+What happens over time to messages between regions while regions are killed and cut off: a model, which asks no servers.
+
+Messages flow like water: publishing, removal by limits and sourcing have speeds that change at some moments only, such as
+when a link is cut or a backlog is gone. The model goes from one such moment to the next, so it is exact without choosing a
+step. No link waits for another, so each is reckoned alone; streams and pairs of regions that are alike are reckoned once.
+What servers decide by chance (`source_retries`) is drawn several times, and results are ranges.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vstream.health.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, find_limit
+from vstream.health.snapshot import NS
+from vstream.health.source_retries import BOOT, DIAL, Away, Interval, draw_start, find_dead, find_idle
+from vstream.lab.links.state import IDEAL
+from vstream.topology.model import Consistency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from vstream.health.sizing import Load
+    from vstream.lab.links.state import LinkState, Pair
+    from vstream.topology.model import StreamSettings, Topology, VirtualStream
+
+HISTORIES = 40
+"""How many possible histories are drawn."""
+ALIKE = 5
+"""How many of the streams, and of the pairs of regions, that are alike have chances of their own in a history."""
+WINDOW = 32 * 2**20
+"""Bytes that a source lets be on their way (JsFlowControlMaxPending in server/consumer.go)."""
+_LITTLE = 1e-6
+"""Messages that are none: what rounding leaves over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """How long a physical stream keeps messages: seconds, and how many; infinite where nothing removes them."""
+
+    age: float
+    messages: float
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamClass:
+    """Virtual streams that differ in nothing but their names. *rate* is messages per second in each region."""
+
+    regions: tuple[str, ...]
+    rate: float
+    size: int
+    write: Keeping
+    read: Keeping
+
+
+@dataclass(kw_only=True)
+class Flow:
+    """What one source does. Positions count messages from the beginning."""
+
+    rate: float
+    wire: int
+    """Bytes of a message between regions."""
+    weight: float
+    """How many streams it stands for."""
+    keeping: Keeping
+    idle: list[Interval]
+    silent: list[Interval]
+    """When nothing is published."""
+    position: float = 0.0
+    """All before it was delivered or lost."""
+    lost: float = 0.0
+    first_loss: float = math.inf
+    lag: float = 0.0
+    """The highest, in messages; and in seconds."""
+    lag_s: float = 0.0
+    caught_up: float = 0.0
+    """When it last came to have nothing waiting; infinite while something is."""
+    marks: dict[float, float] = field(default_factory=dict)
+    """What was delivered at moments that somebody asks for."""
+
+    @property
+    def arrivals(self) -> float:
+        """Messages that the reader has."""
+        return self.position - self.lost
+
+    def count_published(self, moment: float) -> float:
+        """Messages until *moment*."""
+        gone = sum(max(0.0, min(moment, interval.ends) - interval.begins) for interval in self.silent)
+        return self.rate * max(0.0, moment - gone)
+
+    def publishing_speed(self, moment: float) -> float:
+        """Messages per second, none before the beginning."""
+        return 0.0 if moment < 0 or any(interval.has(moment) for interval in self.silent) else self.rate
+
+    def limits_at(self, moment: float) -> tuple[tuple[float, float], ...]:
+        """For each limit: the position below which it has removed everything, and how fast that goes on."""
+        before = moment - self.keeping.age
+        return (
+            (self.count_published(before), self.publishing_speed(before)),
+            (self.count_published(moment) - self.keeping.messages, self.publishing_speed(moment)),
+        )
+
+    def moments(self) -> Iterator[float]:
+        """When speeds change, and the marks."""
+        for interval in (*self.idle, *self.silent):
+            for later in (0.0, self.keeping.age):
+                yield from (interval.begins + later, interval.ends + later)
+        yield from (self.keeping.age, *self.marks)
+
+    def until_change(self, now: float, speed: float) -> float:
+        """Seconds until the backlog is gone, or a limit reaches what waits, if messages are taken at *speed*."""
+        waiting, gain = self.count_published(now) - self.position, speed - self.publishing_speed(now)
+        changes = [waiting / gain] if waiting > _LITTLE and gain > 0 else []
+        for removed, removal in self.limits_at(now):
+            if removal > speed and self.position - removed > _LITTLE:
+                changes.append((self.position - removed) / (removal - speed))
+        return min(changes, default=math.inf)
+
+    def advance(self, now: float, after: float, speed: float) -> None:
+        """Take messages at *speed* from *now* to *after*."""
+        self._note(now)
+        reached = min(self.count_published(after), self.position + speed * (after - now))
+        removed = max(position for position, _ in self.limits_at(after))
+        if removed - reached > _LITTLE:
+            self.first_loss = min(self.first_loss, now)
+            self.lost += removed - reached
+        self.position = max(reached, removed)
+        self._note(after)
+
+    def _note(self, now: float) -> None:
+        waiting = self.count_published(now) - self.position
+        if waiting > _LITTLE:
+            oldest = self.position / self.rate
+            for interval in self.silent:
+                oldest += (interval.ends - interval.begins) * (oldest >= interval.begins)
+            self.lag, self.lag_s = max(self.lag, waiting), max(self.lag_s, now - oldest)
+            self.caught_up = math.inf
+        elif math.isinf(self.caught_up):
+            self.caught_up = now
+        if now in self.marks:
+            self.marks[now] = self.arrivals
+
+
+def run_link(flows: Sequence[Flow], capacity: float, rtt: float, duration: float) -> None:
+    """Let *flows* share *capacity* bytes per second until *duration*; they then know what became of their messages."""
+    now = 0.0
+    for end in sorted({moment for flow in flows for moment in flow.moments() if 0 < moment < duration} | {duration}):
+        while now < end:
+            speeds = _share_link(flows, now, capacity, rtt)
+            changes = [flow.until_change(now, speed) for flow, speed in zip(flows, speeds, strict=True)]
+            # A step too short to count in floating point would be made for ever.
+            after = min(end, now + max(min(changes), _LITTLE))
+            for flow, speed in zip(flows, speeds, strict=True):
+                flow.advance(now, after, speed)
+            now = after
+
+
+def _share_link(flows: Sequence[Flow], now: float, capacity: float, rtt: float) -> list[float]:
+    """Messages per second for each flow: what it wants, or what is left, in equal parts of bytes for each stream."""
+    wishes = []
+    for flow in flows:
+        most = WINDOW / max(rtt, _LITTLE) / flow.wire
+        is_waiting = flow.count_published(now) - flow.position > _LITTLE
+        wish = most if is_waiting else min(most, flow.publishing_speed(now))
+        wishes.append(0.0 if any(interval.has(now) for interval in flow.idle) else wish)
+    speeds = [0.0] * len(flows)
+    left, weights = capacity, sum(flow.weight for flow in flows)
+    for index in sorted(range(len(flows)), key=lambda index: wishes[index] * flows[index].wire):
+        flow = flows[index]
+        speeds[index] = min(wishes[index], left / max(weights, flow.weight) / flow.wire)
+        left -= speeds[index] * flow.wire * flow.weight
+        weights -= flow.weight
+    return speeds
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over all histories; None where it did not come to pass within the duration."""
+
+    low: float | None
+    high: float | None
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """The lowest and the highest of *values*, one at least; infinite ones did not come to pass."""
+    ordered = sorted(values)
+    return Spread(*(round(value, 3) if math.isfinite(value) else None for value in (ordered[0], ordered[-1])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFigures:
+    """Pairs of regions that are alike, each as bad as its worst stream; *lost_messages* are of all. *origin* and *reader* are the first."""
+
+    origin: str
+    reader: str
+    pairs_alike: int
+    lag_messages: Spread
+    lag_s: Spread
+    everywhere_after_healing_s: Spread
+    lost_messages: Spread
+    first_loss_s: Spread
+    crossed_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageSimulation:
+    """What a topology comes to. JSON has the same names. *stored_bytes* are by region, those of all replicas."""
+
+    topology: str
+    duration_s: float
+    published_messages: float
+    refused_messages: float
+    crossed_bytes: float
+    source_consumers: int
+    meta_assets: int
+    meta_members: int
+    not_simulated: tuple[str, ...]
+    pairs: tuple[PairFigures, ...]
+    """The worst first."""
+    stored_bytes: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _AlikePairs:
+    """What pairs of regions that are alike have in common. *capacity* is in bytes per second."""
+
+    origin: tuple[Away, ...]
+    reader: tuple[Away, ...]
+    servers: tuple[int, int]
+    capacity: float
+    rtt: float
+    classes: tuple[StreamClass, ...]
+
+
+def simulate(
+    topology: Topology,
+    loads: Mapping[str, Load],
+    copies: Mapping[str, int],
+    outages: Mapping[str, Sequence[Away]],
+    links: Mapping[Pair, LinkState],
+    duration: float,
+) -> OutageSimulation:
+    """
+    What becomes of *loads*, by virtual stream, within *duration* seconds, with *outages* by region.
+
+    *copies*: by virtual stream, how many such streams there are; one if it is not in it.
+    """
+    streams = [stream for stream in topology.streams if stream.consistency is Consistency.VIRTUAL]
+    counts: Counter[StreamClass] = Counter()
+    for stream in streams:
+        counts[_classify(stream, loads[stream.name])] += copies.get(stream.name, 1)
+    draw = random.Random(0)  # noqa: S311 - a model, not a secret
+    groups = _group_pairs(topology, tuple(counts), outages, links)
+    histories: dict[_AlikePairs, list[dict[StreamClass, list[Flow]]]] = {}
+    for alike, pairs in groups.items():
+        number = HISTORIES * min(ALIKE, len(pairs))
+        histories[alike] = [_draw_history(alike, counts, duration, draw) for _ in range(number)]
+    healed = max((away.ends for times in outages.values() for away in times), default=0.0)
+    figures = [_pair_figures(alike, groups[alike], histories[alike], healed) for alike in groups]
+    written = {region.name: _write_flows(counts, region.name, outages) for region in topology.regions}
+    writers = [flow for flows in written.values() for flow in flows.values()]
+    published = sum(flow.count_published(duration) * flow.weight for flow in writers)
+    return OutageSimulation(
+        topology=topology.name,
+        duration_s=duration,
+        published_messages=published,
+        refused_messages=sum(flow.rate * flow.weight for flow in writers) * duration - published,
+        crossed_bytes=sum(pair.crossed_bytes * pair.pairs_alike for pair in figures),
+        source_consumers=sum(count * len(kind.regions) ** 2 for kind, count in counts.items()),
+        meta_assets=sum(len(stream.physical) * copies.get(stream.name, 1) for stream in topology.streams),
+        meta_members=len(topology.seats),
+        not_simulated=tuple(stream.name for stream in topology.streams if stream not in streams),
+        pairs=tuple(sorted(figures, key=lambda pair: pair.lag_s.high or 0, reverse=True)),
+        stored_bytes=_store(groups, histories, written, duration),
+    )
+
+
+def _classify(stream: VirtualStream, load: Load) -> StreamClass:
+    """What *stream* is like. Settings are those of the first region, should regions differ."""
+    first, stored = stream.regions[0], load.size + RECORD + SUBJECT
+    return StreamClass(
+        regions=stream.regions,
+        rate=load.rate,
+        size=load.size,
+        write=_keeping(stream.write[first], stored),
+        read=_keeping(stream.read[first], stored + ORIGIN_HEADER),
+    )
+
+
+def _keeping(settings: StreamSettings, stored: int) -> Keeping:
+    size, number = (find_limit(settings, name) or math.inf for name in ("max_bytes", "max_msgs"))
+    age, replicas = find_limit(settings, "max_age") or math.inf, find_limit(settings, "num_replicas") or 1
+    return Keeping(age=age / NS, messages=min(size / stored, number), replicas=replicas)
+
+
+def _group_pairs(
+    topology: Topology,
+    classes: tuple[StreamClass, ...],
+    outages: Mapping[str, Sequence[Away]],
+    links: Mapping[Pair, LinkState],
+) -> dict[_AlikePairs, list[Pair]]:
+    """The pairs of regions between which messages go, by what they have in common."""
+    groups: dict[_AlikePairs, list[Pair]] = defaultdict(list)
+    for origin in topology.regions:
+        for reader in topology.regions:
+            pair = (origin.name, reader.name)
+            link, return_link = links.get(pair, IDEAL), links.get((reader.name, origin.name), IDEAL)
+            alike = _AlikePairs(
+                origin=tuple(outages.get(origin.name, ())),
+                reader=tuple(outages.get(reader.name, ())),
+                servers=(len(origin.servers), len(reader.servers)),
+                capacity=link.rate / 8 if link.rate else math.inf,
+                rtt=(link.delay or 0) + (return_link.delay or 0),
+                classes=tuple(kind for kind in classes if {*pair} <= {*kind.regions}),
+            )
+            if alike.classes and origin is not reader:
+                groups[alike].append(pair)
+    return groups
+
+
+def _draw_history(
+    alike: _AlikePairs, counts: Counter[StreamClass], duration: float, draw: random.Random
+) -> dict[StreamClass, list[Flow]]:
+    starts = (draw_start(alike.servers[0], draw), draw_start(alike.servers[1], draw))
+    dead = find_dead(alike.origin, starts[0])
+    flows: dict[StreamClass, list[Flow]] = {kind: [] for kind in alike.classes}
+    for kind in alike.classes:
+        different = min(ALIKE, counts[kind])
+        for _ in range(different):
+            idle = find_idle(alike.origin, alike.reader, starts, draw)
+            flow = _make_flow(kind, counts[kind] / different, idle, dead)
+            flow.marks = dict.fromkeys((max(0.0, duration - kind.read.age), duration), 0.0)
+            flows[kind].append(flow)
+    run_link([flow for kind in flows.values() for flow in kind], alike.capacity, alike.rtt, duration)
+    return flows
+
+
+def _make_flow(kind: StreamClass, weight: float, idle: list[Interval], silent: list[Interval]) -> Flow:
+    wire = kind.size + SUBJECT + PROTOCOL
+    return Flow(rate=kind.rate, wire=wire, weight=weight, keeping=kind.write, idle=idle, silent=silent)
+
+
+def _pair_figures(
+    alike: _AlikePairs, pairs: Sequence[Pair], histories: Sequence[Mapping[StreamClass, Sequence[Flow]]], healed: float
+) -> PairFigures:
+    """What became of *pairs*, over *histories* of which several belong together, with chances of their own."""
+    together = len(histories) // HISTORIES
+    rounds: list[list[Flow]] = [[] for _ in range(HISTORIES)]
+    for number, flows in enumerate(histories):
+        rounds[number // together] += [flow for kind in flows.values() for flow in kind]
+    return PairFigures(
+        origin=pairs[0][0],
+        reader=pairs[0][1],
+        pairs_alike=len(pairs),
+        lag_messages=spread(max(flow.lag for flow in flows) for flows in rounds),
+        lag_s=spread(max(flow.lag_s for flow in flows) + alike.rtt / 2 for flows in rounds),
+        everywhere_after_healing_s=spread(max(0.0, *(flow.caught_up - healed for flow in flows)) for flows in rounds),
+        lost_messages=spread(sum(flow.lost * flow.weight for flow in flows) / together for flows in rounds),
+        first_loss_s=spread(min(flow.first_loss for flow in flows) for flows in rounds),
+        crossed_bytes=sum(flow.arrivals * flow.wire * flow.weight for flows in rounds for flow in flows)
+        / len(histories),
+    )
+
+
+def _write_flows(
+    counts: Counter[StreamClass], region: str, outages: Mapping[str, Sequence[Away]]
+) -> dict[StreamClass, Flow]:
+    """What clients publish in *region*, which an ordinary start keeps from it."""
+    dead = find_dead(outages.get(region, ()), BOOT + DIAL / 2)
+    return {kind: _make_flow(kind, count, [], dead) for kind, count in counts.items() if region in kind.regions}
+
+
+def _store(
+    groups: Mapping[_AlikePairs, Sequence[Pair]],
+    histories: Mapping[_AlikePairs, Sequence[Mapping[StreamClass, Sequence[Flow]]]],
+    written: Mapping[str, Mapping[StreamClass, Flow]],
+    duration: float,
+) -> dict[str, float]:
+    """Bytes in each region in the end, all replicas together. What a region publishes itself, it has at once."""
+    read: defaultdict[tuple[str, StreamClass], float] = defaultdict(float)
+    for alike, pairs in groups.items():
+        for kind in alike.classes:
+            marks = [flow.marks for flows in histories[alike] for flow in flows[kind]]
+            before = max(0.0, duration - kind.read.age)
+            recent = statistics.fmean(mark[duration] - mark[before] for mark in marks)
+            for _, reader in pairs:
+                read[reader, kind] += recent
+    stored = dict.fromkeys(written, 0.0)
+    for region, flows in written.items():
+        for kind, flow in flows.items():
+            size = kind.size + RECORD + SUBJECT
+            removed = max(0.0, *(position for position, _ in flow.limits_at(duration)))
+            writes = (flow.count_published(duration) - removed) * size * kind.write.replicas
+            itself = flow.count_published(duration) - flow.count_published(duration - kind.read.age)
+            reads = min(read[region, kind] + itself, kind.read.messages) * (size + ORIGIN_HEADER) * kind.read.replicas
+            stored[region] += (writes + reads) * flow.weight
+    return stored
