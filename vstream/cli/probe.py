@@ -34,8 +34,10 @@ def command(
         list[str] | None, typer.Option("--region", "-r", help="Only this region. Can be repeated.")
     ] = None,
     deadline: Annotated[
-        float, typer.Option("--timeout", help="Seconds until a canary must have arrived everywhere.", min=0.1)
-    ] = 30,
+        float,
+        # A source whose first request is lost asks again after 42 s at most (vstream.health.source_retries).
+        typer.Option("--timeout", help="Seconds until a canary must have arrived everywhere.", min=0.1),
+    ] = 45,
     output: options.TextJsonOrJunit = "text",
     forms: Annotated[
         bool, typer.Option("--forms", help="Also try every form of Direct Get and pull requests by the virtual name.")
