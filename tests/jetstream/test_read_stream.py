@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import Reply, connect
-from vstream.jetstream.read_stream import read_headers, read_messages
+from vstream.jetstream.read_stream import AckSubject, read_headers, read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.topology.model import Endpoint
 
@@ -38,7 +37,10 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
         server.stop()
 
 
-async def test_what_of_a_request_was_lost_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lost", [{5, 6}, {3}, {10}], ids=["the last of a request", "one between", "the very last"])
+async def test_what_was_lost_on_its_way_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: set[int]
+) -> None:
     server = JetStreamServer(tmp_path)
     server.start()
     try:
@@ -48,21 +50,52 @@ async def test_what_of_a_request_was_lost_is_asked_for_again(tmp_path: Path, mon
 
             async def lose_some(
                 subject: str, body: bytes, *, is_last: Callable[[Reply], bool], timeout: float
-            ) -> object:
+            ) -> tuple[Reply, ...]:
                 asked.append(subject)
                 if len(asked) > 1:
                     return await collect(subject, body, is_last=is_last, timeout=timeout)
-                number = itertools.count(1)
-                # Six are sent, and four of them arrive.
-                six = json.dumps({**json.loads(body), "batch": 6}).encode()
-                return await collect(
-                    subject, six, is_last=lambda reply: next(number) <= 4 and is_last(reply), timeout=timeout
+                batch = max(lost) if len(lost) > 1 else json.loads(body)["batch"]
+                sent = json.dumps({**json.loads(body), "batch": batch}).encode()
+                answers = await collect(
+                    subject, sent, is_last=lambda reply: has_come(reply) and is_last(reply), timeout=timeout
                 )
+                return tuple(filter(has_come, answers))
+
+            def has_come(reply: Reply) -> bool:
+                return AckSubject.parse(reply.reply).number not in lost
 
             monkeypatch.setattr(connection, "collect", lose_some)
             found = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=10, timeout=1)]
         assert found == list(range(1, 11))
         assert len(asked) == 2
+    finally:
+        server.stop()
+
+
+async def test_a_message_that_is_lost_on_its_way_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = JetStreamServer(tmp_path)
+    server.start()
+    try:
+        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 4)
+        endpoint = Endpoint(urls=(server.url,))
+        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
+        subscribe = connection.subscribe
+
+        async def lose_the_second(inbox: str, take: Callable[[Reply, str], Awaitable[None]]) -> None:
+            async def take_others(reply: Reply, subject: str) -> None:
+                if AckSubject.parse(reply.reply).number != 2:
+                    await take(reply, subject)
+
+            await subscribe(inbox, take_others)
+
+        monkeypatch.setattr(connection, "subscribe", lose_the_second)
+        try:
+            with pytest.raises(NotReachableError, match=r"a message before sequence 3 was lost on its way$"):
+                assert [message.seq async for message in read_messages(connection, "foo", patience=20)] == []
+        finally:
+            await connection.close()
     finally:
         server.stop()
 

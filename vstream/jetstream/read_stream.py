@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from vstream.jetstream.connection import NO_RESPONDERS
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Iterator, Mapping
 
     from vstream.jetstream.connection import Connection, Reply
     from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -47,6 +48,8 @@ class AckSubject:
 
     deliveries: int
     seq: int
+    number: int
+    """Which delivery of its consumer it is, from 1 on: where one is left out, a message was sent and lost."""
     time: int
     pending: int
 
@@ -55,8 +58,8 @@ class AckSubject:
         """Parse `$JS.ACK.STREAM.CONSUMER.…`. Newer servers may put a domain and an account in front of the stream."""
         tokens = subject.split(".")
         first = 4 if len(tokens) < 11 else 6  # noqa: PLR2004
-        deliveries, seq, _, time, pending = map(int, tokens[first : first + 5])
-        return cls(deliveries=deliveries, seq=seq, time=time, pending=pending)
+        deliveries, seq, number, time, pending = map(int, tokens[first : first + 5])
+        return cls(deliveries=deliveries, seq=seq, number=number, time=time, pending=pending)
 
 
 async def read_messages(
@@ -66,28 +69,14 @@ async def read_messages(
     The messages of the physical *stream* from *from_seq* up to the last one at the time of the request.
 
     One of its replicas answers, which may be behind the leader. Raises ServerError if the stream does not exist, and
-    NotReachableError if nothing arrives for *patience* seconds.
+    NotReachableError if nothing arrives for *patience* seconds, or a message was lost on its way.
     """
     reader = await _create_reader(connection, stream, from_seq, headers_only=headers_only, timeout=patience)
     arrived: asyncio.Queue[StoredMessage | str | None] = asyncio.Queue()
+    numbers = itertools.count(1)
 
     async def take(reply: Reply, subject: str) -> None:
-        if reply.status == NO_RESPONDERS:
-            arrived.put_nowait(None)
-            return
-        if not reply.reply.startswith(_ACK):
-            arrived.put_nowait(f"{reply.headers.get('Description') or 'no more'} ({reply.status})")
-            return
-        try:
-            ack = AckSubject.parse(reply.reply)
-        except ValueError:
-            arrived.put_nowait(f"`{reply.reply}` is not an acknowledgement subject")
-            return
-        arrived.put_nowait(
-            StoredMessage(
-                seq=ack.seq, time=ack.time, subject=subject, headers=reply.headers, data=reply.data, pending=ack.pending
-            )
-        )
+        arrived.put_nowait(_decode_delivery(reply, subject, numbers))
 
     inbox = connection.inbox()
     await connection.subscribe(inbox, take)
@@ -112,6 +101,23 @@ async def read_messages(
         await connection.publish(reader.deletes, b"")
 
 
+def _decode_delivery(reply: Reply, subject: str, numbers: Iterator[int]) -> StoredMessage | str | None:
+    """The message in *reply*, or why there is none; None where nobody listens. *numbers* are those of deliveries to come."""
+    if reply.status == NO_RESPONDERS:
+        return None
+    if not reply.reply.startswith(_ACK):
+        return f"{reply.headers.get('Description') or 'no more'} ({reply.status})"
+    try:
+        ack = AckSubject.parse(reply.reply)
+    except ValueError:
+        return f"`{reply.reply}` is not an acknowledgement subject"
+    if ack.number != next(numbers):
+        return f"a message before sequence {ack.seq:,} was lost on its way"
+    return StoredMessage(
+        seq=ack.seq, time=ack.time, subject=subject, headers=reply.headers, data=reply.data, pending=ack.pending
+    )
+
+
 async def read_headers(
     connection: Connection, stream: str, *, first: int, last: int, timeout: float
 ) -> AsyncGenerator[tuple[int, Mapping[str, str]]]:
@@ -121,25 +127,29 @@ async def read_headers(
     Raises ServerError if the stream does not exist, and NotReachableError if nothing arrives for *timeout* seconds.
     """
     reader = await _create_reader(connection, stream, first, headers_only=True, timeout=timeout)
-    held, pending = first - 1, reader.pending
+    held, number, pending = first - 1, 0, reader.pending
     try:
         while pending and held < last:
             batch = min(reader.most, pending)
-            replies = await _pull(connection, reader.pulls, batch, timeout)
-            for reply in replies:
+            before = number
+            for reply in await _pull(connection, reader.pulls, batch, timeout):
                 if not reply.reply.startswith(_ACK):
                     text = f"{reply.headers.get('Description') or 'no more'} ({reply.status})"
                     raise NotReachableError(f"stream `{stream}` cannot be read to sequence {last:,}: {text}")
                 with reading(reader.pulls):
                     ack = AckSubject.parse(reply.reply)
+                if ack.number != number + 1:
+                    break
                 if ack.seq > last:
                     return
-                held, pending = ack.seq, ack.pending
+                held, number, pending = ack.seq, ack.number, ack.pending
                 yield ack.seq, reply.headers
-            if pending and len(replies) < batch:
+            if number == before:
+                raise NotReachableError(f"stream `{stream}` cannot be read to sequence {last:,}: messages are lost")
+            if pending and number < before + batch:
                 # What is missing may have been sent and lost: this consumer does not send it again.
                 reader = await _create_reader(connection, stream, held + 1, headers_only=True, timeout=timeout)
-                pending = reader.pending
+                number, pending = 0, reader.pending
     finally:
         await connection.request(reader.deletes, timeout=timeout)
 
