@@ -43,7 +43,7 @@ def command(
     ] = None,
     size: Annotated[list[str] | None, typer.Option("--size", help="[STREAM=]SIZE of one message.")] = None,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Show what outages come to over time, with the options below.")
+        bool, typer.Option("--simulate", help="Simulate outages: lag, losses and storage. With the options below.")
     ] = False,
     kill: Annotated[
         list[str] | None, typer.Option("--kill-region", help="REGION=TIME@BEGIN: killed, such as west=30s@1m.")
@@ -56,9 +56,9 @@ def command(
         typer.Option("--link", help="REGION-REGION:rtt=…,rate=…, or all:…, over the topology's links."),
     ] = None,
     copies: Annotated[
-        list[str] | None, typer.Option("--copies", help="[STREAM=]NUMBER of streams that are like it.")
+        list[str] | None, typer.Option("--copies", help="[STREAM=]NUMBER: so many streams are like it.")
     ] = None,
-    duration: Annotated[str, typer.Option("--duration", help="How long all of it takes.")] = "10m",
+    duration: Annotated[str, typer.Option("--duration", help="How long the simulated time is.")] = "10m",
     output: options.TextOrJson = "text",
 ) -> None:
     """
