@@ -92,3 +92,14 @@ def state_directory() -> Path:
     """Where vstream keeps what it knows between two commands, with symbolic links resolved: `VSTREAM_STATE_DIR`, or the user's."""
     chosen = os.environ.get("VSTREAM_STATE_DIR")
     return (Path(chosen).expanduser() if chosen else user_state_path("vstream")).resolve()
+
+
+def leaves_repository(path: Path) -> bool:
+    """
+    Whether *path*, of a git repository, leads out of it by a link.
+
+    A repository is what others wrote: such a link would have a file of this machine read, and quoted.
+    """
+    named = Path(os.path.normpath(path.absolute()))  # `resolve` would follow the links that are looked for
+    repository = next((parent for parent in named.parents if (parent / ".git").exists()), None)
+    return repository is not None and not named.resolve().is_relative_to(repository.resolve())

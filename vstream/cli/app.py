@@ -184,6 +184,8 @@ def run() -> None:
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
     # of the time.
     gc.set_threshold(200_000, 20, 100)
+    # Else pydantic reads the metadata of every installed package, in search of plugins of its own.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a name that a terminal cannot show is no reason to fail

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from vstream.cli.servers import Servers
 from vstream.errors import VstreamError
@@ -16,17 +13,6 @@ from vstream.lab.state import lab_directory
 from vstream.syntax import natsconf
 from vstream.syntax.natsconf.digest import digest
 from vstream.topology.model import Topology
-
-ConfigsDirectory = Annotated[
-    Path | None,
-    typer.Option(
-        "--configs",
-        help="A directory with the configuration files of servers, as the servers read them: SERVER.conf or "
-        "servers/SERVER.conf. Each is compared with what its server has loaded. A lab needs none.",
-        exists=True,
-        file_okay=False,
-    ),
-]
 
 
 def read_configs(topology: Topology, servers: Servers, directory: Path | None) -> Mapping[str, ConfigFile]:

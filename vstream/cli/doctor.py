@@ -29,7 +29,7 @@ def command(
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
-    files: configs.ConfigsDirectory = None,
+    files: options.ConfigsDirectory = None,
 ) -> None:
     """
     Find what is wrong with the live system, with evidence, and say what to do. Changes nothing.

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from vstream.files import leaves_repository
 from vstream.lint import detect
 from vstream.lint.read import Source
 from vstream.lint.selection import NO_FILES
@@ -154,17 +155,6 @@ def _glob(pattern: str) -> list[str]:
         pending += _list_directory(directory)[0]
         matches.update(os.path.normpath(path) for path in _glob(str(Path(glob.escape(directory), *rest))))
     return sorted(matches)
-
-
-def leaves_repository(path: Path) -> bool:
-    """
-    Whether *path*, of a git repository, leads out of it by a link.
-
-    A repository is what others wrote: such a link would have a file of this machine read, and quoted.
-    """
-    named = Path(os.path.normpath(path.absolute()))  # `resolve` would follow the links that are looked for
-    repository = next((parent for parent in named.parents if (parent / ".git").exists()), None)
-    return repository is not None and not named.resolve().is_relative_to(repository.resolve())
 
 
 def _source(name: str, *, is_named: bool, may_leave: bool) -> Source:

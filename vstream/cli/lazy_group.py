@@ -67,6 +67,11 @@ _VALUES = {
 _VALUE_OF = {option: value for value, options in _VALUES.items() for option in options.split()}
 
 
+def load_mode(module: str) -> Any:
+    """The module of a mode that a command has beside what it usually does, such as `plan --drift`."""
+    return import_module(module)
+
+
 @dataclass(frozen=True, slots=True)
 class OfferedValue:
     """A value that a shell offers, as Typer's completion reads it."""

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from vstream.cli import overlay_option
-from vstream.cli.files import leaves_repository
 from vstream.errors import UnknownNameError, VstreamError
+from vstream.files import leaves_repository
 from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
 from vstream.syntax.yaml import MAX_BYTES
@@ -62,6 +62,16 @@ HtmlFile = Annotated[
 ]
 ServerVersion = Annotated[
     str | None, typer.Option("--server-version", help="The nats-server of all servers, such as 2.12.8.")
+]
+ConfigsDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--configs",
+        help="A directory with the configuration files of servers, as the servers read them: SERVER.conf or "
+        "servers/SERVER.conf. Each is compared with what its server has loaded. A lab needs none.",
+        exists=True,
+        file_okay=False,
+    ),
 ]
 LogFormat = Annotated[
     Literal["text", "json"],

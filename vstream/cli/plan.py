@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from vstream.cli import configs, options
+from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.drift import check_drift
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.lazy_group import load_mode
 from vstream.cli.plan_request import Planned, plan_servers
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
@@ -53,7 +53,7 @@ def command(
     is_drift: Annotated[
         bool, typer.Option("--drift", help="Only say whether servers still match the topology. Looks at more of them.")
     ] = False,
-    files: configs.ConfigsDirectory = None,
+    files: options.ConfigsDirectory = None,
     deadline: Annotated[
         float, typer.Option("--timeout", help="With --drift: seconds for each server.", min=0.5, max=300)
     ] = 10,
@@ -77,6 +77,7 @@ def command(
     if is_drift:
         chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
         options.refuse_beside("--drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
+        check_drift = load_mode("vstream.cli.drift").check_drift
         check_drift(loaded.require(), lab, templates, deadline=deadline, files=files, is_json=output == "json")
         return
     if files is not None:

@@ -13,7 +13,7 @@ from vstream.health.units import list_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab import keys as lab_keys
-from vstream.lab import lab
+from vstream.lab import status as lab
 from vstream.lint.load_topology import render_bundle
 from vstream.render import account_view
 from vstream.topology.accounts import password_variable, regional_user, regional_variable

@@ -140,11 +140,6 @@ class Sizing:
         }
 
 
-def publish_cost_s(topology: Topology, rules: int) -> float:
-    """Seconds of server CPU for a publish and its acknowledgement with so many *rules*; measured on 2.15.1."""
-    return profile_of(topology).acknowledged_us(rules) / 1e6
-
-
 def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
     """What *topology* needs at *loads*, by virtual stream."""
     streams = tuple(_stream(stream, loads[stream.name]) for stream in topology.streams)

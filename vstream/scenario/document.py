@@ -17,7 +17,7 @@ from vstream.scenario import fields
 from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, OptionType
 from vstream.syntax.quoting import quote_value
 from vstream.syntax.schema import Language
-from vstream.topology.document import close_schema
+from vstream.topology.document import close_schema, describe_fields
 from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
 from vstream.topology.fields import Rate as LinkRate
 
@@ -31,9 +31,7 @@ def yaml_key(name: str) -> str:
 
 
 class _Closed(BaseModel):
-    model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True, alias_generator=yaml_key
-    )
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True, alias_generator=yaml_key)
 
 
 _MAY_BE_EMPTY = {
@@ -281,6 +279,7 @@ class ScenarioDocument(_Closed):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a scenario file, for editors."""
     schema = ScenarioDocument.model_json_schema(by_alias=True)
+    describe_fields(schema, ScenarioDocument, globals())
     steps = schema["properties"]["steps"]
     steps["items"] = {"anyOf": [steps["items"], {"enum": list(BARE)}]}
     for model in schema["$defs"].values():

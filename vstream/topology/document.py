@@ -8,6 +8,10 @@ collide, features that the stated server version lacks) is checked by the rules 
 
 from __future__ import annotations
 
+import ast
+import inspect
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,7 +20,8 @@ from vstream.topology import fields
 
 
 class _Closed(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+    # Each model is built when it is first used: most commands need one of them.
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
 class TlsDocument(_Closed):
@@ -481,6 +486,7 @@ class TopologyDocument(_Closed):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a topology file, for editors."""
     schema = TopologyDocument.model_json_schema()
+    describe_fields(schema, TopologyDocument, globals())
     close_schema(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -497,3 +503,27 @@ def close_schema(schema: Any) -> None:
         schema = list(schema.values())
     for inner in schema if isinstance(schema, list) else ():
         close_schema(inner)
+
+
+def describe_fields(schema: dict[str, Any], root: type[BaseModel], models: dict[str, Any]) -> None:
+    """
+    Write the text below each field of the models into their JSON Schema, as its description.
+
+    Pydantic can do it (`use_attribute_docstrings`), but then reads its source whenever a model is imported.
+    """
+    for name, part in {**schema.get("$defs", {}), root.__name__: schema}.items():
+        model = models[name]
+        for field, text in _field_texts(model).items():
+            properties, key = part["properties"], model.model_fields[field].alias or field
+            properties[key] = dict(sorted({"description": text, **properties[key]}.items()))
+
+
+def _field_texts(model: type[BaseModel]) -> dict[str, str]:
+    """The text below each field of *model*, by the field's name; a field that it inherits has its parent's."""
+    texts: dict[str, str] = {}
+    for kind in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        for statement, following in pairwise(ast.walk(ast.parse(dedent(inspect.getsource(kind))))):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[field] = inspect.cleandoc(text)
+    return texts

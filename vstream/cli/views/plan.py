@@ -10,7 +10,6 @@ from rich.text import Text
 
 from vstream.cli.views import loaded
 from vstream.cli.views.cleaning import clean, markdown_code, markdown_text
-from vstream.health.sizing import publish_cost_s
 from vstream.plan.plan import (
     RULE,
     Create,
@@ -121,7 +120,7 @@ def routing(topology: Topology, bundle: Bundle) -> str:
     rules = len(bundle.mappings)
     text = (
         f"routing: {topology.routing.value}, {_count(rules, 'mapping rule')}; "
-        f"a publish and its acknowledgement cost a server about {publish_cost_s(topology, rules) * 1e6:,.0f} µs"
+        f"a publish and its acknowledgement cost a server about {profile_of(topology).acknowledged_us(rules):,.0f} µs"
     )
     if profile_of(topology).has_physical_names and rules > _MANY_RULES:
         text += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
@@ -139,7 +138,7 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     return {
         "profile": topology.routing.value,
         "rules": rules,
-        "acknowledged_us": round(publish_cost_s(topology, rules) * 1e6, 1),
+        "acknowledged_us": round(profile_of(topology).acknowledged_us(rules), 1),
     }
 
 
