@@ -222,7 +222,8 @@ def _drop_nulls(value: Any, shape: Any) -> None:
         for key in [key for key, item in value.items() if item is None]:
             del value[key]
         for key, item in value.items():
-            _drop_nulls(item, shape.get(key, object))
+            if isinstance(item, (dict, list)):
+                _drop_nulls(item, shape.get(key, object))
 
 
 def _find_problem(value: object, wanted: Any, path: str) -> str | None:
@@ -230,19 +231,35 @@ def _find_problem(value: object, wanted: Any, path: str) -> str | None:
     if value is None:
         return None
     if isinstance(wanted, list):
-        if not isinstance(value, list):
-            return f"`{path}` is not a list"
-        null = f"`{path}` has an entry that is null"
-        problems = (null if item is None else _find_problem(item, wanted[0], path) for item in value)
-        return next((problem for problem in problems if problem is not None), None)
+        return _find_list_problem(value, wanted[0], path)
     if isinstance(wanted, dict):
-        if not isinstance(value, dict):
-            return f"`{path}` is not an object"
-        every = wanted.get(None, object)
-        problems = (_find_problem(item, wanted.get(key, every), f"{path}.{key}") for key, item in value.items())
-        return next((problem for problem in problems if problem is not None), None)
+        return _find_object_problem(value, wanted, path)
     is_right = isinstance(value, wanted) and (wanted is not int or not isinstance(value, bool))
     return None if is_right else f"`{path}` is not {_NAMES[wanted]}"
+
+
+def _find_list_problem(value: object, wanted: Any, path: str) -> str | None:
+    if not isinstance(value, list):
+        return f"`{path}` is not a list"
+    for item in value:
+        problem = f"`{path}` has an entry that is null" if item is None else _find_problem(item, wanted, path)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _find_object_problem(value: object, wanted: Any, path: str) -> str | None:
+    if not isinstance(value, dict):
+        return f"`{path}` is not an object"
+    every = wanted.get(None, object)
+    for key, item in value.items():
+        shape = wanted.get(key, every)
+        # Most fields are right at first sight: then nothing more is asked, and no path is written.
+        is_right = shape is object or type(item) is shape
+        problem = None if is_right else _find_problem(item, shape, f"{path}.{key}")
+        if problem is not None:
+            return problem
+    return None
 
 
 _NAMES = {int: "a whole number", str: "a text", bool: "true or false"}

@@ -7,7 +7,6 @@ the servers' own metadata or the order of a set never looks like drift.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
         # Streams with sources or a mirror keep the 0: for them it turns deduplication off (2.14).
         plain = not form["sources"] and not form["mirror"]
         form["duplicate_window"] = min(_TWO_MINUTES, form["max_age"] or _TWO_MINUTES) if plain else 0
-    return dict(sorted(form.items()))
+    return form
 
 
 def _without_zeros(limits: Json) -> Json:
@@ -114,7 +113,7 @@ def _source(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_name(source: Mapping[str, Any]) -> tuple[str, str]:
-    return (str(source.get("name", "")), json.dumps(source, sort_keys=True))
+    return (str(source.get("name", "")), repr(source))
 
 
 def _placement(placement: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -264,6 +264,8 @@ def _field_changes(
     before = context.forms[stream.config.name]
     desired = start_sequence.preserve_start_sequences(stream.config, _canonical_config(observed, context))
     after = canonical(desired.fields)
+    if before == after:
+        return (), ()
     changes: list[FieldChange] = []
     notes: list[Note] = []
     for field in sorted(before.keys() | after.keys()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -132,7 +133,9 @@ class StreamConfig:
     @property
     def owner(self) -> str | None:
         """The topology that created this stream, None if vstream did not."""
-        return self.metadata.get(TOPOLOGY_KEY)
+        metadata = self.fields.get("metadata")
+        owner = metadata.get(TOPOLOGY_KEY) if isinstance(metadata, dict) else None
+        return None if owner is None else str(owner)
 
     def with_fields(self, **fields: Json) -> StreamConfig:
         """The same stream with other values for *fields*."""
@@ -195,8 +198,14 @@ def source_name(source: Mapping[str, Json], taker: str) -> str:
     """
     name, external = str(source["name"]), source.get("external")
     api = str(external.get("api") or "") if isinstance(external, dict) else ""
-    account = account_in(taker) if not api else _ACCOUNT.sub(r"\1\2", api)
+    account = account_in(taker) if not api else _account_of_api(api)
     return name if account in {None, api} else f"{account}{ACCOUNT_SEPARATOR}{name}"
+
+
+@lru_cache(maxsize=1000)
+def _account_of_api(api: str) -> str:
+    """The account or domain behind an API prefix, which thousands of sources share."""
+    return _ACCOUNT.sub(r"\1\2", api)
 
 
 REPLAY_SUFFIX = ":Rpl[0-9A-Za-z]{5}$"
