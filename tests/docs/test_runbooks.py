@@ -180,7 +180,7 @@ def test_the_quorum_of_the_meta_group_is_lost(file: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])
-@pytest.mark.parametrize("name", ["planned-evacuation"])
+@pytest.mark.parametrize("name", ["planned-evacuation", "dead-region"])
 def test_the_commands_are_rehearsed_by_shipped_scenarios(
     name: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

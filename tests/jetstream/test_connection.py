@@ -187,6 +187,16 @@ async def test_an_answer_that_does_not_come_leaves_no_task_that_fails_later() ->
         assert asyncio.all_tasks() <= before
 
 
+async def test_answers_that_cannot_come_any_more_are_not_waited_for() -> None:
+    async with Port(SERVES).open() as port, connect(port.endpoint, "west") as connection:
+        collecting = asyncio.create_task(connection.collect("foo", is_last=bool, timeout=60))
+        await asyncio.sleep(0)
+        await connection.close()
+        async with asyncio.timeout(20):
+            with pytest.raises(NotReachableError, match=r"connection closed on `foo`$"):
+                await collecting
+
+
 async def test_a_late_pong_that_nobody_waits_for_any_more_does_not_end_reading() -> None:
     client = TidyClient(Endpoint())
     waiter = asyncio.get_running_loop().create_future()

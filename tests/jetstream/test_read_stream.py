@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +34,21 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
         finally:
             await connection.close()
         assert found == list(range(1, 101))
+    finally:
+        server.stop()
+
+
+async def test_messages_are_read_without_a_task_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, number = JetStreamServer(tmp_path), 500
+    server.start()
+    try:
+        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * number)
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            tasks = Mock(wraps=asyncio.get_running_loop().create_task)
+            monkeypatch.setattr(asyncio.get_running_loop(), "create_task", tasks)
+            sequences = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=number, timeout=20)]
+        assert sequences == list(range(1, number + 1))
+        assert tasks.call_count < 20
     finally:
         server.stop()
 

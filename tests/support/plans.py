@@ -101,6 +101,8 @@ class FakeServers:
         self.failures: dict[str, list[Exception]] = {}
         self.gate_timeouts: dict[str, list[str]] = {}
         self.positions: dict[str, dict[str, int]] = {}
+        self.taken_later: dict[str, int] = {}
+        """By reader: the last sequence that it took of a stream that was given up, if that was after the plan was made."""
         self.moves = True
         """Whether a stream has another leader after an update."""
         self._clock = 0
@@ -194,6 +196,10 @@ class FakeServers:
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         return max((self.positions.get(reader, {}).get(origin, 1) for reader in readers), default=1)
+
+    async def last_taken(self, reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
+        self._answer(f"measure {reader}")
+        return {origin: self.taken_later.get(reader, seq) for origin, (seq, _) in ends.items()}
 
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
         return dict(self.positions[reader])

@@ -159,6 +159,11 @@ class TidyClient(Client):
             self._transport.close()  # type: ignore[no-untyped-call]
         await super()._select_next_server()
 
+    async def end_waiting(self) -> None:
+        """Nothing that is waited for comes any more: the connection is closed."""
+        for answer in [answer for answer in self._expected if not answer.done()]:
+            answer.set_exception(nats.errors.ConnectionClosedError())
+
     async def close(self) -> None:
         """Close the connection, and return once nothing of it remains."""
         while (attempt := self._reconnection_task) is not None and attempt is not asyncio.current_task():

@@ -9,7 +9,7 @@ import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from socket import gaierror
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import nats
 import nats.errors
@@ -20,11 +20,11 @@ from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import connection_options, resolve_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from nats.aio.msg import Msg
 
     from vstream.topology.model import Endpoint
-
-_Message = TypeVar("_Message")
 
 CONNECT_TIMEOUT = 5.0
 _FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError)
@@ -50,21 +50,6 @@ class Reply:
         """The status in the first line of the headers; None for a plain message."""
         status = self.headers.get("Status")
         return int(status) if status and len(status) == _STATUS_DIGITS and status.isdecimal() else None
-
-
-async def _until_refused(message: Awaitable[_Message], refusal: asyncio.Future[None]) -> _Message:
-    """*message*, once it has come. Raises what *refusal* does, if that is first. Nothing waits for *message* any more then."""
-    coming = asyncio.ensure_future(message)
-    waited_for: set[asyncio.Future[Any]] = {coming, refusal}
-    try:
-        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-        if refusal.done():
-            refusal.result()
-        return await coming
-    finally:
-        # What is left of it would fail later, and asyncio prints the traceback of a task that nobody has looked at.
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
 
 
 class Connection:
@@ -172,11 +157,18 @@ class Connection:
         last one has not come within *timeout* seconds.
         """
         inbox, answers = self._client.new_inbox(), list[Reply]()
+        # To wait for each message in a task of its own would cost several times what the message does.
+        arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
         refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refusal.add_done_callback(lambda _: arrived.put_nowait(None))
         self._client.expect(subject, refusal)
+
+        async def take(message: Msg) -> None:
+            arrived.put_nowait(message)
+
         repeating: asyncio.Future[None] | None = None
         try:
-            subscription = await self._client.subscribe(inbox)
+            subscription = await self._client.subscribe(inbox, cb=take)
             try:
                 if inbox_header is None:
                     await self._client.publish(subject, payload, reply=inbox)
@@ -185,7 +177,10 @@ class Connection:
                     repeating = asyncio.ensure_future(self._publish_repeatedly(subject, payload, fields))
                 async with asyncio.timeout(timeout):
                     while not answers or not is_last(answers[-1]):
-                        message = await _until_refused(subscription.next_msg(timeout=None), refusal)
+                        message = await arrived.get()
+                        if message is None:
+                            refusal.result()
+                            continue
                         answer = Reply(
                             data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply
                         )
@@ -197,6 +192,7 @@ class Connection:
                     repeating.cancel()
                 if self._client.is_connected:
                     await subscription.unsubscribe()
+                    await asyncio.sleep(0)  # its task ends
         except NotPermittedError as error:
             raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
@@ -260,6 +256,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
                 list(endpoint.urls),
                 name="vstream",
                 error_cb=remember,
+                closed_cb=client.end_waiting,
                 connect_timeout=max(1, round(timeout)),
                 max_reconnect_attempts=3,
                 reconnect_time_wait=1,

@@ -295,6 +295,11 @@ class _Run:
     async def _one(self, change: Change) -> None:
         try:
             await _with_retries(change, await self._complete_config(change), self._streams)
+            if isinstance(change, Update) and change.given_up:
+                # Only now does it take nothing more from there.
+                ends = await self._gauges.last_taken(change.config.name, change.given_up)
+                noted = seed_region.with_recorded_positions(change.config, ends, start_sequence.UNTIL_KEY)
+                await _with_retries(change, noted, self._streams)
         except NotReachableError as failure:
             self.uncertain.append(change)
             self.failure = self.failure or failure

@@ -194,6 +194,12 @@ class Update:
     """Whether the stream becomes vstream's with this change."""
     handover: Handover | None = None
     """If it is STOP or SOURCE, carrying the change out adds to *config* where each source goes on."""
+    given_up: Mapping[str, tuple[int, int]] = dataclass_field(default_factory=dict, compare=False)
+    """
+    Dead streams that it sources no more: how far it was in each, and its own last sequence before that was measured.
+
+    Carrying it out notes how far it was at the end.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,5 +93,12 @@ class GateChecker(Protocol):
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
         """The same, for a *reader* that has not stopped."""
 
+    async def last_taken(self, reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
+        """
+        The last sequence that *reader* has taken of each of *ends*, which it sources no more.
+
+        *ends* says how far it was in each, and its own last sequence before that was measured.
+        """
+
     async def ack_floor(self, stream: str, durable: str) -> int:
         """The sequence up to which everything that *durable* of *stream* delivers was acknowledged."""

@@ -108,7 +108,8 @@ def _change(change: Change) -> dict[str, Any]:
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
             fields = _fields(change.fields)
-            return {"action": "update", **common, "adopts": change.adopts, **handover, "fields": fields}
+            given_up = {"given_up": change.given_up} if change.given_up else {}
+            return {"action": "update", **common, "adopts": change.adopts, **handover, **given_up, "fields": fields}
 
 
 def _fields(fields: Sequence[FieldChange]) -> list[dict[str, Any]]:
@@ -247,6 +248,7 @@ def _read_change(data: dict[str, Any]) -> Change:
         role=role,
         adopts=data["adopts"],
         handover=Handover(data["handover"]) if "handover" in data else None,
+        given_up={name: (seq, last_seq) for name, (seq, last_seq) in data.get("given_up", {}).items()},
         fields=_read_fields(data["fields"]),
     )
 

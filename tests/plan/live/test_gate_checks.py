@@ -13,6 +13,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.labs import eventually
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
+from vstream.plan.live import gate_checks
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.topology.model import Endpoint
 
@@ -46,10 +47,48 @@ async def test_a_reader_that_kept_everything_and_has_nothing_of_a_source_goes_on
     await eventually(lambda: count(old) == 7)
     async with connect(Endpoint(urls=(old.url,)), "east") as connection:
         checker = LiveGateChecker(connection)
-        assert await checker.end_sequences("foo") == {"foo-write-west": 8, "foo-write-east": 1}
+        assert await checker.end_sequences("foo") == {
+            "foo-write-west": 8,
+            "foo-write-east": 1,
+            "foo": 8,
+        }
         await asyncio.to_thread(old.api, "STREAM.MSG.DELETE.foo", {"seq": 1})
         with pytest.raises(VstreamError, match="how much of `foo-write-east` is in `foo` cannot be told"):
             await checker.end_sequences("foo")
+
+
+async def test_a_note_is_taken_instead_of_reading_back_unless_it_may_be_old(
+    old: JetStreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def note(sources: list[str], noted: dict[str, int]) -> None:
+        metadata = {key: str(seq) for key, seq in noted.items()}
+        config = (await asyncio.to_thread(old.api, "STREAM.INFO.foo"))["config"]
+        changed = {**config, "sources": [{"name": name} for name in sources], "metadata": metadata}
+        await asyncio.to_thread(old.api, "STREAM.UPDATE.foo", changed)
+
+    origin = "foo-write-west"
+    until, since, own = f"vstream.until.{origin}", f"vstream.from.{origin}", "vstream.from.foo"
+    written: list[tuple[str, bytes, dict[str, str] | None]] = [(f"{origin}.a", b"", None)] * 5
+    await asyncio.to_thread(fill, old, origin, written)
+    await asyncio.to_thread(fill, old, "foo", [], sources=[{"name": origin}])
+    await eventually(lambda: count(old) == 5)
+    async with connect(Endpoint(urls=(old.url,)), "east") as connection:
+        checker = LiveGateChecker(connection)
+        await note([], {until: 7})
+        with monkeypatch.context() as patch:
+            patch.setattr(gate_checks, "read_headers", None)
+            assert await checker.sequence_after(origin, ["foo"]) == 8
+        # It may have taken more since.
+        await note([origin], {until: 3})
+        assert await checker.sequence_after(origin, ["foo"]) == 6
+        # What it took between the plan and the update is found, and nothing before that is looked at.
+        await note([], {})
+        assert await checker.last_taken("foo", {origin: (3, 3)}) == {origin: 5}
+        assert await checker.last_taken("foo", {origin: (9, 5)}) == {origin: 9}
+        await note([], {since: 4, own: 4})
+        assert await checker.start_sequences("foo") == {origin: 6}
+        await note([], {since: 4, own: 6})
+        assert await checker.start_sequences("foo") == {origin: 4}
 
 
 async def test_a_lost_origins_end_is_found_however_much_others_have_published_since(tmp_path: Path) -> None:

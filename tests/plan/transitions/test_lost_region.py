@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.plans import FakeServers, make_plan, rendered, topology
+from tests.support.plans import FakeServers, make_plan, no_answer, rendered, topology
 from vstream.plan.apply import apply
 from vstream.plan.context import Observed
-from vstream.plan.plan import Delete, GateKind, Plan
+from vstream.plan.plan import Delete, GateKind, Plan, Update
 from vstream.plan.saved import SavedPlan, dump, load
 from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, dead_streams, give_up
+from vstream.plan.transitions.start_sequence import UNTIL_KEY
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 
@@ -52,6 +53,49 @@ async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last()
     ]
 
 
+LOSS = RegionLoss(
+    stream="foo-write-east",
+    region="east",
+    readers={"foo-read-west": 5, "foo-read-central": None},
+    last_seqs={"foo-read-west": 60, "foo-read-central": 70},
+)
+
+
+def noted(servers: FakeServers) -> dict[str, str]:
+    """By reader: what it notes of how far it was in what was given up."""
+    metadata = {name: stream.config.metadata for name, stream in servers.streams_by_name.items()}
+    key = f"{UNTIL_KEY}foo-write-east"
+    return {name: values[key] for name, values in metadata.items() if key in values}
+
+
+async def test_how_far_each_reader_was_is_noted_until_it_sources_the_region_again() -> None:
+    servers, observed = await orphaned()
+    servers.taken_later["foo-read-west"] = 8
+    plan = planned(rendered(TWO), replace(observed, unread_servers=()), LOSS)
+    applied = await apply(plan, servers, servers.loader(rendered(TWO)), servers)
+    assert applied.is_complete
+    for region in ("west", "central"):
+        dropped, measured = f"update foo-read-{region}", f"measure foo-read-{region}"
+        assert [call for call in servers.calls if call in {dropped, measured}] == [dropped, measured, dropped]
+    assert noted(servers) == {"foo-read-west": "8", "foo-read-central": "0"}
+    assert planned(rendered(TWO), servers.observed(), LOSS).is_empty
+    back = make_plan("acme", rendered(ALL), servers.observed())
+    assert (await apply(back, servers, servers.loader(rendered(ALL)), servers)).is_complete
+    assert noted(servers) == {}
+    assert make_plan("acme", rendered(ALL), servers.observed()).is_empty
+
+
+async def test_killed_before_it_is_noted_there_is_no_note() -> None:
+    servers, observed = await orphaned()
+    servers.failures["measure foo-read-west"] = [no_answer()]
+    plan = planned(rendered(TWO), replace(observed, unread_servers=()), LOSS)
+    assert not (await apply(plan, servers, servers.loader(rendered(TWO)), servers)).is_complete
+    assert "foo-read-west" not in noted(servers)
+    after = replace(servers.observed(), missing=DEAD)
+    rest = planned(rendered(TWO), after, LOSS)
+    assert "foo-read-west" not in {change.config.name for change in rest.changes}
+
+
 async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
     _, observed = await orphaned()
     assert planned(rendered(TWO), observed).unread_servers == ("west-9",)
@@ -59,12 +103,17 @@ async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
 
 async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> None:
     _, observed = await orphaned()
-    loss = RegionLoss(stream="foo-write-east", region="east", readers={"foo-read-west": 5, "foo-read-central": 5})
-    plan = planned(rendered(TWO), observed, loss)
+    plan = planned(rendered(TWO), observed, LOSS)
     assert plan.is_destructive
     assert [one.is_dead for one in plan.changes if isinstance(one, Delete)] == [True, True]
     saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None, lost=("east",))
-    assert load(dump(saved), "plan.json") == saved
+    read = load(dump(saved), "plan.json")
+    assert read == saved
+    updates = [change for change in read.plan.changes if isinstance(change, Update)]
+    assert {update.config.name: update.given_up for update in updates} == {
+        "foo-read-west": {"foo-write-east": (5, 60)},
+        "foo-read-central": {"foo-write-east": (0, 70)},
+    }
 
 
 def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:

@@ -21,6 +21,7 @@ from vstream.jetstream.read_stream import read_headers
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.plan import GateKind
 from vstream.plan.transitions import seed_region
+from vstream.plan.transitions.start_sequence import UNTIL_KEY
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig, source_name
@@ -107,8 +108,9 @@ class LiveGateChecker:
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """See GateChecker. Later messages than the recorded ones are found in the reader itself, which has stopped."""
         stream = await self._stream(reader)
-        noted = seed_region.positions(stream.config.metadata)
-        newest = {origin: await self._read_newest(stream, origin) for origin in noted}
+        noted = dict(seed_region.positions(stream.config.metadata))
+        since = noted.pop(reader, 1)
+        newest = {origin: await self._read_newest(stream, origin, since) for origin in noted}
         starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
         mirrored = stream.config.metadata.get(seed_region.COPY_KEY)
         # Of a stream that sources nothing, a mirror has the very sequences.
@@ -118,6 +120,12 @@ class LiveGateChecker:
         """See GateChecker. 1 if no message of it is left in any: then their position is lost."""
         cursors, _ = await self.cursors(origin, readers)
         return max((seq or 0 for seq in cursors.values()), default=0) + 1
+
+    async def last_taken(self, reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
+        """See GateChecker."""
+        stream = await self._stream(reader)
+        newest = {origin: await self._read_newest(stream, origin, last + 1) for origin, (_, last) in ends.items()}
+        return {origin: newest[origin] or seq for origin, (seq, _) in ends.items()}
 
     async def cursors(self, origin: str, readers: Sequence[str]) -> tuple[Mapping[str, int | None], int]:
         """
@@ -129,8 +137,11 @@ class LiveGateChecker:
         last_known = 0
         for name in readers:
             reader = await self._stream(name)
-            # Where the server says it, nobody reads back what others have published since, which may be hours of it.
-            last = reader.positions.get(origin) or await self._read_newest(reader, origin) or 0
+            # Where it is noted, or the server says it, nobody reads back what others have published since: hours of it.
+            noted = seed_region.positions(reader.config.metadata, UNTIL_KEY).get(origin)
+            if noted is None or origin in reader.config.source_names:
+                noted = reader.positions.get(origin) or await self._read_newest(reader, origin)
+            last = noted or 0
             cursors[name] = last or (None if reader.messages else 0)
             last_known = max(last_known, last + reader.lags.get(origin, 0))
         return cursors, max(0, last_known - max((seq or 0 for seq in cursors.values()), default=0))
@@ -142,15 +153,16 @@ class LiveGateChecker:
         For a copy, its donor is asked while the copy still mirrors it: later messages of the donor are in the copy.
         Raises VstreamError if a source's position is unknown.
         """
-        stream = await self._stream(reader)
-        if stream.config.mirror_name is not None:
-            at, stream = stream.last_seq, await self._stream(stream.config.mirror_name)
-            if not stream.config.source_names:
-                return {stream.name: at + 1}
+        before = await self._stream(reader)
+        since = {reader: before.last_seq + 1}
+        # Whatever it holds beyond the positions that are asked for now, it has stored after that.
+        stream = await self._stream(before.config.mirror_name or reader)
+        if not stream.config.source_names:
+            return {stream.name: before.last_seq + 1, **since}
         positions = {origin: await self._position(stream, origin) for origin in stream.config.source_names}
         if unknown := [origin for origin, position in positions.items() if position is None]:
             raise VstreamError(_unknown_position(stream.name, unknown[0]), hint=_BEACON)
-        return {origin: position + 1 for origin, position in positions.items() if position is not None}
+        return {**{origin: position + 1 for origin, position in positions.items() if position is not None}, **since}
 
     async def _check_settled(self, gate: Gate) -> str | None:
         info = await self._admin.info(gate.stream, timeout=_TIMEOUT)
@@ -302,13 +314,13 @@ class LiveGateChecker:
                 high = middle - 1
         return newest
 
-    async def _read_newest(self, reader: _Stream, origin: str) -> int | None:
+    async def _read_newest(self, reader: _Stream, origin: str, since: int = 1) -> int | None:
         """
-        The sequence in *origin* of the newest message from there that *reader* holds; None if it holds none.
+        The sequence in *origin* of the newest message from there that *reader* holds from *since* on; None if it holds none.
 
         However far back that is: what others have published since the origin's region was lost may be any number.
         """
-        bottom, top, size = max(reader.first_seq, 1), reader.last_seq, SCANNED
+        bottom, top, size = max(reader.first_seq, since), reader.last_seq, SCANNED
         while top >= bottom:
             first, newest = max(bottom, top - size + 1), None
             headers_of_all = read_headers(self._connection, reader.name, first=first, last=top, timeout=_READ_TIMEOUT)

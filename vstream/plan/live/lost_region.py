@@ -79,7 +79,10 @@ async def measure_losses(
             readers = [reader for reader, held in seen.items() if held.config.mirror_name is None]
             if name in observed.missing or any(name in seen[reader].config.source_names for reader in readers):
                 cursors, waiting = await gauges.cursors(name, readers)
-                losses.append(RegionLoss(stream=name, region=region, readers=cursors, waiting=waiting))
+                last_seqs = {reader: seen[reader].last_seq for reader in readers}
+                losses.append(
+                    RegionLoss(stream=name, region=region, readers=cursors, last_seqs=last_seqs, waiting=waiting)
+                )
     return (*losses, *_origin_losses(topology, observed))
 
 

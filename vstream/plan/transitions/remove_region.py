@@ -13,7 +13,7 @@ no other region is gone. Nobody knows how much that is, but it is known how far 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from vstream.plan.context import DiffContext, Outcome
-    from vstream.plan.plan import Plan
+    from vstream.plan.plan import Change, Plan
     from vstream.topology.model import Topology
 
 CLOSED = f"{PHYSICAL_PREFIX}.closed"
@@ -89,6 +89,8 @@ class RegionLoss:
     stream: str
     region: str
     readers: Mapping[str, int | None]
+    last_seqs: Mapping[str, int] = field(default_factory=dict)
+    """The last sequence of each of them, before that was measured."""
     waiting: int = 0
     """How many more messages a reader knew of when it last heard of it."""
     are_copies: bool = False
@@ -129,11 +131,21 @@ def _forget(stream: DeadStream) -> Delete:
     return Delete(config=config, region=stream.region, role=stream.role, messages=0, is_dead=True)
 
 
+def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
+    """*change*, which notes how far the reader was in what it sources no more."""
+    if not isinstance(change, Update) or change.handover is not None:
+        return change
+    name, sources = change.config.name, change.config.source_names
+    dropped = [loss for loss in losses if name in loss.last_seqs and loss.stream not in sources]
+    return replace(change, given_up={loss.stream: (loss.readers[name] or 0, loss.last_seqs[name]) for loss in dropped})
+
+
 def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:
     """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
     # An origin that is made again waits for its copy.
     names = {stream.name for stream in dead} | {loss.stream for loss in losses if not loss.are_copies}
-    changes = sorted((*plan.changes, *map(_forget, dead)), key=lambda change: (phase_of(change), change.config.name))
+    changes = [*(_note_ends(change, losses) for change in plan.changes), *map(_forget, dead)]
+    changes.sort(key=lambda change: (phase_of(change), change.config.name))
     return replace(
         plan,
         changes=tuple(changes),

@@ -29,7 +29,11 @@ SINCE: ServerVersion = (2, 12)
 COPY_KEY = "vstream.copy"
 """Metadata of a copy: which read stream it is one of. Gone once it sources."""
 FROM_KEY = "vstream.from."
-"""Metadata of a copy that has stopped, followed by a source's name: the sequence there that it goes on with."""
+"""
+Metadata of a copy that has stopped, followed by a source's name: the sequence there that it goes on with.
+
+Followed by its own name: from which sequence on it may hold later messages of a source.
+"""
 
 _NOT_FOR_COPIES = frozenset(
     {
@@ -95,15 +99,15 @@ def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequen
     yield _source(stream, [change for change in fields if not _is_of_copies(change)])
 
 
-def positions(metadata: Mapping[str, str]) -> Mapping[str, int]:
-    """Source → the sequence that it continues with, as the *metadata* of a stopped copy says."""
-    recorded = {key.removeprefix(FROM_KEY): value for key, value in metadata.items() if key.startswith(FROM_KEY)}
+def positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
+    """Source → the sequence that it continues with, as the *metadata* of a stopped copy says below *prefix*."""
+    recorded = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     return {name: int(value) for name, value in recorded.items() if value.isdecimal()}
 
 
-def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
+def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], prefix: str = FROM_KEY) -> StreamConfig:
     """*config* of a copy that stops, with the sequences *starts* that its sources continue with in its metadata."""
-    recorded = {f"{FROM_KEY}{name}": str(seq) for name, seq in sorted(starts.items())}
+    recorded = {f"{prefix}{name}": str(seq) for name, seq in sorted(starts.items())}
     return config.with_fields(metadata={**config.metadata, **recorded})
 
 

@@ -4,7 +4,9 @@ Start sequences (`first_seq`, `opt_start_seq`): computed when a stream is create
 A write stream that is deleted and created again begins with sequence 1. Its readers ask for what comes after the last
 message that they took: until the stream gets there, they receive nothing, and servers before 2.15 do not notice. So the
 new stream begins after that (`first_seq`). The same holds for a region that comes back: the others still have what they
-took from it.
+took from it. Once a reader has dropped a dead write stream, how far it was is noted in its metadata, until it sources that
+again: nobody has to read back what others have published since. A note is made after the last message was taken, and
+goes with the update after which more can come, so that one that exists is right.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create
+from vstream.plan.transitions import seed_region
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion
     from vstream.topology.stream_config import StreamConfig
 
+UNTIL_KEY = "vstream.until."
+"""Metadata of a reader, followed by the name of a dead stream that it sources no more: the last sequence that it took there."""
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""
 
@@ -55,8 +60,12 @@ def preserve_start_sequences(desired: StreamConfig, observed: StreamConfig) -> S
     """
     *desired*, beginning where *observed* says that it began: the stream itself, and each source that it still has.
 
-    A source's start counts only while the stream holds nothing of it.
+    A source's start counts only while the stream holds nothing of it. What was noted of streams that it does not source stays.
     """
+    noted = seed_region.positions(observed.metadata, UNTIL_KEY)
+    ends = {origin: seq for origin, seq in noted.items() if origin not in desired.source_names}
+    if ends:
+        desired = seed_region.with_recorded_positions(desired, ends, UNTIL_KEY)
     starts = {source.stream: source.start_seq for source in observed.sources if source.start_seq is not None}
     config = desired if desired.first_seq is not None else desired.with_first_seq(observed.first_seq)
     if not starts or not desired.sources:
