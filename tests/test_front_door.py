@@ -43,9 +43,9 @@ DOCS = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "REA
 GENERATED = {"rules", "findings", "doctor", "compatibility", "lint-corpus", "what-sees-what"}
 """Pages that scripts write."""
 RECORDS = {"measurements"}
-MOST_REFERENCE_WORDS = 29_800
+MOST_REFERENCE_WORDS = 29_500
 """Explanation and reference: of the 79,000 that the pages had before they were rewritten."""
-MOST_WORDS_IN_ALL = 39_900
+MOST_WORDS_IN_ALL = 39_500
 """Everything in docs/ that people write: with tutorials, how-tos, the index and the records of measurements."""
 
 
