@@ -217,7 +217,7 @@ class Audited:
 def audited(spark: SparkSession) -> Audited:
     clean = {
         f"{name}-clean": renamed(one, f"{name}-clean")
-        for name, one in histories(range(repetitions(60, night=180)), wild=False).items()
+        for name, one in histories(range(repetitions(24, night=180)), wild=False).items()
         # Each region of a clean one has an order of its own.
         if any(row["role"] == "read" for row in one.messages) and not is_ordered(name)
     }

@@ -45,6 +45,8 @@ _CLOSELY = 500_000
 """Rows of buckets that differ are collected on the driver up to this number."""
 _HERE = 1_000_000
 """All rows are processed on the driver up to this number of messages."""
+_SHORT = 50_000
+"""Messages of which a table is made anew up to this number, where Spark would plan longer than it computes."""
 _BESIDE = 2
 """Number of small tables that are computed at the same time, in addition to this thread's work."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
@@ -84,8 +86,13 @@ class AuditPipeline:
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
         cut = cutting.build_cut(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
+        is_short = cut.messages <= min(_SHORT, self.here_up_to)
         copies = self._stage(
-            AuditStage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut)
+            AuditStage.NORMALISE,
+            "copies",
+            normalise.COPIES,
+            lambda: _without_plan(normalise.normalise(messages, cut), normalise.COPIES, is_short=is_short),
+            is_here=is_short,
         )
         self.store.seal()
         looks = self._looks(copies, cut, operations)
@@ -311,3 +318,8 @@ class AuditPipeline:
 def _one_in(most: int, cut: CutTables) -> int:
     """The N of "one message in N" that gives about *most* messages."""
     return max(1, cut.messages // most)
+
+
+def _without_plan(rows: DataFrame, schema: StructType, *, is_short: bool) -> DataFrame:
+    """*rows*; if they are few, as a local table: Spark analyses again how a table came about with each step behind it."""
+    return from_arrow(rows.sparkSession, collect_arrow(rows.select(*schema.names)), schema) if is_short else rows
