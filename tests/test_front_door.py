@@ -131,7 +131,6 @@ SPELLINGS = {
     "--yes": ["--yes", "-y"],
 }
 OTHER_SPELLINGS = {
-    "audit --stream": "--streams is kept for lists with commas",
     "lint --topology": "-t is not taken: the files are what is checked",
     "lint --watch": "-w is not taken",
     "map --region": "--cluster is what the files call it",

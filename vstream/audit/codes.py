@@ -70,7 +70,7 @@ ALL: Final = (
         Nothing was compared, so nothing is proven: the verdict is UNKNOWN, not PASS. Check the topology, the lab and the period (`--since`).
 
         ## What to do
-        Publish a message in each region. If some streams of the topology are not in use yet, select the others with `--streams`.
+        Publish a message in each region. If some streams of the topology are not in use yet, select the others with `--stream`.
         """,
         leaves_open=True,
     ),

@@ -219,8 +219,9 @@ def _drop_nulls(value: Any, shape: Any) -> None:
         for item in value:
             _drop_nulls(item, shape[0])
     elif isinstance(shape, dict):
-        for key in [key for key, item in value.items() if item is None]:
-            del value[key]
+        if None in value.values():
+            for key in [key for key, item in value.items() if item is None]:
+                del value[key]
         for key, item in value.items():
             if isinstance(item, (dict, list)):
                 _drop_nulls(item, shape.get(key, object))

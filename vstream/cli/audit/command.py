@@ -55,10 +55,6 @@ Target = Annotated[
         envvar="VSTREAM_TOPOLOGY",
     ),
 ]
-StreamNames = Annotated[
-    list[str] | None,
-    typer.Option("--stream", "--streams", "-s", help="Only this virtual stream; several with commas."),
-]
 Since = Annotated[
     str | None,
     typer.Option(help="Only messages of this last period, such as 2h; for a topology only.", metavar="DURATION"),
@@ -101,7 +97,7 @@ Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such a
 
 def command(
     target: Target = str(options.DEFAULT_FILE),
-    stream: StreamNames = None,
+    stream: options.StreamNames = None,
     since: Since = None,
     sample: SampleSize = None,
     follow: Follow = False,
@@ -136,7 +132,7 @@ def command(
     spark_at = _SparkAddress(master, remote)
     printer = _Printer(output, html, only_findings)
     request = AuditRequest(
-        streams=tuple(dict.fromkeys(name.strip() for names in stream or () for name in names.split(","))),
+        streams=tuple(dict.fromkeys(stream or ())),
         since_ns=_parse_since(since),
         sample=sample,
         tables=uri_of(tables) if tables else None,
@@ -267,7 +263,7 @@ def _check_state(target: str, request: AuditRequest, address: _SparkAddress) -> 
     problems = {
         "it works only for a topology": "://" in target or Path(target).is_dir(),
         "it is on this machine and cannot be combined with --master or --remote": not address.is_here,
-        "it holds everything and cannot be combined with `--streams`, `--since` and `--sample`": bool(is_part),
+        "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": bool(is_part),
     }
     _refuse(problems, "--state")
 
