@@ -175,11 +175,15 @@
       const state = share(part);
       return element("td", { class: `state-${state}`, text: part.of === 0 ? "–" : `${{ ok: "✓", bad: "✗", unknown: "?" }[state]} ${part.works} of ${part.of}` });
     };
+    const control = (works) => {
+      const [state, text] = works === null ? ["unknown", "?"] : works ? ["ok", "✓"] : ["bad", "✗"];
+      return element("td", { class: `state-${state}`, text });
+    };
     const rows = regions.map((region) => element("tr", {}, [
       element("th", { text: region.name, scope: "row" }),
       element("td", { class: `state-${region.servers_reached === region.servers ? "ok" : "bad"}`, title: region.problem || "", text: `${region.servers_reached} of ${region.servers}` }),
       cell(region.publish), cell(region.direct_get), cell(region.existing_consumers),
-      element("td", { class: `state-${region.new_consumers ? "ok" : "bad"}`, text: region.new_consumers ? "✓" : "✗" }),
+      control(region.new_consumers),
     ]));
     return [head, element("tbody", {}, rows)];
   }

@@ -237,6 +237,22 @@ def test_a_region_without_a_meta_leader_takes_no_changes() -> None:
     assert [region.control for region in status.regions] == [False, True, True]
 
 
+@pytest.mark.parametrize(("is_reached", "expected"), [(True, None), (False, False)])
+def test_where_vstream_cannot_log_in_it_does_not_know_what_others_can_change(
+    is_reached: bool, expected: bool | None
+) -> None:
+    """Servers that answer may well take changes from those who have the right password; those that are down do not."""
+    snapshot = healthy()
+    west = replace(snapshot.regions[0], problem="Authorization Violation")
+    servers = tuple(
+        server if server.region != "west" or is_reached else replace(server, version=None, problem="it does not answer")
+        for server in snapshot.servers
+    )
+    picture = replace(snapshot, regions=(west, *snapshot.regions[1:]), servers=servers)
+    status = assess(TOPOLOGY, picture, BUNDLE)
+    assert [region.control for region in status.regions] == [expected, True, True]
+
+
 def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
     """What is compared without rendering is what rendering and reading back gives."""
     for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):

@@ -91,7 +91,8 @@ def _servers(status: Status) -> Iterator[_Family]:
         if server.version:
             info.add(1, region=server.region, server=server.name, version=server.version)
     control = _Family(
-        "vstream_region_control_up", "Whether new consumers, new streams and changes are possible from the region."
+        "vstream_region_control_up",
+        "Whether new consumers, new streams and changes are possible from the region; absent if that is not known.",
     )
     streams = _Family("vstream_region_streams", "How many virtual streams the region has.")
     works = _Family(

@@ -136,8 +136,8 @@ class RegionStatus:
     """Existing consumers."""
     led: int
     """The number of streams whose write stream or origin has a leader, whatever the mapping rules are."""
-    control: bool
-    """Whether consumers and streams can be created or changed: the meta leader answers from here."""
+    control: bool | None
+    """Whether consumers and streams can be created or changed: the meta leader answers from here. None if not known."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""

@@ -146,6 +146,8 @@ def _assess_region(
         works = len(served) if is_seen else 0
         return Share(works=works, of=len(streams), unknown=len(served) - works)
 
+    # Where servers answer, or nobody could ask them, that vstream cannot connect says nothing about their clients.
+    is_unknown = region.problem is not None and any(server.may_serve for server in serving_servers)
     return RegionStatus(
         name=region.name,
         servers=len(servers),
@@ -155,5 +157,5 @@ def _assess_region(
         direct_get=count(MappedOperation.DIRECT_GET, serves_direct_get),
         consumers=count(MappedOperation.CONSUME, serves_consumers),
         led=sum(map(takes_publishes, streams)),
-        control=region.problem is None and region.control is None,
+        control=None if is_unknown else region.problem is None and region.control is None,
     )

@@ -87,7 +87,8 @@ def _table(title: str) -> Table:
 
 def _abilities(region: report.RegionStatus) -> list[Text]:
     shares = [_share(share) for share in (region.publish, region.direct_get, region.consumers)]
-    return [*shares, Text("✓", style="green") if region.control else Text("✗", style="bold red")]
+    control = {True: Text("✓", style="green"), False: Text("✗", style="bold red"), None: Text("?", style="bold yellow")}
+    return [*shares, control[region.control]]
 
 
 def _share(share: report.Share) -> Text:
