@@ -253,6 +253,19 @@ def test_where_vstream_cannot_log_in_it_does_not_know_what_others_can_change(
     assert [region.control for region in status.regions] == [expected, True, True]
 
 
+def test_where_no_region_lets_vstream_in_nothing_is_said_of_streams() -> None:
+    """Nobody has asked for them: the servers answer, and refuse a password."""
+    snapshot = healthy()
+    regions = tuple(replace(region, problem="Authorization Violation") for region in snapshot.regions)
+    status = assess(TOPOLOGY, replace(snapshot, regions=regions, streams={}), BUNDLE)
+    assert [problem.text for problem in status.problems] == []
+    assert {problem.code for problem in status.unknown} >= {"VD415"}
+    for region in status.regions:
+        assert [(share.fails, share.unknown) for share in (region.publish, region.direct_get, region.consumers)] == [
+            (0, region.publish.of)
+        ] * 3
+
+
 def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
     """What is compared without rendering is what rendering and reading back gives."""
     for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):

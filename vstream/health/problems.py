@@ -147,7 +147,8 @@ def _stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> 
         if stream.name in snapshot.absent:
             absent.append(stream.name)
         elif observed is None:
-            silent.append(stream.name)
+            # Where vstream could connect to no region, it is that which is said.
+            silent += [stream.name] if snapshot.was_connected else []
         elif observed.leader is None:
             leaderless.append(stream.name)
     for about, names, code in (

@@ -221,6 +221,11 @@ class Snapshot:
     consumers: Mapping[tuple[str, str], ObservedConsumer | None] = field(default_factory=dict)
     """The topology's durables by stream and name; None for one that does not exist. Of others nobody answered."""
 
+    @property
+    def was_connected(self) -> bool:
+        """Whether JetStream could be asked in some region: else a stream of which nothing is known was not asked for."""
+        return any(region.problem is None for region in self.regions)
+
 
 def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
     """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.reading` expects if it is neither."""

@@ -141,13 +141,16 @@ def _assess_region(
     is_seen = any(loaded.is_ok(server.name) is not None for server in serving_servers)
     is_seen = is_seen and not any(server.may_serve and loaded.is_ok(server.name) is None for server in serving_servers)
 
+    # Where servers answer, or nobody could ask them, that vstream cannot connect says nothing about their clients.
+    is_unknown = region.problem is not None and any(server.may_serve for server in serving_servers)
+
     def count(operation: MappedOperation, is_served: Callable[[VirtualStream], bool]) -> Share:
+        if is_unknown and not snapshot.was_connected:
+            return Share(works=0, of=len(streams), unknown=len(streams))
         served = [stream for stream in streams if is_served(stream) and not broken.break_for(stream, operation)]
         works = len(served) if is_seen else 0
         return Share(works=works, of=len(streams), unknown=len(served) - works)
 
-    # Where servers answer, or nobody could ask them, that vstream cannot connect says nothing about their clients.
-    is_unknown = region.problem is not None and any(server.may_serve for server in serving_servers)
     return RegionStatus(
         name=region.name,
         servers=len(servers),

@@ -200,11 +200,11 @@ def streams(status: report.Status, before: report.Status | None = None, *, width
     for heading in ("messages", "last", *rates, *(() if width < _NARROW else ("stored",))):
         table.add_column(heading, justify="right", no_wrap=True)
     for stream in shown:
-        leader = Text(stream.leader) if stream.leader else Text("none", style="bold red")
+        unled = Text("?", style="bold yellow") if stream.messages is None else Text("none", style="bold red")
         full = stream.current == stream.replicas
         row: list[str | Text] = [
             stream.name,
-            leader,
+            Text(stream.leader) if stream.leader else unled,
             Text(f"{stream.current}/{stream.replicas}", style="" if full else "yellow") if stream.replicas else "?",
             "?" if stream.messages is None else f"{stream.messages:,}",
             "?" if stream.last is None else f"{stream.last:,}",

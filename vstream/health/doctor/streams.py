@@ -165,8 +165,8 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
     silent = []
     for stream in all_physical_streams(patient.topology):
         observed = patient.snapshot.streams.get(stream.name)
-        is_silent = stream.name not in patient.snapshot.absent if observed is None else observed.leader is None
-        if is_silent:
+        is_asked = stream.name not in patient.snapshot.absent and patient.snapshot.was_connected
+        if is_asked if observed is None else observed.leader is None:
             silent.append(stream.name)
     if silent:
         yield Symptom(
