@@ -216,7 +216,7 @@ def _consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Probl
         key = durable.stream, durable.name
         name, observed = f"{durable.stream} > {durable.name}", snapshot.consumers.get(key)
         if key not in snapshot.consumers:
-            silent.append(name)
+            silent += [name] if snapshot.was_connected else []
         elif observed is None:
             absent.append(name)
         elif observed.is_paused:

@@ -230,7 +230,7 @@ def silent_consumer(patient: Patient) -> Iterator[Symptom]:
     """
     for durable in _consumers_of_led_streams(patient):
         key = durable.stream, durable.name
-        if key not in patient.snapshot.consumers:
+        if key not in patient.snapshot.consumers and patient.snapshot.was_connected:
             yield Symptom(about=" > ".join(key), evidence="it does not answer", do=_START_SERVERS)
 
 
