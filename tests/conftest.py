@@ -122,9 +122,14 @@ def spread(live: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Ite
     step = len(units) // (2 * max(1, len(together)))
     mixed: list[pytest.Item] = []
     longest_first = sorted(together, key=lambda key: estimate(key, together[key]), reverse=True)
-    for place, group in enumerate(together[key] for key in longest_first):
+    for place, group in enumerate(sorted(together[key], key=_follows_streams) for key in longest_first):
         mixed += [*group, *units[place * step : (place + 1) * step]]
     return mixed + units[len(together) * step :]
+
+
+def _follows_streams(item: pytest.Item) -> bool:
+    """Whether Spark may follow a stream in it: it gives a Python worker ten seconds to start, too few beside the largest labs."""
+    return "tests/audit/source/" in item.nodeid
 
 
 def group_of(item: pytest.Item) -> str | None:
