@@ -1,4 +1,4 @@
-"""Write files completely or not at all."""
+"""Files: written completely or not at all, and not read through a link out of a repository."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,10 +15,21 @@ from tests.support.jetstream import JetStreamServer, fill
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import Reply, connect
 from vstream.jetstream.read_stream import AckSubject, read_headers, read_messages
-from vstream.jetstream.reconnecting import open_reconnecting
+from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
+
+
+@asynccontextmanager
+async def reconnecting(server: JetStreamServer) -> AsyncIterator[ReconnectingConnection]:
+    """A connection that outlives its server, as runs and backups read with."""
+    endpoint = Endpoint(urls=(server.url,))
+    connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> None:
@@ -27,76 +39,61 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
     try:
         # In a thread of its own: `fill` has an event loop.
         await asyncio.to_thread(fill, server, "foo", [("foo.x", b"%d" % number, None) for number in range(100)])
-        endpoint = Endpoint(urls=(server.url,))
-        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
-        try:
+        async with reconnecting(server) as connection:
             found = [message.seq async for message in read_messages(connection, "foo", patience=20)]
-        finally:
-            await connection.close()
         assert found == list(range(1, 101))
     finally:
         server.stop()
 
 
-async def test_messages_are_read_without_a_task_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server, number = JetStreamServer(tmp_path), 500
-    server.start()
-    try:
-        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * number)
-        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
-            tasks = Mock(wraps=asyncio.get_running_loop().create_task)
-            monkeypatch.setattr(asyncio.get_running_loop(), "create_task", tasks)
-            sequences = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=number, timeout=20)]
-        assert sequences == list(range(1, number + 1))
-        assert tasks.call_count < 20
-    finally:
-        server.stop()
+async def test_messages_are_read_without_a_task_for_each(
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = 500
+    await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * number)
+    async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+        tasks = Mock(wraps=asyncio.get_running_loop().create_task)
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_task", tasks)
+        sequences = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=number, timeout=20)]
+    assert sequences == list(range(1, number + 1))
+    assert tasks.call_count < 20
 
 
 @pytest.mark.parametrize("lost", [{5, 6}, {3}, {10}], ids=["the last of a request", "one between", "the very last"])
 async def test_what_was_lost_on_its_way_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: set[int]
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch, lost: set[int]
 ) -> None:
-    server = JetStreamServer(tmp_path)
-    server.start()
-    try:
-        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 10)
-        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
-            collect, asked = connection.collect, list[str]()
+    await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 10)
+    async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+        collect, asked = connection.collect, list[str]()
 
-            async def lose_some(
-                subject: str, body: bytes, *, is_last: Callable[[Reply], bool], timeout: float
-            ) -> tuple[Reply, ...]:
-                asked.append(subject)
-                if len(asked) > 1:
-                    return await collect(subject, body, is_last=is_last, timeout=timeout)
-                batch = max(lost) if len(lost) > 1 else json.loads(body)["batch"]
-                sent = json.dumps({**json.loads(body), "batch": batch}).encode()
-                answers = await collect(
-                    subject, sent, is_last=lambda reply: has_come(reply) and is_last(reply), timeout=timeout
-                )
-                return tuple(filter(has_come, answers))
+        async def lose_some(
+            subject: str, body: bytes, *, is_last: Callable[[Reply], bool], timeout: float
+        ) -> tuple[Reply, ...]:
+            asked.append(subject)
+            if len(asked) > 1:
+                return await collect(subject, body, is_last=is_last, timeout=timeout)
+            batch = max(lost) if len(lost) > 1 else json.loads(body)["batch"]
+            sent = json.dumps({**json.loads(body), "batch": batch}).encode()
+            answers = await collect(
+                subject, sent, is_last=lambda reply: has_come(reply) and is_last(reply), timeout=timeout
+            )
+            return tuple(filter(has_come, answers))
 
-            def has_come(reply: Reply) -> bool:
-                return AckSubject.parse(reply.reply).number not in lost
+        def has_come(reply: Reply) -> bool:
+            return AckSubject.parse(reply.reply).number not in lost
 
-            monkeypatch.setattr(connection, "collect", lose_some)
-            found = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=10, timeout=1)]
-        assert found == list(range(1, 11))
-        assert len(asked) == 2
-    finally:
-        server.stop()
+        monkeypatch.setattr(connection, "collect", lose_some)
+        found = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=10, timeout=1)]
+    assert found == list(range(1, 11))
+    assert len(asked) == 2
 
 
 async def test_a_message_that_is_lost_on_its_way_is_not_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = JetStreamServer(tmp_path)
-    server.start()
-    try:
-        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 4)
-        endpoint = Endpoint(urls=(server.url,))
-        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
+    await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 4)
+    async with reconnecting(server) as connection:
         subscribe = connection.subscribe
 
         async def lose_the_second(inbox: str, take: Callable[[Reply, str], Awaitable[None]]) -> None:
@@ -107,38 +104,24 @@ async def test_a_message_that_is_lost_on_its_way_is_not_passed_over(
             await subscribe(inbox, take_others)
 
         monkeypatch.setattr(connection, "subscribe", lose_the_second)
-        try:
-            with pytest.raises(NotReachableError, match=r"a message before sequence 3 was lost on its way$"):
-                assert [message.seq async for message in read_messages(connection, "foo", patience=20)] == []
-        finally:
-            await connection.close()
-    finally:
-        server.stop()
+        with pytest.raises(NotReachableError, match=r"a message before sequence 3 was lost on its way$"):
+            assert [message.seq async for message in read_messages(connection, "foo", patience=20)] == []
 
 
 async def test_a_consumer_that_the_nearest_server_does_not_know_yet_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = JetStreamServer(tmp_path)
-    server.start()
-    try:
-        await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 3)
-        endpoint = Endpoint(urls=(server.url,))
-        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
+    await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 3)
+    async with reconnecting(server) as connection:
         publish, first = connection.publish, ["nobody.listens"]
 
         async def publish_elsewhere_first(subject: str, data: bytes, *, reply: str = "") -> None:
             await publish(first.pop() if first else subject, data, reply=reply)
 
         monkeypatch.setattr(connection, "publish", publish_elsewhere_first)
-        try:
-            sequences = [message.seq async for message in read_messages(connection, "foo", patience=20)]
-            assert sequences == [1, 2, 3]
-            first += ["nobody.listens"] * 1000
-            with pytest.raises(NotReachableError, match=r"`foo` cannot be read to its end: no responders$"):
-                await anext(read_messages(connection, "foo", patience=0.3))
-        finally:
-            await connection.close()
-        assert len(first) > 990
-    finally:
-        server.stop()
+        sequences = [message.seq async for message in read_messages(connection, "foo", patience=20)]
+        assert sequences == [1, 2, 3]
+        first += ["nobody.listens"] * 1000
+        with pytest.raises(NotReachableError, match=r"`foo` cannot be read to its end: no responders$"):
+            await anext(read_messages(connection, "foo", patience=0.3))
+    assert len(first) > 990

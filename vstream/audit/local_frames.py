@@ -35,6 +35,11 @@ def from_arrow(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataF
     return spark.createDataFrame(rows.select(schema.names).cast(to_arrow_schema(schema)), schema)
 
 
+def collect_here(rows: DataFrame, schema: StructType) -> DataFrame:
+    """*rows*, computed, as a local DataFrame: the plan of another would be analysed again with each step built on it."""
+    return from_arrow(rows.sparkSession, collect_arrow(rows.select(*schema.names)), schema)
+
+
 def collect_arrow(rows: DataFrame) -> pa.Table:
     """Collect *rows* on the driver, with the types of the schema: without rows, Spark may return null types."""
     return rows.toArrow().cast(to_arrow_schema(rows.schema))

@@ -24,7 +24,7 @@ from vstream.audit import (
 )
 from vstream.audit import cut as cutting
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
+from vstream.audit.local_frames import collect_arrow, collect_here, from_arrow, make_table
 from vstream.audit.session import without_codegen
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _CLOSELY = 500_000
 _HERE = 1_000_000
 """All rows are processed on the driver up to this number of messages."""
 _SHORT = 50_000
-"""Messages of which a table is made anew up to this number, where Spark would plan longer than it computes."""
+"""Up to this number of messages, `copies` is a local table: Spark would plan for longer than it computes."""
 _BESIDE = 2
 """Number of small tables that are computed at the same time, in addition to this thread's work."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
@@ -87,13 +87,12 @@ class AuditPipeline:
         """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
         cut = cutting.build_cut(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         is_short = cut.messages <= min(_SHORT, self.here_up_to)
-        copies = self._stage(
-            AuditStage.NORMALISE,
-            "copies",
-            normalise.COPIES,
-            lambda: _without_plan(normalise.normalise(messages, cut), normalise.COPIES, is_short=is_short),
-            is_here=is_short,
-        )
+
+        def normalise_rows() -> DataFrame:
+            rows = normalise.normalise(messages, cut)
+            return collect_here(rows, normalise.COPIES) if is_short else rows
+
+        copies = self._stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, is_here=is_short)
         self.store.seal()
         looks = self._looks(copies, cut, operations)
         threads = DaemonExecutor(_BESIDE)
@@ -204,7 +203,7 @@ class AuditPipeline:
                 look = differing_messages.messages_near(copies, which, size=self.bucket)
             result = self._looked_into(look, copies, cut, folded, backsteps, suspects if which else None)
             if is_small:
-                result = from_arrow(spark, collect_arrow(result.select(*classify.FAULTS.names)), classify.FAULTS)
+                result = collect_here(result, classify.FAULTS)
         return result
 
     def _looked_into(
@@ -271,7 +270,7 @@ class AuditPipeline:
         def look(*, is_small: bool = False) -> DataFrame:
             rows = compute()
             if is_small:
-                rows = from_arrow(self.store.spark, collect_arrow(rows.select(*schema.names)), schema)
+                rows = collect_here(rows, schema)
             return self.store.keep(name, rows, schema, is_here=is_small)
 
         return look
@@ -318,8 +317,3 @@ class AuditPipeline:
 def _one_in(most: int, cut: CutTables) -> int:
     """The N of "one message in N" that gives about *most* messages."""
     return max(1, cut.messages // most)
-
-
-def _without_plan(rows: DataFrame, schema: StructType, *, is_short: bool) -> DataFrame:
-    """*rows*; if they are few, as a local table: Spark analyses again how a table came about with each step behind it."""
-    return from_arrow(rows.sparkSession, collect_arrow(rows.select(*schema.names)), schema) if is_short else rows

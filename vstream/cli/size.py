@@ -56,9 +56,9 @@ def command(
         typer.Option("--link", help="REGION-REGION:rtt=…,rate=…, or all:…, over the topology's links."),
     ] = None,
     copies: Annotated[
-        list[str] | None, typer.Option("--copies", help="[STREAM=]NUMBER: so many streams are like it.")
+        list[str] | None, typer.Option("--copies", help="[STREAM=]NUMBER: how many streams each one stands for.")
     ] = None,
-    duration: Annotated[str, typer.Option("--duration", help="How long the simulated time is.")] = "10m",
+    duration: Annotated[str, typer.Option("--duration", help="Length of the simulated time.")] = "10m",
     output: options.TextOrJson = "text",
 ) -> None:
     """

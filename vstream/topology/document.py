@@ -506,11 +506,8 @@ def close_schema(schema: Any) -> None:
 
 
 def describe_fields(schema: dict[str, Any], root: type[BaseModel], models: dict[str, Any]) -> None:
-    """
-    Write the text below each field of the models into their JSON Schema, as its description.
-
-    Pydantic can do it (`use_attribute_docstrings`), but then reads its source whenever a model is imported.
-    """
+    """Write the text below each field of the models into their JSON Schema, as its description."""
+    # Pydantic's `use_attribute_docstrings` would read the source of every model whenever it is imported.
     for name, part in {**schema.get("$defs", {}), root.__name__: schema}.items():
         model = models[name]
         for field, text in _field_texts(model).items():

@@ -133,6 +133,7 @@ class StreamConfig:
     @property
     def owner(self) -> str | None:
         """The topology that created this stream, None if vstream did not."""
+        # Asked many times of each stream, and `metadata` is a copy of all of it.
         metadata = self.fields.get("metadata")
         owner = metadata.get(TOPOLOGY_KEY) if isinstance(metadata, dict) else None
         return None if owner is None else str(owner)

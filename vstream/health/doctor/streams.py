@@ -165,8 +165,9 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
     silent = []
     for stream in all_physical_streams(patient.topology):
         observed = patient.snapshot.streams.get(stream.name)
-        is_asked = stream.name not in patient.snapshot.absent and patient.snapshot.was_connected
-        if is_asked if observed is None else observed.leader is None:
+        is_leaderless = observed is not None and observed.leader is None
+        was_asked = stream.name not in patient.snapshot.absent and patient.snapshot.was_connected
+        if is_leaderless or (observed is None and was_asked):
             silent.append(stream.name)
     if silent:
         yield Symptom(
