@@ -63,8 +63,8 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
         yield from _compare_users(group)
         yield from _compare_payloads(group)
     for group in _group_connected(servers, _gateway_addresses, "gateway"):
-        yield from _compare(group, _GATEWAY_TLS)
-        yield from _compare(group, _SYSTEM)
+        for trait in _GATEWAY_TRAITS:
+            yield from _compare(group, trait)
         gateways = [server.gateway.conf if server.gateway else None for server in group]
         yield from _compare_logins(gateways, "gateways")
     for server in servers:
@@ -313,14 +313,15 @@ def _compare_logins(blocks: list[ConfMap | None], kind: str) -> Iterator[Violati
             )
 
 
+_DOMAIN: Final = _Trait("the domain is", "they are not one JetStream", _domain)
 _SYSTEM: Final = _Trait("the system account is", "they do not see each other's events", _system_account)
 _TRAITS: Final = (
     _Trait("the cluster is called", "they refuse each other", _cluster_name),
-    _Trait("the domain is", "they are not one JetStream", _domain),
+    _DOMAIN,
     _SYSTEM,
     _Trait("routes have", "they cannot connect", _has_tls),
 )
-_GATEWAY_TLS: Final = _Trait("the gateway has", "they cannot connect", _has_gateway_tls)
+_GATEWAY_TRAITS: Final = (_Trait("the gateway has", "they cannot connect", _has_gateway_tls), _DOMAIN, _SYSTEM)
 
 
 def _compare_accounts(group: list[ServerConf]) -> Iterator[Violation]:
