@@ -128,7 +128,7 @@ def spread(live: list[pytest.Item], items: list[pytest.Item]) -> list[pytest.Ite
 
 
 def _follows_streams(item: pytest.Item) -> bool:
-    """Whether Spark may follow a stream in it: it gives a Python worker ten seconds to start, too few beside the largest labs."""
+    """Whether Spark may follow a stream in it: it gives a Python worker ten seconds to start, too few beside another Spark."""
     return "tests/audit/source/" in item.nodeid
 
 
