@@ -2,8 +2,9 @@
 Pages of the documentation, run as their reader would: each command is typed, and what it prints is compared.
 
 A page's blocks say what they are. ```` ```yaml title="acme.yaml" ```` is a file that the reader writes. ```` ```console ````
-has commands, each after `$ `, and below each what it prints. A line `...` there stands for any lines. ```` ```sh ```` is not
-run, and a comment before it says why: `<!-- not run: needs a Kubernetes cluster -->`.
+has commands, each after `$ `, and below each what it prints. A line `...` there stands for any lines. ```` ```sh ```` has a
+comment before it: `<!-- run on a lab -->` where a lab of the page's topology stands for the reader's own servers (`until
+Ctrl-C` for what runs on), or why nothing runs it: `<!-- not run: needs a Kubernetes cluster -->`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +25,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import environment, run_unchecked
+from vstream.cli.exit_codes import INTERRUPTED
 
 _BLOCK = re.compile(
-    r'^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    r'^(?:<!-- (?:not run: (?P<reason>[^\n]+)|(?P<stand_in>run on a lab[^\n]*)) -->\n)?```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 _PORT = re.compile(r"\b140(\d\d)\b")
@@ -37,6 +42,8 @@ class Block:
     text: str
     reason: str | None
     """Why it is not run."""
+    stand_in: str | None
+    """What stands for the reader's servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Command:
 
 def read_blocks(page: Path) -> list[Block]:
     return [
-        Block(match["language"], match["title"], match["text"], match["reason"])
+        Block(match["language"], match["title"], match["text"], match["reason"], match["stand_in"])
         for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))
     ]
 
@@ -97,6 +104,36 @@ class Reader:
             elif block.language == "console":
                 for command in read_commands(block):
                     self._try(page, command)
+
+    def follow_on_lab(self, page: Path, lab: str) -> None:
+        """Do what *page* says of its reader's own servers, for which *lab* stands."""
+        self.variables["VSTREAM_LAB"] = lab
+        for block in read_blocks(page):
+            lines = block.text.replace("\\\n", "").splitlines() if block.stand_in is not None else []
+            for line in lines:
+                if block.stand_in == "run on a lab until Ctrl-C":
+                    self._serve(line)
+                else:
+                    self.type(_on_lab(line, lab))
+
+    def type(self, line: str) -> None:
+        code, printed = self.run(line)
+        assert code == 0, f"{line}\nexit code {code}\n{printed}"
+
+    def _serve(self, line: str) -> None:
+        """Type a command that serves metrics, look at them, and end it as its reader would."""
+        address = line.rsplit(maxsplit=1)[-1]
+        process = subprocess.Popen(shlex.split(line), cwd=self.directory, env=environment(self.variables))
+        try:
+            deadline = time.monotonic() + 60
+            while not (metrics := _read_url(f"http://{address}/metrics")):
+                assert process.poll() is None, f"{line}: exit code {process.returncode}"
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert "vstream_" in metrics
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == INTERRUPTED
 
     def _try(self, page: Path, command: Command) -> None:
         code, printed = self.run(self._with_ports(command.line))
@@ -151,6 +188,23 @@ class Reader:
         _, printed = self.run("vstream lab status --format json")
         (running,) = json.loads(printed)["labs"]
         return min(int(server["url"].rpartition(":")[2]) for server in running["servers"])
+
+
+def _on_lab(line: str, lab: str) -> str:
+    """The command of *line* with *lab* for the addresses of servers, and with the answer that its reader would give."""
+    command = re.sub(r" --(?:context|monitor) \S+", "", line.partition("#")[0]).strip()
+    if command != line.partition("#")[0].strip():
+        command = f"{command} --lab {lab}"
+    return f"{command} --yes" if command.startswith("vstream apply") else command
+
+
+def _read_url(url: str) -> str:
+    """What is served there; empty while nothing is."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 def _path_with_vstream() -> str:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.plan.transitions.test_migrate_live import DOCUMENT, as_published
 from tests.support.killed_apply import apply_until_done, plan_lab, running_lab
 from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
+from tests.support.recipe import DOCUMENT, as_published
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect

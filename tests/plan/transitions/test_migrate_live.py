@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,11 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.night import repetitions, with_night
-from tests.support.paths import TESTS
 from tests.support.publish_load import Load, check_contents, under_load
-from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
+from tests.support.recipe import DOCUMENT, run_recipe
+from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lab.mappings import LabMappings
-from vstream.lint.load_topology import load, render_bundle
-from vstream.topology.bundle import MAPPINGS_PATH, Bundle
-from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
 
 pytestmark = pytest.mark.lab
@@ -29,52 +23,13 @@ pytestmark = pytest.mark.lab
 RATE = repetitions(50, night=200)
 """Messages a second in each region."""
 
-FIXTURES = TESTS / "fixtures"
-DOCUMENT: dict[str, Any] = {
-    "version": 1,
-    "name": "blog",
-    "server_version": "2.10",
-    "naming": "blog",
-    "regions": {"west": {"servers": 1}, "east": {"servers": 1}},
-    "streams": {"foo": {"subjects": ["foo.>"], "write": {"max_age": "1h"}}},
-}
-
-
-def as_published(config: StreamConfig) -> StreamConfig:
-    """A read stream as the recipe has it: filters, and one transform for all."""
-    fields = {key: value for key, value in config.fields.items() if key not in {"metadata", "allow_direct"}}
-    sources = [{"name": name, "filter_subject": f"foo.{name.split('-')[-1]}.>"} for name in config.source_names]
-    transform = {"src": "foo.*.>", "dest": "foo.>"}
-    return StreamConfig(name=config.name, fields={**fields, "sources": sources, "subject_transform": transform})
-
-
-def with_published_rules(rendered: Bundle) -> Bundle:
-    """*rendered* with the recipe's mappings instead of vstream's, but for the region that is not here."""
-    lines = (FIXTURES / "blog-mappings.cfg").read_text().splitlines(keepends=True)
-    text = "".join(line for line in lines if '"central"' not in line)
-    artifacts = (replace(one, text=text) if one.path == MAPPINGS_PATH else one for one in rendered.artifacts)
-    return replace(rendered, artifacts=tuple(artifacts))
-
 
 @pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     state: Path, tmp_path: Path, version: str
 ) -> None:
-    recipe, file = tmp_path / "recipe.yaml", tmp_path / "imported.yaml"
-    recipe.write_text(json.dumps(DOCUMENT))
-    assert (await asyncio.to_thread(vstream, "lab", "up", recipe, "--server-version", version)).code == 0
-    rendered = render_bundle(load(recipe.read_bytes(), "recipe.yaml").require(), addresses=lab.addresses("blog"))
-    async with connect(lab.endpoints("blog")["west"], "west") as connection:
-        admin = JetStreamAdmin(connection)
-        for stream in rendered.streams:
-            bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
-            if stream.role is Role.WRITE:
-                config = StreamConfig(name=stream.config.name, fields=bare)
-                await ask_until_available(partial(admin.create, config))
-        for stream in rendered.streams:
-            if stream.role is Role.READ:
-                await ask_until_available(partial(admin.create, as_published(stream.config)))
-    await LabMappings("blog", with_published_rules(rendered)).load()
+    file = tmp_path / "imported.yaml"
+    await run_recipe(tmp_path / "recipe.yaml", version)
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints("blog")):
         await sent.acknowledged(2 * RATE)
