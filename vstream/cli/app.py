@@ -18,14 +18,12 @@ from vstream.errors import NOT_PERMITTED
 
 PANELS = {
     "Design": {
-        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology."),
-        "import": CommandEntry(module="vstream.cli.import_", help="Write a topology from what runs on the servers."),
+        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology, or one from what runs."),
         "validate": CommandEntry(module="vstream.cli.validate", help="Check a topology file or a scenario file."),
         "lint": CommandEntry(
             module="vstream.cli.lint",
             help="Find mistakes that servers accept: in configurations, mappings, streams and topologies.",
         ),
-        "explain": CommandEntry(module="vstream.cli.explain", help="Print the manual page of a finding."),
         "schema": CommandEntry(module="vstream.cli.schema", help="Print the JSON Schema of a file format."),
         "map": CommandEntry(
             module="vstream.cli.map", help="Show where servers route a publish, and the streams behind a virtual one."
@@ -61,10 +59,8 @@ PANELS = {
             module="vstream.cli.status",
             help="Show what works now, and how far each region lags behind each other.",
         ),
-        "console": CommandEntry(module="vstream.cli.console", help="Show the status as a live page in the browser."),
         "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
         "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
-        "trace": CommandEntry(module="vstream.cli.trace", help="Show where one publish goes on live servers."),
         "doctor": CommandEntry(
             module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
         ),
@@ -88,9 +84,6 @@ PANELS = {
         ),
         "restore": CommandEntry(
             module="vstream.cli.restore", help="Restore a backup onto servers without its streams."
-        ),
-        "bundle": CommandEntry(
-            module="vstream.cli.bundle", help="Collect what others need to help you, without secrets."
         ),
         "resync": CommandEntry(
             module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
@@ -117,8 +110,13 @@ PANELS = {
 """Every command, where it is, and its line in the help."""
 RENAMED = {
     "beacon": "probe --beacons",
+    "bundle": "doctor --bundle FILE",
+    "console": "status --serve",
     "drift": "plan --drift",
+    "explain": "lint --explain CODE",
+    "import": "init --server URL`, `--context NAME` or `--lab NAME",
     "resolve": "map --stream NAME",
+    "trace": "map SUBJECT --trace",
     "watch": "status --watch",
 }
 """Commands that are modes of others now, and how to write them."""
