@@ -34,9 +34,9 @@ def explain(code: str) -> None:
     if not chosen:
         names = [name for page in pages.values() for name in (page.code.lower(), page.name)]
         close = next(iter(get_close_matches(word, names, n=1)), None)
-        hint = f"did you mean `{close.upper() if close.upper() in pages else close}`?" if close else None
+        hint = f"did you mean `{close.upper() if close.upper() in pages else close}`? " if close else ""
         raise typer.BadParameter(
-            f"there is no `{code}`; {hint or '`vstream lint --explain list` lists all codes'}", param_hint="--explain"
+            f"there is no `{code}`; {hint}`vstream lint --explain list` lists all codes", param_hint="--explain"
         )
     texts = (f"{page.code} {page.name} ({page.severity.value})\n\n{page.text}" for page in chosen)
     typer.echo("\n\n".join(texts))

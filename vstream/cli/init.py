@@ -135,7 +135,7 @@ def command(
     login = {"creds": creds, "nkey": nkey, "user": user, "password_env": password_env}
     stated = {option: text for option, text in login.items() if text}
     connects: dict[str, dict[str, object]] = {url: {"urls": [url], **stated} for url in server or ()}
-    connects |= {known: {"context": known} for known in nats_context or ()}
+    connects |= {label: {"context": label} for label in nats_context or ()}
     load_mode("vstream.cli.importing").write_found(
         file, connects, lab, monitors=monitor or (), name=name, is_json=output == "json", timeout=timeout
     )
