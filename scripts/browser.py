@@ -1,4 +1,4 @@
-"""What `scripts/browser` does: the page of `vstream status --serve` in a real browser, beside a lab and with many streams."""
+"""What `scripts/browser` does: the page of `vstream console` in a real browser, beside a lab and with many streams."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def opened(browser: Browser, address: str, width: int, scheme: Any = "ligh
 
 async def follow_lab(browser: Browser, out: Path) -> None:
     """A region is killed and comes back, and the console ends: what the page says of it."""
-    command = [*VSTREAM, "status", TOPOLOGY, "--serve", "--lab", LAB, "--no-browser", "--every", "0.5"]
+    command = [*VSTREAM, "console", TOPOLOGY, "--lab", LAB, "--no-browser", "--every", "0.5"]
     variables = {**os.environ, "COLUMNS": "200"}
     console = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE, env=variables)
     assert console.stderr is not None
@@ -173,7 +173,7 @@ async def follow_lab(browser: Browser, out: Path) -> None:
         await expect(page.locator("#scenario")).to_contain_text("step 2 of 4: kill-region west", timeout=PATIENCE)
         await take_screenshots(browser, address, out, "killed")
         await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB)
-        await asyncio.to_thread(vstream, "resync", TOPOLOGY, "--lab", LAB)
+        await asyncio.to_thread(vstream, "repair", "sources", TOPOLOGY, "--lab", LAB)
         await expect(verdict).to_contain_text("OK", timeout=PATIENCE)
         await expect(page.locator("#faults-section")).to_be_hidden()
         await page.keyboard.press("Tab")

@@ -647,7 +647,7 @@ class RefreshedStreamOutput(TypedDict):
 
 
 class ResyncWatchOutput(Output):
-    """A line of `resync --watch`, whenever something changes."""
+    """A line of `repair sources --watch`, whenever something changes."""
 
     at: str
     """UTC, ISO 8601."""

@@ -1,4 +1,4 @@
-"""`vstream backup` under load, and `vstream restore` onto servers that have nothing, both killed on the way."""
+"""`vstream backup take` under load, and `vstream backup restore` onto servers that have nothing, both killed on the way."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ async def test_a_backup_under_load_is_restored_by_a_command_that_is_killed(tmp_p
     await command("lab", "up", file, "--links", "none")
     await command("apply", file, "--yes")
     load = await backed_up(file, directory, 100)
-    assert "exist" in await command("restore", directory, file, "--yes", code=1)
+    assert "exist" in await command("backup", "restore", directory, file, "--yes", code=1)
     await start_again(file, "--links", "none")
-    assert "Nothing was changed" in await command("restore", directory)
-    await killed_before_the_end("restore", directory, file, "--yes")
-    done = json.loads(await command("restore", directory, file, "--yes", "--format", "json"))
+    assert "Nothing was changed" in await command("backup", "restore", directory)
+    await killed_before_the_end("backup", "restore", directory, file, "--yes")
+    done = json.loads(await command("backup", "restore", directory, file, "--yes", "--format", "json"))
     assert done["done"], done
     await goes_on(file, directory, load)
     await command("lab", "down", NAME, "--purge")
@@ -66,9 +66,11 @@ async def test_all_models_on_three_servers_a_region_and_their_audits(version: st
     load = await backed_up(file, directory, 200, killed=(1.2, 2.0, 3.0))
     assert "PASS" in await command("audit", directory)
     await start_again(file, *options)
-    kills = [await killed_after(seconds, "restore", directory, file, "--yes") for seconds in (1.2, 1.6, 2.5, 4, 6)]
+    kills = [
+        await killed_after(seconds, "backup", "restore", directory, file, "--yes") for seconds in (1.2, 1.6, 2.5, 4, 6)
+    ]
     assert any(kills)
-    await command("restore", directory, file, "--yes")
+    await command("backup", "restore", directory, file, "--yes")
     await goes_on(file, directory, load)
     for stream, before in models.items():
         assert await compared(NAME, "east", f"{stream}-read-east", before) == ([], [], []), stream

@@ -64,7 +64,7 @@ async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_bac
     assert "healthy after" in healed.out
     assert open_faults(file) == []
     assert states(LAB) == ALL_UP
-    succeeded(vstream("resync", file))
+    succeeded(vstream("repair", "sources", file))
     probed = vstream("probe", file, "--timeout", "60")
     assert probed.code == 0, probed.out + probed.err
 

@@ -175,7 +175,7 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     wanted = len(written)
     waiting = asyncio.create_task(until_stored(wanted, within=90))
     if is_resynced:
-        report = await asyncio.to_thread(vstream, "resync", file, "--format", "json", timeout=300)
+        report = await asyncio.to_thread(vstream, "repair", "sources", file, "--format", "json", timeout=300)
         streams = succeeded(report).json()["streams"]
         assert [one["stepped_down"] for one in streams] == [True, True, True]
         print({one["stream"]: one["caught_up_seconds"] for one in streams})  # noqa: T201
@@ -186,8 +186,8 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
 
 @contextmanager
 def _watching(file: Path, out: Path) -> Iterator[None]:
-    """`vstream resync --watch` in a process of its own, which says in *out* what it does."""
-    command = [sys.executable, "-m", "vstream", "resync", str(file), "--watch", "--format", "json"]
+    """`vstream repair sources --watch` in a process of its own, which says in *out* what it does."""
+    command = [sys.executable, "-m", "vstream", "repair", "sources", str(file), "--watch", "--format", "json"]
     with out.open("w") as stream, subprocess.Popen(command, env=environment(), stdout=stream) as started:
         try:
             yield

@@ -62,7 +62,7 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
     succeeded(chaos(file, "upgrade", "--to", NEW))
     assert set((await versions()).values()) == {NEW}
     assert await publish("central", "after", within=60)
-    succeeded(vstream("resync", file))
+    succeeded(vstream("repair", "sources", file))
     assert await until_stored(2, within=60) != {}
     assert sorted(await stored("east")) == ["after", "before"]
 

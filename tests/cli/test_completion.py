@@ -45,10 +45,17 @@ def test_names_come_from_the_topology(here: Path) -> None:
     assert offer("consumer", stream="bar") == []
     assert offer("targets", command="kill-server") == ["east-1", "west-1"]
     assert offer("targets", command="kill-region") == ["east", "west"]
-    assert offer("to", command="failover") == ["east", "west"]
+    assert offer("to", command="failover") == offer("to", command="drain") == ["east", "west"]
     assert offer("to", command="upgrade") == []
     assert offer("target", command="drain") == ["east", "east-1", "west", "west-1"]
     assert offer("target", command="audit") == []
+
+
+def test_a_dead_region_is_offered_where_it_is_taken_in_again(here: Path) -> None:
+    text = TOPOLOGY.replace("east: {servers: 1}", "east: {lost: {}, servers: 1}, south: {servers: 1}")
+    (here / "topology.yaml").write_text(text)
+    assert offer("region", command="failback") == ["east", "south", "west"]
+    assert offer("region") == ["south", "west"]
 
 
 def test_codes_scenarios_and_commands_come_from_vstream() -> None:
@@ -89,10 +96,9 @@ def test_bash_completes_a_region_and_a_command(here: Path) -> None:
     script = """
         eval "$(_VSTREAM_COMPLETE=source_bash vstream)"
         COMP_WORDS=(vstream probe --region w); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
-        COMP_WORDS=(vstream lint --explain VD41); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
     """
-    assert run_in_shell("bash", script, here).split() == ["west", *(f"VD41{digit}" for digit in range(6)), "status"]
+    assert run_in_shell("bash", script, here).split() == ["west", "status"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")

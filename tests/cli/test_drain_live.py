@@ -1,4 +1,4 @@
-"""`vstream drain` on a lab under load: a region is emptied, stopped, started and brought back, and nothing is lost."""
+"""`vstream region drain` on a lab under load: a region is emptied, stopped, started and brought back, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ async def drained_and_back(file: Path, name: str, rate: float, delays: tuple[flo
     async with under_load(prices, {region: endpoints[region] for region in LIVING}):
         async with under_load(foo, endpoints):
             await foo.acknowledged(round(rate))
-            killed = await run_killed(["drain", "west", file, "--yes"], delays)
+            killed = await run_killed(["region", "drain", "west", file, "--yes"], delays)
             await foo.acknowledged(round(rate / 2))
-        safe = json.loads(await command("drain", "west", file, "--format", "json"))
+        safe = json.loads(await command("region", "drain", "west", file, "--format", "json"))
         assert (safe["safe"], safe["missing"], safe["unknown"]) == (True, [], [])
         elsewhere = Load(rate, tag="b")
         async with under_load(elsewhere, {region: endpoints[region] for region in LIVING}):
             await command("chaos", "kill-region", "west", "-t", file, "--yes-really")
             await foo_in_living(elsewhere, round(rate))
             await command("chaos", "heal", "--lab", name)
-            killed += await run_killed(["drain", "west", file, "--undo", "--yes"], delays)
+            killed += await run_killed(["region", "drain", "west", file, "--undo", "--yes"], delays)
             await foo_in_living(elsewhere, round(rate))
     await command("plan", file, "--detailed-exitcode")
     assert "drained:" not in await asyncio.to_thread(file.read_text)
@@ -82,18 +82,18 @@ async def test_a_drained_region_is_empty_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "drained.yaml"
     start(file, "drained", 1, text=document("drained", 1).partition("  prices:")[0])
     try:
-        alone = vstream("drain", "west-1", file)
+        alone = vstream("region", "drain", "west-1", file)
         assert alone.code == 1
         assert "`foo-write-west` has its only replica there" in alone.out
         load = Load(50)
         async with under_load(load, lab.client_endpoints("drained")):
             await load.acknowledged(20)
-            text = await command("drain", "west", file, "--yes")
+            text = await command("region", "drain", "west", file, "--yes")
             assert "Safe to stop: west-1" in text
             west = len(await identities("drained", "west", "foo-write-west"))
             await load.acknowledged(20)
             assert len(await identities("drained", "west", "foo-write-west")) == west
-            await command("drain", "west", file, "--undo", "--yes")
+            await command("region", "drain", "west", file, "--undo", "--yes")
             await load.acknowledged(20)
             assert len(await identities("drained", "west", "foo-write-west")) > west
         missing, twice, _ = await compared("drained", "east", "foo-read-east", load)
@@ -110,7 +110,7 @@ async def test_drain_goes_on_where_it_was_killed(version: str, tmp_path: Path) -
     file = tmp_path / "drained.yaml"
     start(file, "drained", 3, "--server-version", version)
     try:
-        assert vstream("drain", "east-1", file, "--yes").code == 0
+        assert vstream("region", "drain", "east-1", file, "--yes").code == 0
         result = await drained_and_back(file, "drained", 200, (3, 5, 7, 10))
         assert (result.lost, result.doubled) == (0, 0), result
         assert result.killed, result

@@ -1,4 +1,4 @@
-"""`vstream failback` that is killed before the lab has started the region's servers."""
+"""`vstream region failback` that is killed before the lab has started the region's servers."""
 
 from __future__ import annotations
 

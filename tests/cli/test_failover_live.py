@@ -1,4 +1,4 @@
-"""`vstream failover` and `failback` on a lab, killed again and again. By day, tests/plan/transitions/test_promote_home.py walks its steps."""
+"""`vstream region failover` and `failback` on a lab, killed again and again. By day, tests/plan/transitions/test_promote_home.py walks its steps."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ async def test_what_is_said_to_be_lost_is_what_is_lost(tmp_path: Path) -> None:
             await command("chaos", "isolate", "west", "-t", file)
             await load.acknowledged(200)
         await command("chaos", "kill-region", "west", "-t", file, "--yes-really")
-        said = said_losses(await command("failover", "west", file))["foo-write-west"]
+        said = said_losses(await command("region", "failover", "west", file))["foo-write-west"]
         announced = {identity for identity in load.acked["west"] if load.seqs[identity] > said}
         assert len(announced) >= 200
-        await command("failover", "west", file, "--yes")
+        await command("region", "failover", "west", file, "--yes")
         for region in LIVING:
             stream = f"foo-read-{region}"
             await wait_for("announced", region, stream, load.acked["west"] - announced)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import chdir
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.support.command import walk_commands
 from tests.support.paths import ROOT
 from vstream.cli.app import PANELS, RENAMED, app
-from vstream.cli.lazy_group import LazyCommand, LazyGroup
+from vstream.cli.lazy_group import CommandEntry, LazyCommand, LazyGroup
 
 _LIST_MODULES = """
 import sys
@@ -37,9 +37,9 @@ _STARTUP = {
 }
 
 
-@pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_and_version_import_no_command(option: str) -> None:
-    assert {name for name in list_modules(option) if name.startswith("vstream.")} <= _STARTUP
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("repair", "--help")], ids=" ".join)
+def test_help_and_version_import_no_command(arguments: tuple[str, ...]) -> None:
+    assert {name for name in list_modules(*arguments) if name.startswith("vstream.")} <= _STARTUP
 
 
 @pytest.mark.parametrize("options", [(), ("--format", "concise"), ("--select", "default")])
@@ -64,65 +64,6 @@ def test_values_that_nobody_converts_early_are_still_checked(arguments: list[str
     assert message in ran.output
 
 
-def test_what_a_mode_needs_is_imported_with_the_mode() -> None:
-    modes = {f"vstream.cli.{name}" for name in ("explain", "importing", "trace", "exporter", "bundle")}
-    code = "import sys\nfrom vstream.cli import init, lint, map, status, doctor\nprint(*sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"vstream.cli.map"} <= set(ran.stdout.split())
-    assert modes & set(ran.stdout.split()) == set()
-
-
-_FROM = "has no effect with --server, --context or --lab"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ("init new.yaml --monitor http://h:1", "'--monitor': needs --server, --context or --lab"),
-        ("init new.yaml --timeout 5", "'--timeout': needs --server, --context or --lab"),
-        ("init new.yaml --format json", "'--format': needs --server, --context or --lab"),
-        ("init -", "`-` needs --server, --context or --lab"),
-        ("init new.yaml --creds a.creds", "'--creds': needs --server"),
-        ("init new.yaml --context w --user u", "'--user': needs --server"),
-        ("init new.yaml --lab a --server nats://h", "'--server': has no effect with --lab"),
-        ("init new.yaml --lab a --routing mapped", f"'--routing': {_FROM}"),
-        ("lint here.conf --explain VS101", "'FILES': has no effect with --explain"),
-        ("lint --fix --explain VS101", "'--fix': has no effect with --explain"),
-        ("map --all --trace", "'--all': has no effect with --trace"),
-        ("map foo.a --trace --account APP", "'--account': has no effect with --trace"),
-        ("map foo.a one.yaml two.yaml --trace", "name one topology"),
-        ("map foo.a --timeout 3", "'--timeout': needs --trace"),
-        ("map foo.a --lab acme", "needs --trace"),
-        ("map foo.a -r west -r east", "name one region; several need --trace"),
-        ("status --serve --watch", "'--watch' / '-w': has no effect with --serve"),
-        ("status --serve --format text", "'--format': has no effect with --serve"),
-        ("status --listen 127.0.0.1:0", "'--listen': needs --serve"),
-        ("status --no-browser", "needs --serve"),
-        ("status --watch --quiet", "needs --serve"),
-        ("doctor acme.yaml --bundle out --format json", "'--format': has no effect with --bundle"),
-        ("doctor acme.yaml --bundle out --configs .", "'--configs': has no effect with --bundle"),
-    ],
-)
-def test_what_makes_no_sense_with_a_mode_is_refused(arguments: str, reason: str, tmp_path: Path) -> None:
-    (tmp_path / "acme.yaml").write_text(
-        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
-    )
-    with chdir(tmp_path):
-        ran = CliRunner().invoke(app, arguments.split(), env={"COLUMNS": "200"})
-    assert (ran.exit_code, reason in ran.output) == (2, True), ran.output
-    assert [path.name for path in tmp_path.iterdir()] == ["acme.yaml"]
-
-
-def test_the_environment_chooses_no_mode(tmp_path: Path) -> None:
-    """A lab is named for a whole shell: `init` is still a starter, and `map` reads files."""
-    with chdir(tmp_path):
-        for arguments in (["init"], ["map", "foo.a", "topology.yaml", "--region", "west"]):
-            ran = CliRunner().invoke(app, arguments, env={"VSTREAM_LAB": "acme", "VSTREAM_LOG_FORMAT": "json"})
-            assert ran.exit_code == 0, ran.output
-        assert "# A topology: regions" in Path("topology.yaml").read_text()
-
-
 def list_modules(*arguments: str) -> set[str]:
     """The modules that a process has imported when it has run `vstream ARGUMENTS`."""
     code = _LIST_MODULES.format(arguments=list(arguments))
@@ -130,8 +71,15 @@ def list_modules(*arguments: str) -> set[str]:
     return set(ran.stderr.splitlines()[-1].split())
 
 
+def list_entries(entries: Mapping[str, CommandEntry]) -> Iterator[CommandEntry]:
+    """Those of *entries* and of groups among them."""
+    for entry in entries.values():
+        yield entry
+        yield from list_entries(entry.commands)
+
+
 def test_every_module_with_a_command_is_in_the_table() -> None:
-    entered = {entry.module for entries in PANELS.values() for entry in entries.values()}
+    entered = {entry.module for entries in PANELS.values() for entry in list_entries(entries)}
     declared = {
         f"vstream.cli.{path.stem}"
         for path in (ROOT / "vstream" / "cli").glob("*.py")
@@ -147,8 +95,7 @@ def test_every_command_loads_and_says_what_it_does(name: str) -> None:
     entry = group.commands[name]
     assert isinstance(entry, LazyCommand)
     assert entry.load().help
-    assert entry.help is not None
-    assert len(entry.help) < 90
+    assert max(len(line.help) for line in list_entries({name: entry.entry})) < 90
 
 
 def test_every_help_has_an_example_and_no_command_has_a_value_at_a_switch() -> None:
@@ -165,10 +112,28 @@ def test_every_help_has_an_example_and_no_command_has_a_value_at_a_switch() -> N
 
 
 @pytest.mark.parametrize("name", RENAMED)
-def test_a_command_that_is_a_mode_of_another_now_is_refused_with_its_new_words(name: str) -> None:
-    ran = CliRunner().invoke(app, [name, "topology.yaml", "--option"], env={"COLUMNS": "200"})
+@pytest.mark.parametrize(
+    "rest", [["topology.yaml"], ["west", "acme.yaml", "--yes"], ["--format", "json"]], ids=" ".join
+)
+def test_a_command_with_new_words_is_refused_with_them(name: str, rest: list[str]) -> None:
+    ran = CliRunner().invoke(app, [name, *rest])
     assert ran.exit_code == 2
     assert f"{RENAMED[name]}` now" in " ".join(ran.output.split())
+    assert CliRunner().invoke(app, [*RENAMED[name].split(), "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["repair"], 2, "sources"),
+        (["backup", "-h"], 0, "restore"),
+        (["repair", "mesages", "acme.yaml"], 2, "Did you mean 'messages'?"),
+    ],
+)
+def test_a_group_that_has_the_name_of_a_command_of_old_is_a_group(arguments: list[str], code: int, text: str) -> None:
+    ran = CliRunner().invoke(app, arguments)
+    assert (ran.exit_code, "` now" in ran.output) == (code, False)
+    assert text in " ".join(ran.output.split())
 
 
 def test_few_commands_stand_at_the_top() -> None:

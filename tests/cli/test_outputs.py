@@ -21,13 +21,19 @@ regions: {west: {servers: 1}, east: {servers: 1}}
 streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
 _NAMES = {
-    "init": "import",
     "lint": "findings",
     "validate": "findings",
     "scenario validate": "findings",
     "scenario run": "scenario-verdict",
     "keys show": "keys",
-    "chaos resync": "resync",
+    "region drain": "drain",
+    "region failover": "failover",
+    "region failback": "failback",
+    "backup take": "backup",
+    "backup restore": "restore",
+    "repair messages": "repair",
+    "repair sources": "resync",
+    "repair meta": "rescue",
 }
 """Commands whose output is not called as they are."""
 _FAULTS = "chaos "

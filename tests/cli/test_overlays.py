@@ -111,7 +111,7 @@ def test_a_saved_plan_takes_no_overlay(files: Path) -> None:
 
 
 def test_a_variable_names_the_topology_and_the_lab_of_every_command_on_servers() -> None:
-    """Of whatever option or argument names one; but for `init`, which writes a topology, and `map`, whose files are its default."""
+    """Of whatever option or argument names one; but for `import`, which writes a topology."""
     topologies, labs = set(), set()
     for path, command in walk_commands():
         variables = {parameter.envvar for parameter in command.params}
@@ -120,10 +120,9 @@ def test_a_variable_names_the_topology_and_the_lab_of_every_command_on_servers()
             labs.add(path)
         if options & {"--lab", "--topology", "topology"} and TOPOLOGY_VARIABLE not in variables:
             topologies.add(path)
-    assert labs == {"init"}
+    assert labs == set()
     assert {path for path in topologies if not path.startswith("lab ")} == {
-        "init",
-        "map",
+        "import",
         "chaos resume",
         "chaos status",
         "chaos heal",

@@ -30,10 +30,10 @@ from vstream.topology.permissions import permissions_for
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("permissions")]
 
-OPTIONS = {"apply": ["--yes", "--gate-timeout", "10"], "repair": ["--yes"]}
+OPTIONS = {"apply": ["--yes", "--gate-timeout", "10"], "repair messages": ["--yes"]}
 COMMANDS = (
-    *("plan", "apply", "plan --drift", "status", "doctor", "probe", "resync", "repair"),
-    *("consumer", "map --trace", "doctor --bundle", "backup", "restore"),
+    *("plan", "apply", "plan --drift", "status", "doctor", "probe", "repair sources", "repair messages"),
+    *("consumer", "trace", "bundle", "backup take", "backup restore"),
 )
 """Those that need no Spark: `audit` is below."""
 LESS = (
@@ -45,15 +45,15 @@ LESS = (
     ("status", "$JS.API.CONSUMER.INFO.>"),
     ("doctor", "$JS.API.DIRECT.GET.>"),
     ("probe", "$JS.API.STREAM.MSG.DELETE.*"),
-    ("resync", "$JS.API.STREAM.INFO.*"),
-    ("repair", "$JS.API.CONSUMER.INFO.>"),
-    ("repair", "$JS.API.STREAM.INFO.*"),
+    ("repair sources", "$JS.API.STREAM.INFO.*"),
+    ("repair messages", "$JS.API.CONSUMER.INFO.>"),
+    ("repair messages", "$JS.API.STREAM.INFO.*"),
     ("apply", "$JS.API.STREAM.UPDATE.*"),
     ("apply", "$JS.API.CONSUMER.CREATE.>"),
     ("apply", "_INBOX.vstream.>"),
     ("consumer", "$JS.API.CONSUMER.INFO.>"),
-    ("doctor --bundle", "$JS.API.STREAM.LIST"),
-    ("backup", "$JS.API.STREAM.SNAPSHOT.*"),
+    ("bundle", "$JS.API.STREAM.LIST"),
+    ("backup take", "$JS.API.STREAM.SNAPSHOT.*"),
 )
 """The short form: a subject of each command that it says is missing."""
 
@@ -61,11 +61,14 @@ LESS = (
 PROFILES = ("mapped", "accounts", "regional", "domains")
 ROUTINGS = ("mapped", *(pytest.param(routing, marks=pytest.mark.night) for routing in PROFILES[1:]))
 MAY_REPAIR = ROUTINGS[:-1]
-REFUSED = {("domains", "repair"), *((name, each) for name in PROFILES[1:] for each in ("backup", "restore"))}
+REFUSED = {
+    ("domains", "repair messages"),
+    *((name, f"backup {each}") for name in PROFILES[1:] for each in ("take", "restore")),
+}
 """Commands that say of a profile that they do nothing there."""
-ENDS = {("mapped", "restore"): 1, **{(name, "map --trace"): 3 for name in PROFILES[1:]}}
+ENDS = {("mapped", "backup restore"): 1, **{(name, "trace"): 3 for name in PROFILES[1:]}}
 """Other codes than 0: its streams exist; a trace ends where an account does."""
-NOT_ASKED = {("regional", "repair", "$JS.API.STREAM.INFO.*")}
+NOT_ASKED = {("regional", "repair messages", "$JS.API.STREAM.INFO.*")}
 """What a run asks for only if something is wrong."""
 
 
@@ -106,17 +109,17 @@ def permit(server: PermittedServer, command: str, *, but: str | None = None) -> 
 def spell(server: PermittedServer, command: str) -> list[str | Path]:
     """*command* with what it takes. A backup that is to be restored is made by the first that needs it."""
     new, backup = server.directory / f"new-{uuid.uuid4().hex}", server.directory / "backup"
-    if command == "restore" and server.routing == "mapped" and not backup.exists():
-        permit(server, "backup")
-        made = vstream("backup", backup, server.file)
+    if command == "backup restore" and server.routing == "mapped" and not backup.exists():
+        permit(server, "backup take")
+        made = vstream("backup", "take", backup, server.file)
         assert made.code == 0, made.err
         permit(server, command)
     arguments: dict[str, list[str | Path]] = {
         "consumer": ["sync", "--topology", server.file],
-        "map --trace": ["v.foo.a", server.file],
-        "doctor --bundle": [new, server.file],
-        "backup": [new, server.file],
-        "restore": [backup, server.file],
+        "trace": ["v.foo.a", server.file],
+        "bundle": [server.file, "--output", new],
+        "backup take": [new, server.file],
+        "backup restore": [backup, server.file],
     }
     return [*command.split(), *arguments.get(command, [server.file])]
 
@@ -215,14 +218,14 @@ async def lose_the_end(server: PermittedServer) -> None:
 async def test_a_refill_asks_for_what_repair_needs(unused_server: PermittedServer) -> None:
     """It publishes again what the write stream has lost, which no other repair does: until its readers hear the loss."""
     await lose_the_end(unused_server)
-    needed = permissions_for(unused_server.topology, ["repair"]).publish
+    needed = permissions_for(unused_server.topology, ["repair messages"]).publish
     published = next(subject for subject in needed if subject.endswith((".v.>", ".v.foo.>")))
-    permit(unused_server, "repair", but=published)
-    ran = await asyncio.to_thread(vstream, "repair", unused_server.file, "--yes")
+    permit(unused_server, "repair messages", but=published)
+    ran = await asyncio.to_thread(vstream, "repair", "messages", unused_server.file, "--yes")
     assert ran.code == 3, ran
     assert "the user may not publish to `v.foo.x`" in " ".join((ran.out + ran.err).split()), ran
-    permit(unused_server, "repair")
-    ran = await asyncio.to_thread(vstream, "repair", unused_server.file, "--yes")
+    permit(unused_server, "repair messages")
+    ran = await asyncio.to_thread(vstream, "repair", "messages", unused_server.file, "--yes")
     assert ran.code == 0, ran
 
 
@@ -230,9 +233,9 @@ async def test_a_refill_asks_for_what_repair_needs(unused_server: PermittedServe
 @pytest.mark.parametrize("unused_server", ["mapped"], indirect=True)
 def test_a_restore_onto_nothing_works_with_exactly_what_it_needs(unused_server: PermittedServer) -> None:
     server = unused_server
-    arguments = spell(server, "restore")
+    arguments = spell(server, "backup restore")
     server.restart(lambda: shutil.rmtree(server.directory / "store"))
-    permit(server, "restore")
+    permit(server, "backup restore")
     ran = vstream(*arguments, "--yes")
     assert ran.code == 0, ran.out + ran.err
 
@@ -246,8 +249,8 @@ async def test_an_audit_works_with_exactly_what_it_needs_and_says_what_is_missin
     app = await nats.connect(server.url, user=server.user_of("app"), password=permitted_server.PASSWORD)
     await app.jetstream(timeout=permitted_server.PATIENCE).publish("v.foo.x", b"")
     await app.close()
-    permit(server, "resync")
-    assert (await asyncio.to_thread(vstream, "resync", server.file)).code == 0
+    permit(server, "repair sources")
+    assert (await asyncio.to_thread(vstream, "repair", "sources", server.file)).code == 0
     needed = permissions_for(server.topology, ["audit"])
     for missing in (None, *needed.publish, *needed.subscribe):
         permit(server, "audit", but=missing)

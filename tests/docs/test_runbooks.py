@@ -122,16 +122,16 @@ def test_a_region_is_dead_for_good(file: Path) -> None:
 def test_a_region_has_lost_power(file: Path) -> None:
     chaos(file, "power-loss", "west", "--lose", "2s", "--yes-really")
     heal()
-    repair = "vstream repair acme.yaml --kind refill"
+    repair = "vstream repair messages acme.yaml --kind refill"
     assert [*read_commands("A region has lost power", "Act.")] == [
         "vstream doctor acme.yaml",
         repair,
-        "vstream resync acme.yaml",
+        "vstream repair sources acme.yaml",
     ]
     ran = vstream("doctor", file)
     assert ran.code in {0, 1}, ran.out
     look(file, f"{repair} --yes", 0)
-    look(file, "vstream resync acme.yaml", 0)
+    look(file, "vstream repair sources acme.yaml", 0)
     follow(file, "A region has lost power", "Verify.")
 
 
@@ -153,7 +153,7 @@ def test_a_planned_evacuation(file: Path) -> None:
     chaos(file, "kill-region", "west", "--yes-really")
     heal()
     look(file, undo, 0)
-    assert server == "vstream drain west-1 acme.yaml --yes"
+    assert server == "vstream region drain west-1 acme.yaml --yes"
     follow(file, "Planned evacuation", "Verify.")
 
 

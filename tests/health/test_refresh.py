@@ -142,7 +142,7 @@ def test_an_origin_that_was_rolled_back_is_repaired_first() -> None:
     policy.decide(stuck)
     (decision,) = policy.decide(_later(stuck, 1))
     assert decision.verb is Verb.WAIT
-    assert decision.reason.endswith("`vstream repair --kind refill` comes first")
+    assert decision.reason.endswith("`vstream repair messages --kind refill` comes first")
 
 
 def test_nothing_is_done_for_a_region_that_is_gone() -> None:

@@ -95,7 +95,7 @@ def test_servers_are_killed_restarted_and_cut_off_as_in_any_lab(sealed: Path) ->
     chaos("isolate", "east")
     run("chaos", "heal", "--lab", LAB)
     chaos("rolling-restart", "west")
-    run("resync", sealed)
+    run("repair", "sources", sealed)
     run("probe", sealed)
 
 
@@ -164,7 +164,7 @@ def test_a_new_region_joins_over_tls(sealed: Path, tmp_path: Path) -> None:
     grown.write_text(TOPOLOGY.replace("east: {servers: 1}", "east: {servers: 1}, north: {servers: 1}"))
     run("lab", "up", grown)
     run("apply", grown, "--yes")
-    run("resync", grown)
+    run("repair", "sources", grown)
     run("probe", grown)
 
 
@@ -182,7 +182,7 @@ async def test_all_messages_are_audited_over_tls(sealed: Path) -> None:
     for number in range(10):
         await client.jetstream(timeout=30).publish(f"v.foo.{number}", b"")
     await client.close()
-    await asyncio.to_thread(run, "resync", sealed, "--wait-only")
+    await asyncio.to_thread(run, "repair", "sources", sealed, "--wait-only")
     audited = await asyncio.to_thread(run, "audit", sealed)
     assert "every region holds every message" in audited.out
 

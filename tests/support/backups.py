@@ -117,10 +117,12 @@ async def backed_up(file: Path, directory: Path, rate: float, *, killed: Sequenc
         await take("west", BEFORE)
         for number, seconds in enumerate(killed):
             unfinished = directory.with_name(f"unfinished-{number}")
-            assert await killed_after(seconds, "backup", unfinished, file)
-            assert "backup" in await command("restore", unfinished, file, "--yes", code=1 if any_in(unfinished) else 3)
+            assert await killed_after(seconds, "backup", "take", unfinished, file)
+            assert "backup" in await command(
+                "backup", "restore", unfinished, file, "--yes", code=1 if any_in(unfinished) else 3
+            )
         taking = asyncio.create_task(take("west", BEFORE))
-        backup = json.loads(await command("backup", directory, file, "--format", "json"))
+        backup = json.loads(await command("backup", "take", directory, file, "--format", "json"))
         await taking
         await load.acknowledged(round(rate / 2))
     assert all(backup["cut"].values()), backup

@@ -440,7 +440,7 @@ async def rolled_back(broken: BrokenLab) -> AsyncIterator[None]:
         await until(missing)
         assert await asyncio.to_thread(tool.wait, 120) == 0
     succeeded(await asyncio.to_thread(broken.vstream, "chaos", "heal", "--lab", LAB))
-    succeeded(await asyncio.to_thread(broken.vstream, "resync", str(broken.file)))
+    succeeded(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
     yield
 
 
@@ -521,7 +521,7 @@ async def reached_limit(broken: BrokenLab) -> AsyncIterator[None]:
     configuration.write_text("\n".join(lines))
     try:
         await broken.chaos("restart-region", "west")
-        succeeded(await asyncio.to_thread(broken.vstream, "resync", str(broken.file)))
+        succeeded(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
         while await broken.publish("west", size=200_000):
             pass
         yield
@@ -548,7 +548,7 @@ async def started_over(broken: BrokenLab) -> AsyncIterator[None]:
 @asynccontextmanager
 async def other_version(broken: BrokenLab) -> AsyncIterator[None]:
     await broken.chaos("upgrade", "east", "--to", OTHER_VERSION)
-    succeeded(await asyncio.to_thread(broken.vstream, "resync", str(broken.file)))
+    succeeded(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
     try:
         yield
     finally:

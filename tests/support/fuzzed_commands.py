@@ -78,23 +78,23 @@ FIRST: Mapping[str, FuzzedCommand] = {
     "export": FuzzedCommand(arguments=("export", _TOPOLOGY, "--once", "--timeout", "2"), limit=15, has_json=False),
 }
 WORST_DAY: Mapping[str, FuzzedCommand] = {
-    "drain a region": FuzzedCommand(arguments=("drain", "west", _TOPOLOGY), limit=60),
-    "drain a server": FuzzedCommand(arguments=("drain", "west-1", _TOPOLOGY), limit=60),
-    "failover": FuzzedCommand(arguments=("failover", "west", _TOPOLOGY), limit=60),
-    "rescue": FuzzedCommand(arguments=("rescue", _TOPOLOGY), limit=60),
-    "backup": FuzzedCommand(arguments=("backup", _NEW, _TOPOLOGY), limit=180),
-    "restore": FuzzedCommand(arguments=("restore", _BACKUP, _TOPOLOGY), limit=60),
+    "drain a region": FuzzedCommand(arguments=("region", "drain", "west", _TOPOLOGY), limit=60),
+    "drain a server": FuzzedCommand(arguments=("region", "drain", "west-1", _TOPOLOGY), limit=60),
+    "failover": FuzzedCommand(arguments=("region", "failover", "west", _TOPOLOGY), limit=60),
+    "rescue": FuzzedCommand(arguments=("repair", "meta", _TOPOLOGY), limit=60),
+    "backup": FuzzedCommand(arguments=("backup", "take", _NEW, _TOPOLOGY), limit=180),
+    "restore": FuzzedCommand(arguments=("backup", "restore", _BACKUP, _TOPOLOGY), limit=60),
     "consumer sync": FuzzedCommand(arguments=("consumer", "sync", "--topology", _TOPOLOGY), limit=90),
     "consumer failover": FuzzedCommand(
         arguments=("consumer", "failover", "foo", "billing", "--to", "east", "--from", "west", "--topology", _TOPOLOGY),
         limit=90,
     ),
-    "map --trace": FuzzedCommand(arguments=("map", "foo.a", _TOPOLOGY, "--trace", "--timeout", "2"), limit=30),
-    "doctor --bundle": FuzzedCommand(
-        arguments=("doctor", _TOPOLOGY, "--bundle", _NEW, "--timeout", "2"), limit=90, has_json=False
+    "trace": FuzzedCommand(arguments=("trace", "foo.a", _TOPOLOGY, "--timeout", "2"), limit=30),
+    "bundle": FuzzedCommand(
+        arguments=("bundle", _TOPOLOGY, "--output", _NEW, "--timeout", "2"), limit=90, has_json=False
     ),
-    "resync": FuzzedCommand(arguments=("resync", _TOPOLOGY, "--timeout", "3"), limit=60),
-    "init": FuzzedCommand(arguments=("init", _NEW, _SERVERS), limit=60),
+    "resync": FuzzedCommand(arguments=("repair", "sources", _TOPOLOGY, "--timeout", "3"), limit=60),
+    "import": FuzzedCommand(arguments=("import", _NEW, _SERVERS), limit=60),
 }
 COMMANDS: Mapping[str, FuzzedCommand] = {**FIRST, **WORST_DAY}
 AUDIT = FuzzedCommand(arguments=("audit", _TOPOLOGY), limit=400, memory=1_500_000)
@@ -158,7 +158,7 @@ class Bench:
     @cached_property
     def _backup(self) -> Path:
         directory = self._directory / "backup"
-        ran = vstream("backup", directory, self._files[0])
+        ran = vstream("backup", "take", directory, self._files[0])
         assert ran.code == 0, ran.err
         return directory
 

@@ -1,4 +1,4 @@
-"""A region that dies under load and is given up by `vstream failover`: what was lost, doubled and refused."""
+"""A region that dies under load and is given up by `vstream region failover`: what was lost, doubled and refused."""
 
 from __future__ import annotations
 
@@ -128,16 +128,16 @@ async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[flo
     endpoints = lab.client_endpoints(name)
     async with under_load(foo, endpoints), under_load(prices, {region: endpoints[region] for region in LIVING}):
         await foo.acknowledged(round(rate))
-        refused = await command("failover", "west", file, "--yes", code=1)
+        refused = await command("region", "failover", "west", file, "--yes", code=1)
         assert "is not dead" in refused
         await command("chaos", "kill-region", "west", "-t", file, "--yes-really")
         prices.before |= prices.everything
         before = await asyncio.to_thread(file.read_text)
-        text = await command("failover", "west", file)
+        text = await command("region", "failover", "west", file)
         assert await asyncio.to_thread(file.read_text) == before
         said = said_losses(text)
         assert said.keys() == {"foo-write-west", "prices"}, text
-        killed = await run_killed(["failover", "west", file, "--yes"], delays)
+        killed = await run_killed(["region", "failover", "west", file, "--yes"], delays)
         await prices.acknowledged(20)
         await foo_in_living(foo, 20)
     await command("plan", file, "--detailed-exitcode")
@@ -171,7 +171,7 @@ async def comes_back(file: Path, name: str, rate: float, delays: Sequence[float]
     endpoints = {region: lab.client_endpoints(name)[region] for region in LIVING}
     async with under_load(foo, endpoints), under_load(prices, endpoints):
         await foo.acknowledged(round(rate))
-        arguments: list[str | Path] = ["failback", "west", file, "--yes"]
+        arguments: list[str | Path] = ["region", "failback", "west", file, "--yes"]
         await killed_once_it_has_started(name, "west", arguments)
         # For five minutes servers let nobody in whose name was removed: that stage is not where it is killed most.
         monitors = [url for endpoint in lab.endpoints(name).values() for url in endpoint.monitor]

@@ -152,7 +152,7 @@ ALL: Final = (
         They were never sourced, or were deleted in this region: no limit that the topology gives the read stream explains it. Typical causes are a source that was added with a start sequence or start time, a purge of the read stream, and a limit that somebody gave it by hand (`vstream plan --drift`).
 
         ## What to do
-        `vstream repair --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). If you remove and add the source instead, it copies everything that its write stream still has, and duplicates the messages that are already there.
+        `vstream repair messages --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). If you remove and add the source instead, it copies everything that its write stream still has, and duplicates the messages that are already there.
         """,
     ),
     _code(
@@ -167,7 +167,7 @@ ALL: Final = (
         The source has skipped them and will never return to them: they are lost in this region, although `lag` is 0. Servers up to 2.14 skip messages after a write stream was deleted and created again, and after some restarts of sources with a filter and a stream-level transform. A message that was deleted in one region looks the same.
 
         ## What to do
-        `vstream repair --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). `vstream audit --tables DIR` writes all sequences to the table `faults`. Then look for the cause: `vstream lint` reports configurations that skip messages.
+        `vstream repair messages --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). `vstream audit --tables DIR` writes all sequences to the table `faults`. Then look for the cause: `vstream lint` reports configurations that skip messages.
         """,
     ),
     _code(
@@ -183,7 +183,7 @@ ALL: Final = (
 
         ## What to do
         Compare the read stream's limits and `duplicate_window` with what `vstream render` writes. Then
-        `vstream repair --kind replay` shows what is missing, and with `--yes` adds it (docs/repair.md says when this works).
+        `vstream repair messages --kind replay` shows what is missing, and with `--yes` adds it (docs/repair.md says when this works).
         """,
     ),
     _code(
@@ -198,7 +198,7 @@ ALL: Final = (
         The region was cut off for longer than the write stream keeps messages; or the write stream was purged (`nats stream purge`) or deleted while messages had still to arrive. Other regions may have them; in this one they are lost, and `lag` is 0.
 
         ## What to do
-        `vstream repair --kind replay` shows which of them other regions have, and with `--yes` adds them. Then make `write.max_age` longer than the longest outage that must not lose messages.
+        `vstream repair messages --kind replay` shows which of them other regions have, and with `--yes` adds them. Then make `write.max_age` longer than the longest outage that must not lose messages.
         """,
     ),
     _code(
@@ -214,7 +214,7 @@ ALL: Final = (
         The write stream still has them, so they can arrive.
 
         ## What to do
-        Audit again: after an outage, sources wait before they retry; `vstream resync` shortens that. If the number does not shrink, the source is stalled: check the gateway connections and the leader of the read stream.
+        Audit again: after an outage, sources wait before they retry; `vstream repair sources` shortens that. If the number does not shrink, the source is stalled: check the gateway connections and the leader of the read stream.
         """,
     ),
     _code(
@@ -294,7 +294,7 @@ ALL: Final = (
         Consumers of this region get them again. If whole ranges repeat, a source has started over: servers 2.12 to 2.14 do so after each restart if a source has a `filter_subject` and the stream a `subject_transform`, as in the published recipe. An upgrade from these versions to 2.15 does so once.
 
         ## What to do
-        Use `subject_transforms` in each source, as `vstream render` does. `vstream repair --kind delete` shows the copies, and deletes them with `--yes`.
+        Use `subject_transforms` in each source, as `vstream render` does. `vstream repair messages --kind delete` shows the copies, and deletes them with `--yes`.
         """,
     ),
     _code(
@@ -325,7 +325,7 @@ ALL: Final = (
         that have seen these sequences.
 
         ## What to do
-        Stop publishing in that region, and run `vstream repair --kind refill`: it shows the lost messages, and with `--yes` publishes them again from the read streams.
+        Stop publishing in that region, and run `vstream repair messages --kind refill`: it shows the lost messages, and with `--yes` publishes them again from the read streams.
         """,
     ),
     _code(
@@ -434,7 +434,7 @@ ALL: Final = (
         "put-back",
         "`{stream}` has {n:message|messages} of `{origin}` after later ones, where a repair added them",
         """
-        A region had lost messages, and `vstream repair --kind replay` added them again at the end.
+        A region had lost messages, and `vstream repair messages --kind replay` added them again at the end.
 
         ## What it means
         They are complete, but not in order: consumers of this region get them after messages that were written later. This cannot be repaired, and is not an error of the servers.
@@ -539,7 +539,7 @@ ALL: Final = (
         A message has an earlier timestamp in a read stream than in its write stream.
 
         ## What it means
-        The clocks of the regions' servers differ by at least that much, or the write stream's end was published again: `vstream repair` does that after a rollback. Delays are wrong by the same amount.
+        The clocks of the regions' servers differ by at least that much, or the write stream's end was published again: `vstream repair messages` does that after a rollback. Delays are wrong by the same amount.
         """,
         _NOTE,
     ),

@@ -123,7 +123,7 @@ class BackupDirectory:
             if (self.path / "snapshots").is_dir():
                 hint = "it cannot be restored; remove it, and make another"
                 raise RefusedError(f"the backup in {self.path} was not finished", hint=hint) from None
-            hint = "`vstream backup DIR` makes one"
+            hint = "`vstream backup take DIR` makes one"
             raise VstreamError(f"{self.path} holds no backup", hint=hint) from None
         except OSError as error:
             raise VstreamError(f"{self.path / _RECORD} cannot be read: {error.strerror or error}") from error

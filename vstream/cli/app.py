@@ -18,12 +18,14 @@ from vstream.errors import NOT_PERMITTED
 
 PANELS = {
     "Design": {
-        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology, or one from what runs."),
+        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology."),
+        "import": CommandEntry(module="vstream.cli.import_", help="Write a topology from what runs on the servers."),
         "validate": CommandEntry(module="vstream.cli.validate", help="Check a topology file or a scenario file."),
         "lint": CommandEntry(
             module="vstream.cli.lint",
             help="Find mistakes that servers accept: in configurations, mappings, streams and topologies.",
         ),
+        "explain": CommandEntry(module="vstream.cli.explain", help="Print the manual page of a finding."),
         "schema": CommandEntry(module="vstream.cli.schema", help="Print the JSON Schema of a file format."),
         "map": CommandEntry(
             module="vstream.cli.map", help="Show where servers route a publish, and the streams behind a virtual one."
@@ -38,8 +40,7 @@ PANELS = {
     },
     "Change": {
         "render": CommandEntry(
-            module="vstream.cli.render",
-            help="Write the files that servers and streams are set up with.",
+            module="vstream.cli.render", help="Write the files that servers and streams are set up with."
         ),
         "plan": CommandEntry(
             module="vstream.cli.plan", help="Show what `apply` would change, and whether servers drifted."
@@ -56,11 +57,12 @@ PANELS = {
     },
     "Observe": {
         "status": CommandEntry(
-            module="vstream.cli.status",
-            help="Show what works now, and how far each region lags behind each other.",
+            module="vstream.cli.status", help="Show what works now, and how far each region lags behind each other."
         ),
+        "console": CommandEntry(module="vstream.cli.console", help="Show the status as a live page in the browser."),
         "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
         "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
+        "trace": CommandEntry(module="vstream.cli.trace", help="Show where one publish goes on live servers."),
         "doctor": CommandEntry(
             module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
         ),
@@ -69,28 +71,41 @@ PANELS = {
         ),
     },
     "Recover": {
-        "drain": CommandEntry(
-            module="vstream.cli.drain", help="Empty a region or relieve a server, until it is safe to stop."
-        ),
-        "failover": CommandEntry(
-            module="vstream.cli.failover", help="Give up a region that is dead for good, and continue without it."
-        ),
-        "failback": CommandEntry(module="vstream.cli.failback", help="Take a region that was rebuilt back in."),
-        "rescue": CommandEntry(
-            module="vstream.cli.rescue", help="Recover from losing the majority of the meta group for good."
+        "region": CommandEntry(
+            help="Empty a region, give up one that is dead, or take it back in.",
+            commands={
+                "drain": CommandEntry(
+                    module="vstream.cli.drain", help="Empty a region or relieve a server, until it is safe to stop."
+                ),
+                "failover": CommandEntry(
+                    module="vstream.cli.failover", help="Give up a region that is dead for good, and continue."
+                ),
+                "failback": CommandEntry(module="vstream.cli.failback", help="Take a rebuilt region back in."),
+            },
         ),
         "backup": CommandEntry(
-            module="vstream.cli.backup", help="Write streams of all regions into a directory, at one cut."
-        ),
-        "restore": CommandEntry(
-            module="vstream.cli.restore", help="Restore a backup onto servers without its streams."
-        ),
-        "resync": CommandEntry(
-            module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
+            help="Save the streams of all regions, and restore them.",
+            commands={
+                "take": CommandEntry(
+                    module="vstream.cli.backup", help="Write streams of all regions into a directory, at one cut."
+                ),
+                "restore": CommandEntry(module="vstream.cli.restore", help="Restore it onto empty servers."),
+            },
         ),
         "repair": CommandEntry(
-            module="vstream.cli.repair",
-            help="Bring back lost messages, and remove copies.",
+            help="Bring back messages, sourcing after an outage, or the meta group.",
+            commands={
+                "messages": CommandEntry(module="vstream.cli.repair", help="Bring back lost messages, remove copies."),
+                "sources": CommandEntry(
+                    module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
+                ),
+                "meta": CommandEntry(
+                    module="vstream.cli.rescue", help="Recover from losing the majority of the meta group for good."
+                ),
+            },
+        ),
+        "bundle": CommandEntry(
+            module="vstream.cli.bundle", help="Collect what others need to help you, without secrets."
         ),
     },
     "Rehearse": {
@@ -109,17 +124,20 @@ PANELS = {
 }
 """Every command, where it is, and its line in the help."""
 RENAMED = {
+    "backup": "backup take",
     "beacon": "probe --beacons",
-    "bundle": "doctor --bundle FILE",
-    "console": "status --serve",
+    "drain": "region drain",
     "drift": "plan --drift",
-    "explain": "lint --explain CODE",
-    "import": "init --server URL`, `--context NAME` or `--lab NAME",
+    "failback": "region failback",
+    "failover": "region failover",
+    "repair": "repair messages",
+    "rescue": "repair meta",
     "resolve": "map --stream NAME",
-    "trace": "map SUBJECT --trace",
+    "restore": "backup restore",
+    "resync": "repair sources",
     "watch": "status --watch",
 }
-"""Commands that are modes of others now, and how to write them."""
+"""Commands that are modes of others or stand in groups now, and how to write them."""
 
 
 class Commands(LazyGroup):

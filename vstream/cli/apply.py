@@ -98,8 +98,7 @@ def command(
     planned = run(_plan(what, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)
     console.print_note(f"{planned.request.topology.name} on {planned.where.description}")
-    for line in view.text(plan, is_verbose=verbose):
-        console.stdout().print(line)
+    console.print_lines(view.text(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO)
@@ -119,8 +118,7 @@ def command(
 
 def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
     """Say what was done and what is left, and end with the exit code of that unless all is done."""
-    for line in outcome.text(applied, loaded_path(planned.request.topology)):
-        console.stdout().print(line)
+    console.print_lines(outcome.text(applied, loaded_path(planned.request.topology)))
     if applied.gate_timeouts:
         raise typer.Exit(NO)
     if applied.failure is not None:
@@ -131,8 +129,7 @@ def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verb
     if left is not None and not left.is_empty:
         is_expected = applied.mappings_pending or applied.unread_servers
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
-        for line in view.text(left, is_verbose=is_verbose):
-            console.stdout().print(line)
+        console.print_lines(view.text(left, is_verbose=is_verbose))
         raise typer.Exit(NO)
 
 
@@ -179,8 +176,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     """Say what nobody could check, and end with 3: it may be that nothing works."""
     if not plan.unknown_servers:
         return
-    for line in outcome.unknown_rules(plan, file):
-        console.stdout().print(line)
+    console.print_lines(outcome.unknown_rules(plan, file))
     raise typer.Exit(FAILED)
 
 

@@ -1,4 +1,4 @@
-"""`vstream backup`."""
+"""`vstream backup take`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def command(
     """
     Write virtual streams of all regions into a new directory, with their consumers, at one cut.
 
-    Nothing stops meanwhile. `vstream audit DIR` checks what it holds, `vstream restore DIR` puts it onto empty servers.
+    Nothing stops meanwhile. `vstream audit DIR` checks what it holds, `vstream backup restore DIR` puts it onto empty servers.
     Stopped before its end, it is not finished, and never restored. All regions must answer.
 
-    Examples: `vstream backup /backups/2026-11-26`, `vstream backup --stream foo foo-backup acme.yaml`
+    Examples: `vstream backup take /backups/2026-11-26`, `vstream backup take --stream foo foo-backup acme.yaml`
     """
     text = options.read_bytes(topology, limit=-1)
     loaded = options.load_topology(topology).require()
@@ -48,5 +48,4 @@ def command(
     if output == "json":
         print_json("backup", view.as_dict(record, directory))
         return
-    for line in view.describe(record, directory):
-        console.stdout().print(line)
+    console.print_lines(view.describe(record, directory))

@@ -1,4 +1,4 @@
-"""`vstream doctor --bundle`."""
+"""`vstream bundle`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import tarfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from vstream import __version__
+from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.plan_request import build_request
 from vstream.cli.servers import Servers, build_bundle, find_servers
@@ -29,23 +32,32 @@ from vstream.plan.pipeline import make_plan
 from vstream.topology.model import Topology
 
 _ARCHIVE = ".tar.gz"
-_OTHER = "name another one with `--bundle`"
 
 
-def collect_bundle(
-    topology: Topology, text: str, target: Path, lab: str | None, templates: Path | None, deadline: float
+def command(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A directory, or a file that ends with .tar.gz.")
+    ] = None,
+    deadline: Annotated[float, typer.Option("--timeout", help="Seconds for each part.", min=0.5, max=300)] = 10,
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
 ) -> None:
     """
-    Write what others need to help with *topology*, whose file has *text*, to *target*: a directory, or an archive.
+    Collect what others need to help you, without secrets: topology, rendered files, status, doctor, plan, servers' answers.
 
-    What could not be read is named in `manifest.json`, with the reason. *deadline*: seconds for each part. Raises
-    RefusedError if *target* exists, and VstreamError if it cannot be written.
+    Passwords, tokens, keys and signed tokens are taken out. Subjects, names of streams and addresses stay: read it before
+    you send it. No message is in it. What could not be read is named in `manifest.json`, with the reason. Changes nothing on servers.
+
+    Examples: `vstream bundle`, `vstream bundle acme.yaml --output acme.tar.gz`
     """
+    loaded = options.load_topology(topology)
+    target = out or Path(f"{loaded.require().name}-bundle{_ARCHIVE}")
     if target.exists():
-        raise RefusedError(f"{target} already exists", hint=_OTHER)
-    files, problems, secrets = _gather(topology, text, lab, templates, deadline)
+        raise RefusedError(f"{target} already exists", hint="name another one with `--output`")
+    files, problems, secrets = _gather(loaded.require(), loaded.text, lab, templates, deadline)
     manifest = {
-        "topology": topology.name,
+        "topology": loaded.require().name,
         "version": __version__,
         "python": sys.version.split()[0],
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -125,7 +137,9 @@ def _write(target: Path, files: Mapping[str, str]) -> None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private(path, text)
     except OSError as error:
-        raise VstreamError(f"{target} cannot be written: {error.strerror}", hint=_OTHER) from None
+        raise VstreamError(
+            f"{target} cannot be written: {error.strerror}", hint="name another one with `--output`"
+        ) from None
 
 
 def _write_archive(target: Path, files: Mapping[str, str]) -> None:

@@ -41,7 +41,9 @@ def _read_topology(context: Any) -> Topology:
 
 
 def _list_regions(context: Any) -> Iterable[str]:
-    return (region.name for region in _read_topology(context).regions)
+    topology = _read_topology(context)
+    lost = topology.lost if context.info_name == "failback" else ()
+    return (*(region.name for region in topology.regions), *(region.name for region in lost))
 
 
 def _list_servers(context: Any) -> Iterable[str]:
@@ -74,11 +76,6 @@ def _list_faults(context: Any) -> Iterable[str]:
     return (fault.id for book in books if book is not None for fault in book.faults)
 
 
-def _for(command: str, list_values: Callable[[Any], Iterable[str]]) -> Callable[[Any], Iterable[str]]:
-    """*list_values* for the one command in which the parameter means that."""
-    return lambda context: list_values(context) if context.info_name == command else ()
-
-
 def _list_codes(_context: Any) -> Iterable[str]:
     return (page.code for chapter in (*CHAPTERS, AUDIT, DOCTOR) for page in chapter.pages)
 
@@ -86,13 +83,13 @@ def _list_codes(_context: Any) -> Iterable[str]:
 _VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "region": _list_regions,
     "lost": _list_regions,
-    "to": _for("failover", _list_regions),
+    "to": lambda context: _list_regions(context) if context.info_name in {"drain", "failover"} else (),
     "come_from": _list_regions,
     "one": _list_regions,
     "other": _list_regions,
     "stream": _list_streams,
     "consumer": _list_consumers,
-    "server": _for("logs", _list_servers),
+    "server": lambda context: _list_servers(context) if context.info_name == "logs" else (),
     "targets": _list_targets,
     "fault": _list_faults,
     "lab": lambda _context: lab.names(),
@@ -100,7 +97,7 @@ _VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "target": lambda context: _list_targets(context) if context.info_name in {"drain", "resume"} else (),
     "scenario": lambda _context: list_shipped(),
     "scenarios": lambda _context: list_shipped(),
-    "explained": _list_codes,
+    "code": _list_codes,
     "select": _list_codes,
     "ignore": _list_codes,
     "extend_select": _list_codes,

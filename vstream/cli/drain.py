@@ -1,4 +1,4 @@
-"""`vstream drain`."""
+"""`vstream region drain`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def command(
 
     Exits with 0 if it is safe to stop, with 1 if not, and with 3 if not everything could be seen. Changes nothing without `--yes`.
 
-    Examples: `vstream drain west`, `vstream drain west acme.yaml --yes`, `vstream drain west --undo --yes`, `vstream drain west-1 --yes`
+    Examples: `vstream region drain west`, `vstream region drain west acme.yaml --yes`, `vstream region drain west --undo --yes`, `vstream region drain west-1 --yes`
     """
     current = options.load_topology(topology).require()
     names = [region.name for region in current.regions]
@@ -93,8 +93,7 @@ def _drain_region(
     planned = run(plan_servers(topology, lab, templates))
     if not is_json:
         console.print_note(f"{topology.name} on {where.description}")
-        for line in plan_view.text(planned.plan, is_allowed=True):
-            console.stdout().print(line)
+        console.print_lines(plan_view.text(planned.plan, is_allowed=True))
     is_done = yes and not planned.plan.blocked
     if is_done:
         carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
@@ -116,8 +115,7 @@ def _end(
     if output == "json":
         print_json("drain", view.as_dict(target, seen, planned.plan if planned else None, is_done=is_done))
     else:
-        for line in view.describe(seen, target, servers, is_done=is_done):
-            console.stdout().print(line)
+        console.print_lines(view.describe(seen, target, servers, is_done=is_done))
     raise typer.Exit({True: OK, False: NO, None: FAILED}[seen.is_safe])
 
 

@@ -35,7 +35,7 @@ def command(
     alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana and exit.")] = False,
     is_refreshing: Annotated[
-        bool, typer.Option("--refresh", help="Also do what `vstream resync --watch` does, every second.")
+        bool, typer.Option("--refresh", help="Also do what `vstream repair sources --watch` does, every second.")
     ] = False,
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",

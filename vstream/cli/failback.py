@@ -1,4 +1,4 @@
-"""`vstream failback`."""
+"""`vstream region failback`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def command(
 
     Exits with 1 if something is blocked. Changes nothing without `--yes`.
 
-    Examples: `vstream failback west`, `vstream failback west acme.yaml --yes`
+    Examples: `vstream region failback west`, `vstream region failback west acme.yaml --yes`
     """
     current = options.load_topology(topology).require()
     edit = read_edit(topology, current).take_in(region)
@@ -60,8 +60,7 @@ def command(
         return
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
-        for line in plan_view.text(planned.plan, is_allowed=True):
-            console.stdout().print(line)
+        console.print_lines(plan_view.text(planned.plan, is_allowed=True))
     is_done = yes and not planned.plan.blocked
     if is_done:
         carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)

@@ -1,13 +1,12 @@
-"""`vstream failover`."""
+"""`vstream region failover`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.apply import carry_out, report
@@ -50,7 +49,7 @@ def carry_out_edit(
         report(planned, applied, left, is_verbose=False)
     behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))
     if behind:
-        console.print_note(f"{', '.join(behind)} will source again later: `vstream resync` says when.")
+        console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
 
 
 def read_edit(file: Path, topology: Topology) -> TopologyEdit:
@@ -82,7 +81,7 @@ def command(
     Exits with 1 if anything of the region answers or something is blocked, and with 3 if not everybody could be asked.
     Changes nothing without `--yes`.
 
-    Examples: `vstream failover west`, `vstream failover west acme.yaml --yes`
+    Examples: `vstream region failover west`, `vstream region failover west acme.yaml --yes`
     """
     current = options.load_topology(topology).require()
     where = find_servers(current, lab)
@@ -90,7 +89,7 @@ def command(
     is_json = output == "json"
     if not is_json:
         console.print_note(f"{current.name} on {where.description}")
-        _print(view.describe_proof(proof))
+        console.print_lines(view.describe_proof(proof))
     if proof.alive or (proof.unknown and not is_declared):
         if is_json:
             print_json("failover", view.as_dict(proof, region, {}, None, is_done=False))
@@ -100,7 +99,7 @@ def command(
     edit, homes = _mark_lost(read_edit(topology, current), region, where)
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
-        _print((*view.describe_homes(homes), *plan_view.text(planned.plan, is_allowed=True)))
+        console.print_lines((*view.describe_homes(homes), *plan_view.text(planned.plan, is_allowed=True)))
     is_done = yes and not planned.plan.blocked
     if is_done:
         carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
@@ -108,11 +107,6 @@ def command(
     if is_json:
         print_json("failover", view.as_dict(proof, region, homes, planned.plan, is_done=is_done))
     end(planned, is_done, f"Region {region} is given up. {topology} says so: commit it.")
-
-
-def _print(lines: Iterable[Text]) -> None:
-    for line in lines:
-        console.stdout().print(line)
 
 
 def end(planned: Planned, is_done: bool, success: str) -> None:

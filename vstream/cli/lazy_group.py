@@ -7,7 +7,8 @@ Help and `--version` need only the table of names and help texts, so a command m
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 MARKUP: MarkupMode = "markdown"
 _COMPLETED = frozenset(
     [
+        "code",
         "come_from",
         "commands",
         "consumer",
-        "explained",
         "extend_select",
         "fault",
         "ignore",
@@ -53,7 +54,6 @@ _VALUES = {
     "DURATION": "for jitter lose rtt",
     "PERCENT": "loss",
     "NUMBER": "lines runs sample seed shrinking-runs",
-    "CODE": "explain",
     "CODES": "extend-select ignore select",
     "FILE": "creds env-file nkey",
     "FORMAT": "publish-as",
@@ -73,13 +73,6 @@ def load_mode(module: str) -> Any:
     return import_module(module)
 
 
-def refuse_named(context: Any, reason: str, *names: str) -> None:
-    """Raises BadParameter if the command line itself, not the environment, names one of these parameters."""
-    for parameter in context.command.params:
-        if parameter.name in names and context.get_parameter_source(parameter.name).name == "COMMANDLINE":
-            raise typer.BadParameter(reason, ctx=context, param=parameter)
-
-
 @dataclass(frozen=True, slots=True)
 class OfferedValue:
     """A value that a shell offers, as Typer's completion reads it."""
@@ -93,10 +86,12 @@ class OfferedValue:
 class CommandEntry:
     """One line of the help, and where its command is."""
 
-    module: str
+    module: str = ""
     help: str
     attribute: str = "command"
     """The function of the command in *module*, or the Typer app of a group of commands."""
+    commands: Mapping[str, CommandEntry] = field(default_factory=dict)
+    """Those of a group whose commands have modules of their own; it has none."""
 
 
 class HelpfulCommand(TyperCommand):
@@ -127,11 +122,14 @@ class LazyCommand(TyperCommand):
 
     def __init__(self, name: str, entry: CommandEntry, *, panel: str) -> None:
         super().__init__(name, help=entry.help, rich_help_panel=panel, rich_markup_mode=MARKUP)
-        self._entry = entry
+        self.entry = entry
 
     def load(self) -> Any:
         """The command itself, with its arguments and options."""
-        target = getattr(import_module(self._entry.module), self._entry.attribute)
+        if self.entry.commands:
+            panels = {"Commands": self.entry.commands}
+            return LazyGroup(panels, name=self.name, help=self.help, no_args_is_help=True, rich_markup_mode=MARKUP)
+        target = getattr(import_module(self.entry.module), self.entry.attribute)
         if not isinstance(target, typer.Typer):
             app = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
             app.command(self.name, cls=HelpfulCommand)(target)
@@ -149,21 +147,25 @@ class LazyGroup(HelpfulGroup):
     panels: ClassVar[Mapping[str, Mapping[str, CommandEntry]]] = {}
     """The commands by name, in the panels of the help."""
     renamed: ClassVar[Mapping[str, str]] = {}
-    """What to write instead of commands that are gone."""
+    """What to write instead of commands that are gone, or are groups now."""
 
-    def __init__(self, **settings: Any) -> None:
-        commands: dict[str, Any] = {}
-        for panel, entries in self.panels.items():
-            commands |= {name: LazyCommand(name, entry, panel=panel) for name, entry in entries.items()}
-        settings["commands"] = commands
+    def __init__(self, panels: Mapping[str, Mapping[str, CommandEntry]] | None = None, **settings: Any) -> None:
         super().__init__(**settings)
+        for panel, entries in (panels or self.panels).items():
+            self.commands.update({name: LazyCommand(name, entry, panel=panel) for name, entry in entries.items()})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that *args* name, loaded: to run it, to show its help, or to complete its arguments."""
-        if args and args[0] in self.renamed and not ctx.resilient_parsing:
+        if args and args[0] in self.renamed and not ctx.resilient_parsing and not self._is_group_called(*args):
             ctx.fail(f"`{ctx.command_path} {args[0]}` is `{ctx.command_path} {self.renamed[args[0]]}` now")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+    def _is_group_called(self, name: str, first: str = "--help", *_: str) -> bool:
+        """Whether *name* is a group and *first* one of its commands, also mistyped: not what the command of old took."""
+        command = self.commands.get(name)
+        members = command.entry.commands if isinstance(command, LazyCommand) else ()
+        return bool(members) and bool(get_close_matches(first, ["-h", "--help", *members]))
 
 
 def _name_values(parameters: list[Any]) -> list[Any]:

@@ -116,5 +116,4 @@ def _print_plan(planned: Planned, output: str, *, is_verbose: bool) -> None:
     else:
         console.print_note(f"{request.topology.name} on {planned.where.description}")
         console.print_note(view.routing(request.topology, request.bundle))
-        for line in view.text(plan, is_verbose=is_verbose):
-            console.stdout().print(line)
+        console.print_lines(view.text(plan, is_verbose=is_verbose))

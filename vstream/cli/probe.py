@@ -100,8 +100,7 @@ def command(
         typer.echo(view.to_junit(report))
     else:
         console.print_note(f"{loaded.name} on {servers.description}")
-        for part in view.text(report):
-            console.stdout().print(part)
+        console.print_lines(view.text(report))
     if not report.is_pass:
         raise typer.Exit(NO)
 

@@ -1,4 +1,4 @@
-"""`vstream repair`."""
+"""`vstream repair messages`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def command(
 
     Exits with 0 if nothing is (left) to repair, and with 1 if something is, or if not all streams answer.
 
-    Examples: `vstream repair`, `vstream repair acme.yaml --yes`, `vstream repair --kind refill --kind resume`,
-    `vstream repair --stream foo --kind replay --yes`, `vstream repair --format json`
+    Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
+    `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
     """
     loaded = options.load_topology(topology).require()
     kinds, streams = select(loaded, kind or [], stream or [])
@@ -57,7 +57,6 @@ def command(
     if output == "json":
         print_json("repair", result.as_dict())
     else:
-        for line in render_end(result):
-            console.stdout().print(line)
+        console.print_lines(render_end(result))
     if result.needs_more:
         raise typer.Exit(NO)

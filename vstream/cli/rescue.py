@@ -1,4 +1,4 @@
-"""`vstream rescue`."""
+"""`vstream repair meta`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(
     Exits with 1 if the quorum is there or nothing can be done, and with 3 if a server may be alive.
     Changes nothing without `--yes`.
 
-    Examples: `vstream rescue`, `vstream rescue acme.yaml --yes`
+    Examples: `vstream repair meta`, `vstream repair meta acme.yaml --yes`
     """
     loaded = options.load_topology(topology).require()
     where = find_servers(loaded, lab)
@@ -46,8 +46,7 @@ def command(
     is_json = output == "json"
     if not is_json:
         console.print_note(f"{loaded.name} on {where.description}")
-        for line in view.text(groups):
-            console.stdout().print(line)
+        console.print_lines(view.text(groups))
     is_blocked = any(group.unknown for group in groups if group.refusal is None)
     chosen = [group for group in groups if group.refusal is None and not is_blocked]
     for group in chosen if yes else ():
@@ -74,9 +73,11 @@ def _resync(topology: Topology, where: Servers, groups: list[MetaGroup]) -> None
     dead = {server for group in groups for server in group.to_remove}
     for region in topology.regions:
         if {server.name for server in region.servers} <= dead:
-            console.print_note(f"Region {region.name} is dead: go on with `vstream failover {region.name}`.")
+            console.print_note(f"Region {region.name} is dead: go on with `vstream region failover {region.name}`.")
             return
     try:
         run(resync(topology, find_target_servers(topology, where.lab), timeout=_CAUGHT_UP))
     except VstreamError as error:
-        console.print_note(f"Not all read streams were refreshed: {error.message}. `vstream resync` tries again.")
+        console.print_note(
+            f"Not all read streams were refreshed: {error.message}. `vstream repair sources` tries again."
+        )

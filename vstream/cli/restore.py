@@ -1,4 +1,4 @@
-"""`vstream restore`."""
+"""`vstream backup restore`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(
 
     Exits with 1 if the backup was not finished, or streams exist. Changes nothing without `--yes`.
 
-    Examples: `vstream restore /backups/2026-11-26`, `vstream restore foo-backup acme.yaml --yes`
+    Examples: `vstream backup restore /backups/2026-11-26`, `vstream backup restore foo-backup acme.yaml --yes`
     """
     source = BackupDirectory(directory)
     record = source.read()
@@ -58,5 +58,4 @@ def command(
     if output == "json":
         print_json("restore", view.restore_as_dict(record, state, is_done=yes))
         return
-    for line in view.describe_restore(record, state, where.description, is_done=yes):
-        console.stdout().print(line)
+    console.print_lines(view.describe_restore(record, state, where.description, is_done=yes))

@@ -1,4 +1,4 @@
-"""`vstream resync`."""
+"""`vstream repair sources`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(
     `--watch` does it by itself, stream by stream: where nothing has arrived for two checks although
     the origin, the gateways and the meta leader are there. Otherwise it says what it waits for.
 
-    Examples: `vstream resync`, `vstream resync acme.yaml --wait-only`, `vstream resync --watch`
+    Examples: `vstream repair sources`, `vstream repair sources acme.yaml --wait-only`, `vstream repair sources --watch`
     """
     console.set_log(log_format, is_quiet=is_quiet)
     loaded = options.load_topology(topology).require()

@@ -107,8 +107,7 @@ def command(
     if output == "json":
         print_json("size", sizing.as_dict())
     else:
-        for part in describe_size(sizing):
-            console.stdout().print(part)
+        console.print_lines(describe_size(sizing))
     if not sizing.fits:
         raise typer.Exit(NO)
 

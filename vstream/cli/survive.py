@@ -60,8 +60,7 @@ def command(
     elif output == "markdown":
         typer.echo(view.render_markdown(cells, result), nl=False)
     else:
-        for part in view.text(cells, result):
-            console.stdout().print(part)
+        console.print_lines(view.text(cells, result))
     if result is not None and (result.count(CellStatus.REFUTED) or result.problems):
         raise typer.Exit(NO)
     if result is not None and result.count(CellStatus.UNKNOWN):

@@ -108,7 +108,7 @@ class RefreshPolicy:
         for pair in pairs:
             reader = snapshot.streams.get(pair.reader)
             if pair.state is PairState.ROLLED_BACK:
-                yield f"{pair.detail}: `vstream repair --kind refill` comes first"
+                yield f"{pair.detail}: `vstream repair messages --kind refill` comes first"
         if reader is None or reader.leader is None:
             yield "it has no leader"
             return

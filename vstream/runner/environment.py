@@ -174,7 +174,7 @@ class ChangedRegion:
 
 
 async def change_region(stage: Environment, action: ChangeRegion) -> ChangedRegion:
-    """Do what `vstream drain`, `failover` or `failback` do with `--yes`, by the same functions. Raises VstreamError."""
+    """Do what `vstream region drain`, `failover` or `failback` do with `--yes`, by the same functions. Raises VstreamError."""
     region = action.region
     losses: tuple[RegionLoss, ...] = ()
     match action.command:

@@ -198,7 +198,7 @@ class FaultRecorder:
         await self._heal([step for step, fault in self._open.items() if living.isdisjoint(fault.record.regions)])
 
     async def resync(self) -> str | None:
-        """As `vstream resync`. Returns why it is not complete."""
+        """As `vstream repair sources`. Returns why it is not complete."""
         result = await resync(self._staged.topology, self._site, timeout=_RESYNC)
         behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None

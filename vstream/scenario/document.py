@@ -122,13 +122,13 @@ class _Step(_Written):
     heal: fields.Faults | None = None
     """Undo all open faults, or those with these names, and wait until the servers are healthy."""
     resync: fields.Nothing | None = None
-    """What `vstream resync` does."""
+    """What `vstream repair sources` does."""
     converge: fields.MaybeLasting = None
     """Wait until every read stream holds everything of the write streams, at most this long. Default: `60s`."""
     try_: fields.AllRegions | None = None
     """Try every client operation once in these regions."""
     run: fields.RegionChange | None = None
-    """What this `vstream` command does: `drain west`, `drain west --undo`, `failover west` or `failback west`."""
+    """What `vstream region` does with this: `drain west`, `drain west --undo`, `failover west` or `failback west`."""
 
     as_: Name | None = None
     """The step's name: expectations use it as a window, `heal` as a fault."""

@@ -118,7 +118,7 @@ def _region_change(value: object) -> tuple[str, ...]:
     if match is None:
         _refuse(
             f"{quote_value(value)} is not a command that a scenario can run",
-            "write it as for vstream: `drain west`, `drain west --undo`, `failover west` or `failback west`",
+            "write it as for `vstream region`: `drain west`, `drain west --undo`, `failover west` or `failback west`",
         )
     return (match[1], match[2]) if match[1] else (f"{match[3]} --undo", match[4])
 

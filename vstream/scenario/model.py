@@ -48,7 +48,7 @@ class Heal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resync:
-    """Do what `vstream resync` does."""
+    """Do what `vstream repair sources` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,12 +148,12 @@ class RegionDocument(_Closed):
     lost: dict[fields.StreamName, fields.Name] | None = None
     """
     The region is dead for good, and has no streams: `{}`, or the new home of each `homed` stream whose home it was.
-    `vstream failover` writes it, and `vstream failback` takes it out.
+    `vstream region failover` writes it, and `vstream region failback` takes it out.
     """
     drained: fields.Name | None = None
     """
     The region that takes what clients publish in this one, and is the home of its `homed` streams meanwhile: its
-    servers can be stopped. `vstream drain` writes it, and takes it out with `--undo`.
+    servers can be stopped. `vstream region drain` writes it, and takes it out with `--undo`.
     """
 
 

@@ -42,13 +42,13 @@ MANAGED: Final = {
     "doctor": _STATUS,
     "probe": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*"),
     "audit": (*LOOKS, *READS_ALL),
-    "resync": _RESYNC,
-    "repair": (*_STATUS, *_RESYNC),
+    "repair sources": _RESYNC,
+    "repair messages": (*_STATUS, *_RESYNC),
     "consumer": (*_STATUS, "STREAM.MSG.GET.*", "CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
-    "map --trace": (),
-    "doctor --bundle": (*_PLAN, *_STATUS),
-    "backup": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "CONSUMER.LIST.*", "STREAM.SNAPSHOT.*", *READS_ALL),
-    "restore": (
+    "trace": (),
+    "bundle": (*_PLAN, *_STATUS),
+    "backup take": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "CONSUMER.LIST.*", "STREAM.SNAPSHOT.*", *READS_ALL),
+    "backup restore": (
         *("STREAM.INFO.*", "CONSUMER.LIST.*", "STREAM.RESTORE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*"),
         *READS_ALL,
     ),
@@ -59,20 +59,20 @@ _REPAIRS_CONTENTS: Final = (
     *("STREAM.LIST", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*", "STREAM.PURGE.*"),
     *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
 )
-"""Additional requests of `repair` where it also repairs the contents of streams."""
+"""Additional requests of `repair messages` where it also repairs the contents of streams."""
 AS_CLIENT: Final = {
     "plan --drift": ("INFO",),
     "status": ("INFO",),
     "doctor": ("INFO",),
-    "repair": ("INFO",),
-    "doctor --bundle": ("INFO",),
+    "repair messages": ("INFO",),
+    "bundle": ("INFO",),
     "probe": (
         *("STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
         *("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
     ),
 }
 """Its requests by virtual names, as clients send them."""
-_NEVER_ASKS_WHO_IT_IS: Final = frozenset({"resync", "consumer", "map --trace", "backup", "restore"})
+_NEVER_ASKS_WHO_IT_IS: Final = frozenset({"repair sources", "consumer", "trace", "backup take", "backup restore"})
 COMMANDS: Final = tuple(MANAGED)
 
 
@@ -98,13 +98,13 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
         if command == "probe":
             publish += canaries(topology, _published_below(topology))
             publish += [NAMES] if profile.has_physical_names else []
-        if command in {"repair", "map --trace"}:
+        if command in {"repair messages", "trace"}:
             publish += all_published(topology, _published_below(topology))
-        if command == "map --trace":
+        if command == "trace":
             publish.append(ANSWERS)
-        if command in {"backup", "restore"}:
+        if command in {"backup take", "backup restore"}:
             publish.append(SNAPSHOTS)
-        if command == "repair" and profile.has_physical_names:
+        if command == "repair messages" and profile.has_physical_names:
             publish += [f"{managed}.{subject}" for subject in _REPAIRS_CONTENTS]
             publish += [f"{naming.REPAIR_PREFIX}.>", f"{naming.REPAIR_ALIVE_PREFIX}.*"]
             subscribe.append(f"{naming.REPAIR_ALIVE_PREFIX}.*")

@@ -374,7 +374,7 @@ class _Judge:
         if worst.answer is Survival.PAUSE:
             return Ruling(
                 answer=Survival.PAUSE,
-                reason=f"{worst.reason}; a copy asks again within a minute, at once after `vstream resync`",
+                reason=f"{worst.reason}; a copy asks again within a minute, at once after `vstream repair sources`",
             )
         return (
             worst
@@ -415,7 +415,7 @@ class _Judge:
             return Ruling(
                 answer=Survival.NO,
                 reason=f"{worst.reason}; its sequences are given out again, and readers that are ahead pass what is new "
-                "until `vstream repair --kind refill`",
+                "until `vstream repair messages --kind refill`",
                 is_certain=False,
             )
         return worst

@@ -146,7 +146,7 @@ async def repaired(world: World, file: Path) -> None:
     for region in ("central", "east"):
         (seq,) = [seq for seq, origin in (await lost(world, region)).items() if origin[:2] == ("foo.lost.1", b"1")]
         await world.api(f"STREAM.MSG.DELETE.foo-read-{region}", {"seq": seq})
-    shown = vstream("repair", file, "--lab", LAB)
+    shown = vstream("repair", "messages", file, "--lab", LAB)
     assert shown.code == 1, shown.err
     assert (
         "refill  foo-write-west in west: it ends at 2, and foo-read-central, foo-read-east have sourced up to 5"
@@ -155,10 +155,10 @@ async def repaired(world: World, file: Path) -> None:
     assert "publish 2 messages again, from foo-read-central" in shown.out
     assert "and an empty one on `foo._canary.west` for sequence 4" in shown.out
     assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 2
-    asked = vstream("repair", file, "--lab", LAB, "--format", "json").json()
+    asked = vstream("repair", "messages", file, "--lab", LAB, "--format", "json").json()
     assert [(one["origin"], one["copies"], one["absent"]) for one in asked["refills"]] == [("foo-write-west", 2, [4])]
 
-    done = vstream("repair", file, "--lab", LAB, "--yes")
+    done = vstream("repair", "messages", file, "--lab", LAB, "--yes")
     assert done.code == 0, done.err
     assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 5
     # What is published now arrives everywhere, and where they were lost, the lost ones are back as they were.
@@ -170,7 +170,7 @@ async def repaired(world: World, file: Path) -> None:
         return None if all(each == wanted for each in found.values()) else str(found)
 
     await until(missing, within=90)
-    again = vstream("repair", file, "--lab", LAB)
+    again = vstream("repair", "messages", file, "--lab", LAB)
     assert (again.code, again.out) == (
         0,
         "Nothing to repair (checked: clear, resume, refill, replay, delete).\n",

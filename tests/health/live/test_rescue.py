@@ -1,4 +1,4 @@
-"""`vstream rescue`: the meta group has lost its majority for good. What counts as dead, and what is left afterwards."""
+"""`vstream repair meta`: the meta group has lost its majority for good. What counts as dead, and what is left afterwards."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def wait_for(code: int, text: str, *arguments: str | Path) -> dict[str, Any]:
     """What `rescue` says once it ends with *code* and says *text*: servers take some seconds to notice who is gone."""
     deadline = time.monotonic() + 60
     while True:
-        ran = vstream("rescue", *arguments, "--format", "json")
+        ran = vstream("repair", "meta", *arguments, "--format", "json")
         answer: dict[str, Any] = ran.json()
         if ran.code == code and text in str(answer):
             return answer
@@ -79,7 +79,7 @@ def wait_for(code: int, text: str, *arguments: str | Path) -> dict[str, Any]:
 def kill_after(file: Path, text: str) -> None:
     """Run it with `--yes`, and kill it as soon as it has said *text*."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "vstream", "rescue", str(file), "--yes"],
+        [sys.executable, "-m", "vstream", "repair", "meta", str(file), "--yes"],
         env=environment({"PYTHONUNBUFFERED": "1"}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -116,7 +116,7 @@ async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factor
             await asyncio.to_thread(wait_for, 0, "'refused': None", file)
             for stage in ("votes", "leads the meta group", "forgotten `west-1`", "forgotten `central-1`"):
                 await asyncio.to_thread(kill_after, file, stage)
-            succeeded(await asyncio.to_thread(vstream, "rescue", file, "--yes"))
+            succeeded(await asyncio.to_thread(vstream, "repair", "meta", file, "--yes"))
             goal = len(load.acked["east"]) + 100
             deadline = time.monotonic() + 60
             while len(load.acked["east"]) < goal:
@@ -133,7 +133,7 @@ async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factor
 
 
 async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
-    refused = await asyncio.to_thread(vstream, "rescue", file, "--yes", "--format", "json")
+    refused = await asyncio.to_thread(vstream, "repair", "meta", file, "--yes", "--format", "json")
     assert refused.code == 1
     assert "its quorum is there" in refused.json()["groups"][0]["refused"]
     await asyncio.gather(*(publish(region, 20) for region in REGIONS))
@@ -156,11 +156,11 @@ async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
     assert unavailable["error"]["err_code"] == 10008, unavailable
 
     await asyncio.to_thread(kill_after, file, "leads the meta group")
-    succeeded(await asyncio.to_thread(vstream, "rescue", file, "--yes"))
+    succeeded(await asyncio.to_thread(vstream, "repair", "meta", file, "--yes"))
     created = await ask("east", "$JS.API.STREAM.CREATE.late", {"name": "late", "subjects": ["late"]})
     assert "error" not in created, created
     await wait_for_messages("east", 60)
     await publish("east", 5)
-    again = await asyncio.to_thread(vstream, "rescue", file, "--yes", "--format", "json")
+    again = await asyncio.to_thread(vstream, "repair", "meta", file, "--yes", "--format", "json")
     assert again.code == 1
     assert "its quorum is there" in again.json()["groups"][0]["refused"]

@@ -1,4 +1,4 @@
-"""`vstream repair` on real servers in three regions: what a region lacks and what it holds twice, while clients publish."""
+"""`vstream repair messages` on real servers in three regions: what a region lacks and what it holds twice, while clients publish."""
 
 from __future__ import annotations
 
@@ -156,9 +156,9 @@ CONTENTS = ("--kind", "clear", "--kind", "replay", "--kind", "delete")
 
 
 def repair(file: Path, *arguments: str) -> dict[str, Any]:
-    """What `vstream repair` says, by default of contents alone, with its exit code."""
+    """What `vstream repair messages` says, by default of contents alone, with its exit code."""
     kinds = () if "--kind" in arguments else CONTENTS
-    ran = vstream("repair", file, "--lab", LAB, "--format", "json", *kinds, *arguments)
+    ran = vstream("repair", "messages", file, "--lab", LAB, "--format", "json", *kinds, *arguments)
     assert ran.code in {0, 1}, ran.err
     return {**ran.json(), "code": ran.code}
 
@@ -174,20 +174,20 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     # One of them the write stream does not have any more, as after its `max_age`.
     await world.api("STREAM.MSG.DELETE.foo-write-west", {"seq": 6})
 
-    shown = vstream("repair", file, "--lab", LAB, *CONTENTS)
+    shown = vstream("repair", "messages", file, "--lab", LAB, *CONTENTS)
     assert shown.code == 1, shown.err
     assert "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-7" in shown.out
     assert "from `foo-read-west`, `foo-write-west`" in shown.out
     await all_hold(world, wanted - skipped, "foo-read-east")  # it was only shown
     async with published(world) as meanwhile:
-        done = await asyncio.to_thread(vstream, "repair", file, "--lab", LAB, "--yes", *CONTENTS)
+        done = await asyncio.to_thread(vstream, "repair", "messages", file, "--lab", LAB, "--yes", *CONTENTS)
     assert done.code == 0, done.out + done.err
     assert "replayed foo-read-east: 3 messages of foo-write-west" in done.out
     assert len(meanwhile) > 3
     wanted |= meanwhile
     await all_hold(world, wanted)
     await healthy(world, "VD509")  # the source is as narrow as before
-    again = vstream("repair", file, "--lab", LAB, *CONTENTS)
+    again = vstream("repair", "messages", file, "--lab", LAB, *CONTENTS)
     assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err
 
     # The source is given back what it should take: servers take that for another one, which begins at the beginning.
@@ -208,5 +208,5 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     assert deleted["code"] == 0, deleted
     await all_hold(world, wanted)
     await healthy(world)
-    again = vstream("repair", file, "--lab", LAB, *CONTENTS)
+    again = vstream("repair", "messages", file, "--lab", LAB, *CONTENTS)
     assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err

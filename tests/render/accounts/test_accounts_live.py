@@ -60,7 +60,7 @@ client = partial(labs.client, "accounts")
 
 
 async def ill(file: Path) -> str | None:
-    said = [await asyncio.to_thread(vstream, command, file) for command in ("status", "repair")]
+    said = [await asyncio.to_thread(vstream, *command, file) for command in (("status",), ("repair", "messages"))]
     return None if all(one.code == 0 for one in said) else "\n".join(one.out for one in said)
 
 

@@ -21,7 +21,8 @@ _WORLD = re.compile(r"w\d{3}")
 _FAIL = "fail"
 _ERRORS = ("missed", "invented")
 _COMMANDS = {
-    "status": "`status`", "doctor": "`doctor`", "audit": "`audit`", "repair": "`repair`", "repaired": "`audit` after it",
+    "status": "`status`", "doctor": "`doctor`", "audit": "`audit`", "repair": "`repair messages`",
+    "repaired": "`audit` after it",
 }  # fmt: skip
 
 

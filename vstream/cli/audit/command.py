@@ -120,7 +120,7 @@ def command(
     Reads every stream of a topology from its servers, or what a scenario or an earlier
     audit left, and compares all regions with each other on Spark (`pip install
     'vstream[audit]'`). Exits with 0 for PASS, 1 for FAIL and 3 for UNKNOWN.
-    `vstream lint --explain VA102` says what a finding means.
+    `vstream explain VA102` says what a finding means.
 
     Examples: `vstream audit`, `vstream audit acme.yaml --since 2h -s foo`, `vstream audit walkthrough-1/ --html audit.html`,
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
@@ -194,8 +194,7 @@ class _Printer:
         elif self.output == "junit":
             typer.echo(to_junit(report, only_findings=self.only_findings))
         else:
-            for part in view.report(report, only_findings=self.only_findings):
-                console.stdout().print(part)
+            console.print_lines(view.report(report, only_findings=self.only_findings))
         self.write_page(report)
         if self.html is not None:
             console.print_note(f"the page is {self.html}")
@@ -207,8 +206,7 @@ class _Printer:
         if self.output == "json":
             print_json("audit", report.as_dict(only_findings=self.only_findings), layout=JsonLayout.LINE)
         else:
-            for line in rounds.lines(report):
-                console.stdout().print(line)
+            console.print_lines(rounds.lines(report))
         self.write_page(report)
 
     def write_page(self, report: Report) -> None:

@@ -190,13 +190,11 @@ def logs(
     """
     chosen = the_lab(name)
     if server is not None:
-        for line in lab.logs(chosen, server, lines or _LINES):
-            console.stdout().print(line)
+        console.print_lines(lab.logs(chosen, server, lines or _LINES))
         return
     for address in lab.addresses(chosen):
         console.stdout().print(f"==> {address.server.name} <==")
-        for line in lab.logs(chosen, address.server.name, lines or _LINES_OF_EACH):
-            console.stdout().print(line)
+        console.print_lines(lab.logs(chosen, address.server.name, lines or _LINES_OF_EACH))
 
 
 @app.command("doctor")

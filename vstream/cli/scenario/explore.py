@@ -113,8 +113,7 @@ def _show(exploration: Exploration, output: str) -> None:
     if output == "json":
         print_json("scenario-explore", exploration.as_dict())
     else:
-        for line in table(exploration):
-            console.stdout().print(line)
+        console.print_lines(table(exploration))
 
 
 def _generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:

@@ -84,8 +84,7 @@ def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
     elif output == "junit":
         typer.echo(to_junit(verdict))
     else:
-        for part in view.report(verdict):
-            console.stdout().print(part)
+        console.print_lines(view.report(verdict))
     if html is not None:
         save_output(html, page(verdict))
         console.print_note(f"the page was written to {html}")

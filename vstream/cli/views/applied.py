@@ -63,7 +63,7 @@ def _not_refreshed(result: ApplyResult) -> Iterator[Text]:
     for sentence in result.unrefreshed:
         yield Text.assemble(("not refreshed: ", "yellow"), sentence)
     if result.unrefreshed:
-        yield Text("Readers take again by themselves, within two minutes; `vstream resync` measures it.")
+        yield Text("Readers take again by themselves, within two minutes; `vstream repair sources` measures it.")
 
 
 def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:

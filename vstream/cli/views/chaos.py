@@ -150,7 +150,7 @@ def heal_line(result: HealResult) -> str:
     undone = ", ".join(f"{fault.id} ({fault.command})" for fault in result.faults)
     if result.seconds is None:
         return f"undone: {undone}; no server of the lab runs (`vstream lab up` starts them)"
-    return f"healed {undone}: servers healthy after {result.seconds:.1f} s; streams may still catch up (`vstream status`), and `vstream resync` speeds that up"
+    return f"healed {undone}: servers healthy after {result.seconds:.1f} s; streams may still catch up (`vstream status`), and `vstream repair sources` speeds that up"
 
 
 def restart_line(restarted: RestartResult) -> str:
@@ -179,7 +179,7 @@ def resync(result: ResyncResult) -> Table:
 
 
 class RefreshPrinter:
-    """What `resync --watch` does and waits for, each line once for as long as it stays the same."""
+    """What `repair sources --watch` does and waits for, each line once for as long as it stays the same."""
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json

@@ -107,6 +107,12 @@ def stdout() -> Console:
     return console
 
 
+def print_lines(lines: Iterable[Any]) -> None:
+    """Print *lines*, texts or tables, each as it comes, as data."""
+    for line in lines:
+        stdout().print(line)
+
+
 def stderr() -> Console:
     """Talk: progress, warnings, errors."""
     return CleanConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)

@@ -52,8 +52,7 @@ class RepairView:
 
     def _print(self, lines: Iterable[Text]) -> None:
         if self._is_text:
-            for line in lines:
-                console.stdout().print(line)
+            console.print_lines(lines)
 
 
 def _ticker(progress: Progress, name: str) -> Callable[[int, int], None]:

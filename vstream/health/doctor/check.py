@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vstream.health.snapshot import Snapshot
     from vstream.topology.model import Topology
 
-RESYNC = "`vstream resync`"
+RESYNC = "`vstream repair sources`"
 APPLY = "`vstream plan`, then `vstream apply`"
 
 

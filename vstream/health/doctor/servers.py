@@ -139,7 +139,7 @@ def no_meta_leader(patient: Patient) -> Iterator[Symptom]:
 
     ## What to do
     A majority of all servers must run and reach each other. If the majority is lost for ever, 2.15 can continue with
-    fewer servers: `vstream rescue`.
+    fewer servers: `vstream repair meta`.
     """
     for name, _, members in _meta_groups(patient):
         leaders = Counter(server.meta_leader or "nobody" for server in members)
@@ -267,7 +267,7 @@ def unreachable_region(patient: Patient) -> Iterator[Symptom]:
                 evidence=region.problem,
                 # What is in front of the `@` is a login.
                 do=f"`nats --server {urls[0].rpartition('@')[2]} server check connection`, on this machine; then "
-                f"`vstream lint --explain VD415` says what to correct",
+                f"`vstream explain VD415` says what to correct",
             )
 
 

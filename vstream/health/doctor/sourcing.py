@@ -31,7 +31,7 @@ def dead_source(patient: Patient) -> Iterator[Symptom]:
     longer delays, up to two minutes; a cut link or gateway must be repaired.
 
     ## What to do
-    `vstream resync` makes its leader step down: the next one retries at once. If that does not help, look for VD401,
+    `vstream repair sources` makes its leader step down: the next one retries at once. If that does not help, look for VD401,
     and for the permissions of the account.
     """
     for pair, source in _pairs(patient, PairState.SILENT):
@@ -65,7 +65,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
     Sourcing works, but not for this message: it was skipped, or the source is stuck. Servers report a lag of 0.
 
     ## What to do
-    `vstream resync`. If the message still does not arrive, it was skipped: `vstream repair` shows all missing messages,
+    `vstream repair sources`. If the message still does not arrive, it was skipped: `vstream repair messages` shows all missing messages,
     and adds them with `--yes`.
     """
     for pair, source in _pairs(patient, PairState.BEHIND):
@@ -83,7 +83,7 @@ def find_skipped(patient: Patient) -> Iterator[Symptom]:
     be missing.
 
     ## What to do
-    `vstream repair --kind replay` shows all missing messages in each region, and with `--yes` adds them at the end of
+    `vstream repair messages --kind replay` shows all missing messages in each region, and with `--yes` adds them at the end of
     the read stream. Causes: the layout of VD101 after an outage, an `opt_start_seq` or a source that was removed and
     added again, or one `Nats-Msg-Id` used in two regions while the stream deduplicates.
     """
@@ -96,7 +96,7 @@ def find_skipped(patient: Patient) -> Iterator[Symptom]:
             about=gap.reader,
             evidence=f"it lacks {sequences} of `{gap.origin}`, which still has them, but has later messages"
             + "".join(lags[:1]),
-            do="`vstream repair --kind replay`",
+            do="`vstream repair messages --kind replay`",
         )
 
 
@@ -109,7 +109,7 @@ def started_over(patient: Patient) -> Iterator[Symptom]:
     It stores them twice, and its consumers get them twice. Only the newest messages are checked: there may be more.
 
     ## What to do
-    `vstream repair --kind delete` shows all duplicates, and deletes them with `--yes`. Causes: the
+    `vstream repair messages --kind delete` shows all duplicates, and deletes them with `--yes`. Causes: the
     layout of VD101 when a leader changed, a source that was removed and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data. Duplicates of a write stream that was restored from a backup stay on servers since 2.15: for them it is another stream.
     """
     told: set[tuple[str, str]] = set()
@@ -119,7 +119,7 @@ def started_over(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(
                 about=repeat.reader,
                 evidence=f"after sequence {repeat.later:,} of `{repeat.origin}` it took sequence {repeat.seq:,} again",
-                do="`vstream repair --kind delete`",
+                do="`vstream repair messages --kind delete`",
             )
 
 
@@ -157,7 +157,7 @@ def rolled_back(patient: Patient) -> Iterator[Symptom]:
     else. `lag` is 0.
 
     ## What to do
-    Stop publishing in that region, and run `vstream repair`. It shows the lost messages, and with `--yes` publishes
+    Stop publishing in that region, and run `vstream repair messages`. It shows the lost messages, and with `--yes` publishes
     them again from the read streams of other regions, with their old sequences. Readers that have them skip them, the
     others source them, and new messages arrive everywhere. Each message names the one before it: if a client publishes
     meanwhile, the repair stops, and nothing is overwritten. Sequences that no stream has, such as those of probes, are
@@ -168,7 +168,7 @@ def rolled_back(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(
             about=pair.origin,
             evidence=_evidence(pair, source),
-            do=f"do not publish there until its sequence is past {pair.cursor:,}; `vstream repair`",
+            do=f"do not publish there until its sequence is past {pair.cursor:,}; `vstream repair messages`",
         )
 
 
@@ -182,11 +182,11 @@ def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
     probe look the same.
 
     ## What to do
-    Other regions may have them in their read streams: `vstream repair --kind replay` shows which, and adds them with
+    Other regions may have them in their read streams: `vstream repair messages --kind replay` shows which, and adds them with
     `--yes`. Set `max_age` of write streams above the longest outage that must not lose messages.
     """
     for pair, source in _pairs(patient, PairState.LOSSY):
-        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="`vstream repair --kind replay`")
+        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="`vstream repair messages --kind replay`")
 
 
 @check("VD303", "retention-margin", Severity.WARNING)

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
 """Versions from (inclusive) and to (exclusive) in which a new leader looks for the filtered subject among transformed ones."""
 _STOPPED = "last msgid mismatch"
-_RECREATE = (
-    "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream lint --explain VD508`"
-)
+_RECREATE = "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream explain VD508`"
 _STORES_POSITIONS: Version = (2, 15, 0)
-_LISTEN = "run `vstream restore` again if it was interrupted; otherwise restart its leader"
+_LISTEN = "run `vstream backup restore` again if it was interrupted; otherwise restart its leader"
 _START_SERVERS = "start the servers that are down (VD404)"
 
 
@@ -346,7 +344,7 @@ def find_unsubscribed(patient: Patient) -> Iterator[Symptom]:
     such a stream. An account with more than 100,000 subscriptions on a server is not looked at; `vstream probe` finds it there too.
 
     ## What to do
-    If `vstream restore` was interrupted, run it again. Otherwise restart the server that leads the stream.
+    If `vstream backup restore` was interrupted, run it again. Otherwise restart the server that leads the stream.
     """
     for fault in find_stream_faults(patient.topology, patient.snapshot):
         if fault.code == "VD512":

@@ -69,7 +69,7 @@ async def resume_reading(topology: Topology, site: TargetServers) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """ReaderAdmin: what `vstream resync` does, for some streams."""
+    """ReaderAdmin: what `vstream repair sources` does, for some streams."""
 
     topology: Topology
     find_site: Callable[[], TargetServers]

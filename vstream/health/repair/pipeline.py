@@ -1,4 +1,4 @@
-"""The use case behind `vstream repair`: what is checked and repaired, kind by kind."""
+"""The use case behind `vstream repair messages`: what is checked and repaired, kind by kind."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from vstream.plan.context import Observed
     from vstream.topology.model import Endpoint, Topology
 
-_HINT = (
-    "it is alive: `vstream failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
-)
+_HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 
 
 async def require_dead(

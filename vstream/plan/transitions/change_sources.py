@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
 _BACK = (
     "somebody has changed it. If it was like this before, servers go on after the last message that it took so: "
-    "what it has taken since arrives again, and `vstream repair --kind delete` removes it"
+    "what it has taken since arrives again, and `vstream repair messages --kind delete` removes it"
 )
 
 

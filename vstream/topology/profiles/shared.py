@@ -82,7 +82,7 @@ MANAGE_THRESHOLD = "2m"
 
 _PURPOSES = {
     APP_USER: "applications: publish and read virtual streams",
-    VSTREAM_USER: "plan, apply, resync and labs",
+    VSTREAM_USER: "plan, apply, repair and labs",
     PROBE_USER: "vstream probe",
     AUDIT_USER: "vstream audit: reads every stream, changes none",
 }

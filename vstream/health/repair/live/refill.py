@@ -153,7 +153,7 @@ def _check_ack(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
             detail = f"its message id is stored already, with sequence {ack.get('seq')}"
         raise VstreamError(
             f"`{lost.origin}` did not take sequence {seq:,}: {detail or 'it was stored under another sequence'}; {so_far}",
-            hint="another client publishes there: stop it, and run `vstream repair` again",
+            hint="another client publishes there: stop it, and run `vstream repair messages` again",
         )
     if naming.qualify_answer(str(ack.get("stream")), lost.origin) != lost.origin:
         raise VstreamError(

@@ -105,7 +105,7 @@ def _own(topology: Topology, place: str, connections: Mapping[str, ReconnectingC
     if place in {region.name for region in topology.regions} or not connections:
         raise NotReachableError(
             f"region `{place}` cannot be reached: nothing can be put into its read stream from elsewhere",
-            hint="start its servers, or name them under `connect`, and run `vstream repair` again",
+            hint="start its servers, or name them under `connect`, and run `vstream repair messages` again",
         )
     return next(iter(connections.values()))  # the stretch cluster is reached from any
 
@@ -208,7 +208,7 @@ class _Visit:
             raise VstreamError(
                 f"`{self._name}` did not take sequence {seq:,}: "
                 f"{(ack.get('error') or {}).get('description') or 'it was stored under another sequence'}",
-                hint="run `vstream repair` again: it continues with what is still missing",
+                hint="run `vstream repair messages` again: it continues with what is still missing",
             )
         self._at = seq
         self._waiting += 1
@@ -238,7 +238,7 @@ class _Visit:
             if now - began > _STALLED + PATIENCE:
                 raise VstreamError(
                     f"`{self._reader}` does not take sequence {self._at:,} from `{self._name}`",
-                    hint="`vstream doctor` says whether it takes anything; then run `vstream repair` again",
+                    hint="`vstream doctor` says whether it takes anything; then run `vstream repair messages` again",
                 )
             await asyncio.sleep(_POLL)
         self._waiting = 0
