@@ -1,4 +1,4 @@
-"""What `scripts/browser` does: the page of `vstream console` in a real browser, beside a lab and with many streams."""
+"""What `scripts/browser` does: the page of `vstream status --serve` in a real browser, beside a lab and with many streams."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def opened(browser: Browser, address: str, width: int, scheme: Any = "ligh
 
 async def follow_lab(browser: Browser, out: Path) -> None:
     """A region is killed and comes back, and the console ends: what the page says of it."""
-    command = [*VSTREAM, "console", TOPOLOGY, "--lab", LAB, "--no-browser", "--every", "0.5"]
+    command = [*VSTREAM, "status", TOPOLOGY, "--serve", "--lab", LAB, "--no-browser", "--every", "0.5"]
     variables = {**os.environ, "COLUMNS": "200"}
     console = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE, env=variables)
     assert console.stderr is not None

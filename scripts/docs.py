@@ -25,7 +25,7 @@ def render_manual(title: str, about: str, chapters: Sequence[Chapter]) -> str:
     """*chapters* as one Markdown document."""
     parts = [
         f"# {title}\n",
-        f"{about} `vstream explain CODE` prints a page.\n",
+        f"{about} `vstream lint --explain CODE` prints a page.\n",
         f"Generated from the {title.lower()} by `scripts/docs`.\n",
     ]
     for chapter in chapters:

@@ -190,7 +190,7 @@ def write_codes(docs: Path, chapters: tuple[Chapter, ...]) -> list[dict[str, Any
         pages = []
         for page in chapter.pages:
             path = f"codes/{page.code}.md"
-            head = f"# {page.code} {page.name}\n\n*{page.severity.value.capitalize()}.* `vstream explain {page.code}`"
+            head = f"# {page.code} {page.name}\n\n*{page.severity.value.capitalize()}.* `vstream lint --explain {page.code}`"
             (docs / path).write_text(f"{head} prints this page.\n\n{page.text}\n", encoding="utf-8")
             pages.append({f"{page.code} {page.name}": path})
         sections.append({chapter.title: pages})

@@ -62,7 +62,7 @@ def test_an_installed_wheel_explains_a_rule_with_its_example(wheel: Path, tmp_pa
     zipfile.ZipFile(wheel).extractall(tmp_path)
     command = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from vstream.__main__ import main; main()"
     done = subprocess.run(
-        [sys.executable, "-I", "-c", command, "explain", "VS303"],
+        [sys.executable, "-I", "-c", command, "lint", "--explain", "VS303"],
         check=True,
         capture_output=True,
         text=True,

@@ -129,8 +129,8 @@ def test_the_screen_says_the_verdict_first_then_why() -> None:
 
 
 def test_the_manual_is_pointed_to() -> None:
-    assert "`vstream explain VA102`: what it means" in text(BROKEN)
-    assert "vstream explain" not in text(CLEAN)
+    assert "`vstream lint --explain VA102`: what it means" in text(BROKEN)
+    assert "vstream lint --explain" not in text(CLEAN)
 
 
 def test_a_pass_says_what_it_is_about() -> None:
@@ -280,7 +280,7 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_what_it_is_told(report
 
 
 def test_each_finding_names_its_manual_page() -> None:
-    codes_shown = re.findall(r"vstream explain (VA\d+)", render_page(BROKEN))
+    codes_shown = re.findall(r"vstream lint --explain (VA\d+)", render_page(BROKEN))
     assert codes_shown == [finding.code for finding in BROKEN.findings]
 
 
@@ -316,7 +316,7 @@ def test_a_stream_that_was_not_read_is_not_drawn_as_one_where_nothing_is_wrong()
 def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_folded() -> None:
     shown = render_page(BROKEN)
     assert bars(shown)["foo-read-east"] == "7 ranges are marked"
-    assert "<code>vstream explain VA102</code>" in shown
+    assert "<code>vstream lint --explain VA102</code>" in shown
     one = render_page(replace(CLEAN, findings=(replace(LOST, ranges=LOST.ranges[:1]),)))
     assert bars(one)["foo-read-east"] == "1 range is marked"
     assert (shown.count("What is wrong"), shown.count("What could not be checked")) == (1, 0)
@@ -336,7 +336,7 @@ def test_what_leaves_a_verdict_open_weighs_like_an_error() -> None:
 
 
 def test_explaining_a_finding_needs_no_spark() -> None:
-    script = "import sys; sys.modules['pyspark'] = None; sys.argv = ['vstream', 'explain', 'VA203']\n"
+    script = "import sys; sys.modules['pyspark'] = None; sys.argv = ['vstream', 'lint', '--explain', 'VA203']\n"
     script += "from vstream.__main__ import main; main()"
     done = run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "rolled-back" in done.stdout

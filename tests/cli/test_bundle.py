@@ -1,4 +1,4 @@
-"""`vstream bundle`: what a supporter needs is in it, and no secret is."""
+"""`vstream doctor --bundle`: what a supporter needs is in it, and no secret is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_lab_with_passwords_and_tls_leaves_no_secret(tmp_path: Path) -> None:
     with shared_lab(tmp_path, TOPOLOGY, "--tls") as file:
         succeeded(vstream("apply", file, "--yes"))
         out = tmp_path / "out.tar.gz"
-        succeeded(vstream("bundle", file, "--output", out))
+        succeeded(vstream("doctor", file, "--bundle", out))
         lab = lab_directory(NAME)
         texts = [path.read_text() for top in (lab.conf, lab.certificates) for path in top.rglob("*") if path.is_file()]
     passwords = {secret for text in texts for secret in re.findall(r'PASSWORD\w*: "([^"]+)"', text)}
@@ -53,7 +53,7 @@ def test_a_lab_with_passwords_and_tls_leaves_no_secret(tmp_path: Path) -> None:
     assert {"topology.yaml", "status.json", "doctor.json", "plan.json", "servers/west-1.json"} <= {*manifest["files"]}
     assert json.loads(files["out/servers/west-1.json"])["/varz"]["version"]
     assert "foo" in files["out/servers/west-1.json"]
-    assert vstream("bundle", file, "--output", out).code == 1
+    assert vstream("doctor", file, "--bundle", out).code == 1
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,10 @@ def test_bash_completes_a_region_and_a_command(here: Path) -> None:
     script = """
         eval "$(_VSTREAM_COMPLETE=source_bash vstream)"
         COMP_WORDS=(vstream probe --region w); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
+        COMP_WORDS=(vstream lint --explain VD41); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
     """
-    assert run_in_shell("bash", script, here).split() == ["west", "status"]
+    assert run_in_shell("bash", script, here).split() == ["west", *(f"VD41{digit}" for digit in range(6)), "status"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")

@@ -124,7 +124,7 @@ def test_the_console_serves_the_page_at_the_address_that_it_prints(tmp_path: Pat
         f'connect: {{west: {{urls: ["nats://127.0.0.1:{free_port()}"]}}}}\n'
         "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
     )
-    command = [sys.executable, "-m", "vstream", "console", str(file), "--no-browser", "--timeout", "0.5"]
+    command = [sys.executable, "-m", "vstream", "status", str(file), "--serve", "--no-browser", "--timeout", "0.5"]
     command += ["--log-format", "json"]
     console = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment({"COLUMNS": "200"}))
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,65 @@ def test_values_that_nobody_converts_early_are_still_checked(arguments: list[str
     assert message in ran.output
 
 
+def test_what_a_mode_needs_is_imported_with_the_mode() -> None:
+    modes = {f"vstream.cli.{name}" for name in ("explain", "importing", "trace", "exporter", "bundle")}
+    code = "import sys\nfrom vstream.cli import init, lint, map, status, doctor\nprint(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"vstream.cli.map"} <= set(ran.stdout.split())
+    assert modes & set(ran.stdout.split()) == set()
+
+
+_FROM = "has no effect with --server, --context or --lab"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("init new.yaml --monitor http://h:1", "'--monitor': needs --server, --context or --lab"),
+        ("init new.yaml --timeout 5", "'--timeout': needs --server, --context or --lab"),
+        ("init new.yaml --format json", "'--format': needs --server, --context or --lab"),
+        ("init -", "`-` needs --server, --context or --lab"),
+        ("init new.yaml --creds a.creds", "'--creds': needs --server"),
+        ("init new.yaml --context w --user u", "'--user': needs --server"),
+        ("init new.yaml --lab a --server nats://h", "'--server': has no effect with --lab"),
+        ("init new.yaml --lab a --routing mapped", f"'--routing': {_FROM}"),
+        ("lint here.conf --explain VS101", "'FILES': has no effect with --explain"),
+        ("lint --fix --explain VS101", "'--fix': has no effect with --explain"),
+        ("map --all --trace", "'--all': has no effect with --trace"),
+        ("map foo.a --trace --account APP", "'--account': has no effect with --trace"),
+        ("map foo.a one.yaml two.yaml --trace", "name one topology"),
+        ("map foo.a --timeout 3", "'--timeout': needs --trace"),
+        ("map foo.a --lab acme", "needs --trace"),
+        ("map foo.a -r west -r east", "name one region; several need --trace"),
+        ("status --serve --watch", "'--watch' / '-w': has no effect with --serve"),
+        ("status --serve --format text", "'--format': has no effect with --serve"),
+        ("status --listen 127.0.0.1:0", "'--listen': needs --serve"),
+        ("status --no-browser", "needs --serve"),
+        ("status --watch --quiet", "needs --serve"),
+        ("doctor acme.yaml --bundle out --format json", "'--format': has no effect with --bundle"),
+        ("doctor acme.yaml --bundle out --configs .", "'--configs': has no effect with --bundle"),
+    ],
+)
+def test_what_makes_no_sense_with_a_mode_is_refused(arguments: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "acme.yaml").write_text(
+        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
+        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
+    )
+    with chdir(tmp_path):
+        ran = CliRunner().invoke(app, arguments.split(), env={"COLUMNS": "200"})
+    assert (ran.exit_code, reason in ran.output) == (2, True), ran.output
+    assert [path.name for path in tmp_path.iterdir()] == ["acme.yaml"]
+
+
+def test_the_environment_chooses_no_mode(tmp_path: Path) -> None:
+    """A lab is named for a whole shell: `init` is still a starter, and `map` reads files."""
+    with chdir(tmp_path):
+        for arguments in (["init"], ["map", "foo.a", "topology.yaml", "--region", "west"]):
+            ran = CliRunner().invoke(app, arguments, env={"VSTREAM_LAB": "acme", "VSTREAM_LOG_FORMAT": "json"})
+            assert ran.exit_code == 0, ran.output
+        assert "# A topology: regions" in Path("topology.yaml").read_text()
+
+
 def list_modules(*arguments: str) -> set[str]:
     """The modules that a process has imported when it has run `vstream ARGUMENTS`."""
     code = _LIST_MODULES.format(arguments=list(arguments))
@@ -113,10 +173,10 @@ def test_every_help_has_an_example_and_no_command_has_a_value_at_a_switch() -> N
 
 @pytest.mark.parametrize("name", RENAMED)
 @pytest.mark.parametrize(
-    "rest", [["topology.yaml"], ["west", "acme.yaml", "--yes"], ["--format", "json"]], ids=" ".join
+    "rest", [["topology.yaml", "--option"], ["west", "acme.yaml", "--yes"], ["--format", "json"]], ids=" ".join
 )
 def test_a_command_with_new_words_is_refused_with_them(name: str, rest: list[str]) -> None:
-    ran = CliRunner().invoke(app, [name, *rest])
+    ran = CliRunner().invoke(app, [name, *rest], env={"COLUMNS": "200"})
     assert ran.exit_code == 2
     assert f"{RENAMED[name]}` now" in " ".join(ran.output.split())
     assert CliRunner().invoke(app, [*RENAMED[name].split(), "--help"]).exit_code == 0

@@ -1,4 +1,4 @@
-"""`vstream lint`, `vstream map` and `vstream explain` as a user or a CI job runs them."""
+"""`vstream lint`, `vstream map` as a user or a CI job runs them."""
 
 from __future__ import annotations
 
@@ -334,13 +334,15 @@ def test_the_hook_runs_the_linter() -> None:
 
 
 def test_explain_prints_a_page_or_lists_them_all() -> None:
-    page = vstream("explain", "vs335")
+    page = vstream("lint", "--explain", "vs335")
     assert page.code == 0
     assert page.out.startswith("VS335 ")
     assert "## Why is this bad?" in page.out
-    listed = vstream("explain")
-    assert all(code in listed.out for code in ("VS004", "VS101", "VS335", "VS403"))
-    assert vstream("explain", "VS000").code == 2
+    listed = vstream("lint", "--explain", "list")
+    assert all(code in listed.out for code in ("VS004", "VS101", "VS335", "VS403", "VA102", "VD415"))
+    assert vstream("lint", "--explain", "VS000").code == 2
+    unknown = vstream("lint", "--explain", "weather")
+    assert (unknown.code, "`vstream lint --explain list` lists" in unknown.err) == (2, True), unknown.err
 
 
 def test_map_answers_for_files_and_topologies(here: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_retired_code_says_what_replaced_it(here: Path) -> None:
     (here / "m.cfg").write_text("# vstream: ignore[VS351] leaf nodes are trusted\nmappings {}\n")
     ran = vstream("lint", "m.cfg", "--format", "concise")
     assert "VS351 is retired: VS350 covers it" in ran.out
-    explained = vstream("explain", "vs351")
+    explained = vstream("lint", "--explain", "vs351")
     assert (explained.code, explained.out) == (0, "VS351 is retired: VS350 covers it\n")
 
 

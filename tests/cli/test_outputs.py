@@ -21,6 +21,7 @@ regions: {west: {servers: 1}, east: {servers: 1}}
 streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
 _NAMES = {
+    "init": "import",
     "lint": "findings",
     "validate": "findings",
     "scenario validate": "findings",

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.server, pytest.mark.xdist_group("permissions")]
 OPTIONS = {"apply": ["--yes", "--gate-timeout", "10"], "repair messages": ["--yes"]}
 COMMANDS = (
     *("plan", "apply", "plan --drift", "status", "doctor", "probe", "repair sources", "repair messages"),
-    *("consumer", "trace", "bundle", "backup take", "backup restore"),
+    *("consumer", "map --trace", "doctor --bundle", "backup take", "backup restore"),
 )
 """Those that need no Spark: `audit` is below."""
 LESS = (
@@ -52,7 +52,7 @@ LESS = (
     ("apply", "$JS.API.CONSUMER.CREATE.>"),
     ("apply", "_INBOX.vstream.>"),
     ("consumer", "$JS.API.CONSUMER.INFO.>"),
-    ("bundle", "$JS.API.STREAM.LIST"),
+    ("doctor --bundle", "$JS.API.STREAM.LIST"),
     ("backup take", "$JS.API.STREAM.SNAPSHOT.*"),
 )
 """The short form: a subject of each command that it says is missing."""
@@ -66,7 +66,7 @@ REFUSED = {
     *((name, f"backup {each}") for name in PROFILES[1:] for each in ("take", "restore")),
 }
 """Commands that say of a profile that they do nothing there."""
-ENDS = {("mapped", "backup restore"): 1, **{(name, "trace"): 3 for name in PROFILES[1:]}}
+ENDS = {("mapped", "backup restore"): 1, **{(name, "map --trace"): 3 for name in PROFILES[1:]}}
 """Other codes than 0: its streams exist; a trace ends where an account does."""
 NOT_ASKED = {("regional", "repair messages", "$JS.API.STREAM.INFO.*")}
 """What a run asks for only if something is wrong."""
@@ -116,8 +116,8 @@ def spell(server: PermittedServer, command: str) -> list[str | Path]:
         permit(server, command)
     arguments: dict[str, list[str | Path]] = {
         "consumer": ["sync", "--topology", server.file],
-        "trace": ["v.foo.a", server.file],
-        "bundle": [server.file, "--output", new],
+        "map --trace": ["v.foo.a", server.file],
+        "doctor --bundle": [new, server.file],
         "backup take": [new, server.file],
         "backup restore": [backup, server.file],
     }

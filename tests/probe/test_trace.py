@@ -1,4 +1,4 @@
-"""`vstream trace`: where servers take a publish, what is not as expected, and that nothing is stored."""
+"""`vstream map --trace`: where servers take a publish, what is not as expected, and that nothing is stored."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_server_takes_it_where_it_should_and_stores_nothing(
     file: Path, subject: str, stream: str, stored_as: str
 ) -> None:
     before = asyncio.run(count_messages())
-    answer = succeeded(vstream("trace", subject, file, "--region", "west", "--format", "json")).json()
+    answer = succeeded(vstream("map", subject, file, "--trace", "--region", "west", "--format", "json")).json()
     assert {(trace["server"], trace["verdict"]) for trace in answer["traces"]} == {
         ("west-1", "expected"),
         ("west-2", "expected"),
@@ -81,7 +81,7 @@ def test_a_server_whose_mapping_is_missing_is_named(file: Path) -> None:
     assert bare != bundle.artifacts
     asyncio.run(lab.reload(NAME, replace(bundle, artifacts=bare)))
     try:
-        ran = vstream("trace", "foo.a", file, "--region", "west", "--format", "json")
+        ran = vstream("map", "foo.a", file, "--trace", "--region", "west", "--format", "json")
     finally:
         asyncio.run(lab.reload(NAME, bundle))
     assert ran.code == 1

@@ -89,12 +89,12 @@ WORST_DAY: Mapping[str, FuzzedCommand] = {
         arguments=("consumer", "failover", "foo", "billing", "--to", "east", "--from", "west", "--topology", _TOPOLOGY),
         limit=90,
     ),
-    "trace": FuzzedCommand(arguments=("trace", "foo.a", _TOPOLOGY, "--timeout", "2"), limit=30),
-    "bundle": FuzzedCommand(
-        arguments=("bundle", _TOPOLOGY, "--output", _NEW, "--timeout", "2"), limit=90, has_json=False
+    "map --trace": FuzzedCommand(arguments=("map", "foo.a", _TOPOLOGY, "--trace", "--timeout", "2"), limit=30),
+    "doctor --bundle": FuzzedCommand(
+        arguments=("doctor", _TOPOLOGY, "--bundle", _NEW, "--timeout", "2"), limit=90, has_json=False
     ),
     "resync": FuzzedCommand(arguments=("repair", "sources", _TOPOLOGY, "--timeout", "3"), limit=60),
-    "import": FuzzedCommand(arguments=("import", _NEW, _SERVERS), limit=60),
+    "init": FuzzedCommand(arguments=("init", _NEW, _SERVERS), limit=60),
 }
 COMMANDS: Mapping[str, FuzzedCommand] = {**FIRST, **WORST_DAY}
 AUDIT = FuzzedCommand(arguments=("audit", _TOPOLOGY), limit=400, memory=1_500_000)

@@ -1,4 +1,4 @@
-"""What import would find on servers that run a topology, without any."""
+"""What `vstream init` would find on servers that run a topology, without any."""
 
 from __future__ import annotations
 

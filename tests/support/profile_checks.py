@@ -15,7 +15,7 @@ from vstream.topology.accounts import AUDIT_USER
 
 def check_import_is_refused(name: str, routing: str, target: Path) -> None:
     """Only `routing: mapped` can be imported: lab *name* is said to be laid out by vstream, and *target* is not written."""
-    written = vstream("import", target, "--lab", name)
+    written = vstream("init", target, "--lab", name)
     assert written.code == 1, written.out + written.err
     assert f"`routing: {routing}`" in written.err
     assert "which cannot be imported" in written.err

@@ -18,14 +18,12 @@ from vstream.errors import NOT_PERMITTED
 
 PANELS = {
     "Design": {
-        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology."),
-        "import": CommandEntry(module="vstream.cli.import_", help="Write a topology from what runs on the servers."),
+        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology, or one from what runs."),
         "validate": CommandEntry(module="vstream.cli.validate", help="Check a topology file or a scenario file."),
         "lint": CommandEntry(
             module="vstream.cli.lint",
             help="Find mistakes that servers accept: in configurations, mappings, streams and topologies.",
         ),
-        "explain": CommandEntry(module="vstream.cli.explain", help="Print the manual page of a finding."),
         "schema": CommandEntry(module="vstream.cli.schema", help="Print the JSON Schema of a file format."),
         "map": CommandEntry(
             module="vstream.cli.map", help="Show where servers route a publish, and the streams behind a virtual one."
@@ -59,10 +57,8 @@ PANELS = {
         "status": CommandEntry(
             module="vstream.cli.status", help="Show what works now, and how far each region lags behind each other."
         ),
-        "console": CommandEntry(module="vstream.cli.console", help="Show the status as a live page in the browser."),
         "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
         "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
-        "trace": CommandEntry(module="vstream.cli.trace", help="Show where one publish goes on live servers."),
         "doctor": CommandEntry(
             module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
         ),
@@ -104,9 +100,6 @@ PANELS = {
                 ),
             },
         ),
-        "bundle": CommandEntry(
-            module="vstream.cli.bundle", help="Collect what others need to help you, without secrets."
-        ),
     },
     "Rehearse": {
         "lab": CommandEntry(
@@ -126,15 +119,20 @@ PANELS = {
 RENAMED = {
     "backup": "backup take",
     "beacon": "probe --beacons",
+    "bundle": "doctor --bundle FILE",
+    "console": "status --serve",
     "drain": "region drain",
     "drift": "plan --drift",
+    "explain": "lint --explain CODE",
     "failback": "region failback",
     "failover": "region failover",
+    "import": "init --server URL`, `--context NAME` or `--lab NAME",
     "repair": "repair messages",
     "rescue": "repair meta",
     "resolve": "map --stream NAME",
     "restore": "backup restore",
     "resync": "repair sources",
+    "trace": "map SUBJECT --trace",
     "watch": "status --watch",
 }
 """Commands that are modes of others or stand in groups now, and how to write them."""

@@ -1,4 +1,4 @@
-"""`vstream bundle`."""
+"""`vstream doctor --bundle`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import tarfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from vstream import __version__
-from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.plan_request import build_request
 from vstream.cli.servers import Servers, build_bundle, find_servers
@@ -32,32 +29,23 @@ from vstream.plan.pipeline import make_plan
 from vstream.topology.model import Topology
 
 _ARCHIVE = ".tar.gz"
+_OTHER = "name another one with `--bundle`"
 
 
-def command(
-    topology: options.TopologyFile = options.DEFAULT_FILE,
-    out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A directory, or a file that ends with .tar.gz.")
-    ] = None,
-    deadline: Annotated[float, typer.Option("--timeout", help="Seconds for each part.", min=0.5, max=300)] = 10,
-    lab: options.LabName = None,
-    templates: options.TemplatesDirectory = None,
+def collect_bundle(
+    topology: Topology, text: str, target: Path, lab: str | None, templates: Path | None, deadline: float
 ) -> None:
     """
-    Collect what others need to help you, without secrets: topology, rendered files, status, doctor, plan, servers' answers.
+    Write what others need to help with *topology*, whose file has *text*, to *target*: a directory, or an archive.
 
-    Passwords, tokens, keys and signed tokens are taken out. Subjects, names of streams and addresses stay: read it before
-    you send it. No message is in it. What could not be read is named in `manifest.json`, with the reason. Changes nothing on servers.
-
-    Examples: `vstream bundle`, `vstream bundle acme.yaml --output acme.tar.gz`
+    What could not be read is named in `manifest.json`, with the reason. *deadline*: seconds for each part. Raises
+    RefusedError if *target* exists, and VstreamError if it cannot be written.
     """
-    loaded = options.load_topology(topology)
-    target = out or Path(f"{loaded.require().name}-bundle{_ARCHIVE}")
     if target.exists():
-        raise RefusedError(f"{target} already exists", hint="name another one with `--output`")
-    files, problems, secrets = _gather(loaded.require(), loaded.text, lab, templates, deadline)
+        raise RefusedError(f"{target} already exists", hint=_OTHER)
+    files, problems, secrets = _gather(topology, text, lab, templates, deadline)
     manifest = {
-        "topology": loaded.require().name,
+        "topology": topology.name,
         "version": __version__,
         "python": sys.version.split()[0],
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -137,9 +125,7 @@ def _write(target: Path, files: Mapping[str, str]) -> None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private(path, text)
     except OSError as error:
-        raise VstreamError(
-            f"{target} cannot be written: {error.strerror}", hint="name another one with `--output`"
-        ) from None
+        raise VstreamError(f"{target} cannot be written: {error.strerror}", hint=_OTHER) from None
 
 
 def _write_archive(target: Path, files: Mapping[str, str]) -> None:

@@ -97,7 +97,7 @@ _VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "target": lambda context: _list_targets(context) if context.info_name in {"drain", "resume"} else (),
     "scenario": lambda _context: list_shipped(),
     "scenarios": lambda _context: list_shipped(),
-    "code": _list_codes,
+    "explained": _list_codes,
     "select": _list_codes,
     "ignore": _list_codes,
     "extend_select": _list_codes,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -11,6 +13,7 @@ from rich.text import Text
 from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.servers import build_bundle, find_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views.json_output import print_json
@@ -24,12 +27,17 @@ _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: FAILED}
 
 
 def command(
+    context: typer.Context,
     topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: options.Timeout = 10,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
     files: options.ConfigsDirectory = None,
+    support: Annotated[
+        Path | None,
+        typer.Option("--bundle", help="Instead: write what others need to help you to this directory or .tar.gz."),
+    ] = None,
 ) -> None:
     """
     Find what is wrong with the live system, with evidence, and say what to do. Changes nothing.
@@ -37,14 +45,24 @@ def command(
     Finds what servers do not report: layouts that double messages on the running version,
     sources that are dead or have skipped messages with `lag: 0`, write streams that have lost
     their end, servers with other mapping rules than their siblings or than their file says,
-    streams in the wrong cluster, replicas that cannot write. `vstream explain CODE` says more.
+    streams in the wrong cluster, replicas that cannot write. `vstream lint --explain CODE` says more.
 
     Exits with 0 if all is healthy, with 1 if there are errors or warnings, and with 3 if there
     are none but a region, a server or a file could not be read.
 
-    Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`, `vstream doctor acme.yaml --configs /srv/nats`
+    `--bundle` collects the topology, rendered files, status, diagnosis, plan and servers' answers. Passwords, tokens, keys
+    and signed tokens are taken out. Subjects, names of streams and addresses stay: read it before you send it. No message
+    is in it. What could not be read is named in `manifest.json`, with the reason.
+
+    Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`, `vstream doctor acme.yaml --configs /srv/nats`,
+    `vstream doctor acme.yaml --bundle acme.tar.gz`
     """
-    loaded = options.load_topology(topology).require()
+    document = options.load_topology(topology)
+    loaded = document.require()
+    if support is not None:
+        refuse_named(context, "has no effect with --bundle", "output", "files")
+        load_mode("vstream.cli.bundle").collect_bundle(loaded, document.text, support, lab, templates, deadline)
+        return
     servers = find_servers(loaded, lab)
     config_files = configs.read_configs(loaded, servers, files)
     bundle = build_bundle(loaded, servers, templates)

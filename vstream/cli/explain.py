@@ -1,9 +1,8 @@
-"""`vstream explain`."""
+"""`vstream lint --explain`."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated
 
 import typer
 
@@ -13,19 +12,15 @@ from vstream.lint.manual import CHAPTERS
 from vstream.lint.selection import RETIRED
 
 
-def command(
-    code: Annotated[
-        str | None, typer.Argument(help="A code such as VS303, or a name. Without one, all are listed.")
-    ] = None,
-) -> None:
+def explain(code: str) -> None:
     """
-    Print the manual page of a finding: what is wrong, why it matters, and what to do.
+    Print the manual page of a finding by its code or name: what is wrong, why it matters, and what to do.
 
-    Examples: `vstream explain`, `vstream explain VS303`
+    For `list`, print all codes. Raises BadParameter if there is none such.
     """
     chapters = (*CHAPTERS, AUDIT, DOCTOR)
     pages = {page.code: page for chapter in chapters for page in chapter.pages}
-    if code is None:
+    if code == "list":
         for chapter in chapters:
             typer.echo(chapter.title)
             for page in chapter.pages:
@@ -39,9 +34,9 @@ def command(
     if not chosen:
         names = [name for page in pages.values() for name in (page.code.lower(), page.name)]
         close = next(iter(get_close_matches(word, names, n=1)), None)
-        hint = f"did you mean `{close.upper() if close.upper() in pages else close}`?" if close else None
+        hint = f"did you mean `{close.upper() if close.upper() in pages else close}`? " if close else ""
         raise typer.BadParameter(
-            f"there is no `{code}`; {hint or '`vstream explain` lists all codes'}", param_hint="CODE"
+            f"there is no `{code}`; {hint}`vstream lint --explain list` lists all codes", param_hint="--explain"
         )
     texts = (f"{page.code} {page.name} ({page.severity.value})\n\n{page.text}" for page in chosen)
     typer.echo("\n\n".join(texts))

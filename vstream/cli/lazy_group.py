@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 MARKUP: MarkupMode = "markdown"
 _COMPLETED = frozenset(
     [
-        "code",
         "come_from",
         "commands",
         "consumer",
+        "explained",
         "extend_select",
         "fault",
         "ignore",
@@ -54,6 +54,7 @@ _VALUES = {
     "DURATION": "for jitter lose rtt",
     "PERCENT": "loss",
     "NUMBER": "lines runs sample seed shrinking-runs",
+    "CODE": "explain",
     "CODES": "extend-select ignore select",
     "FILE": "creds env-file nkey",
     "FORMAT": "publish-as",
@@ -71,6 +72,13 @@ _VALUE_OF = {option: value for value, options in _VALUES.items() for option in o
 def load_mode(module: str) -> Any:
     """The module of a mode that a command has beside what it usually does, such as `plan --drift`."""
     return import_module(module)
+
+
+def refuse_named(context: Any, reason: str, *names: str) -> None:
+    """Raises BadParameter if the command line itself, not the environment, names one of these parameters."""
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(parameter.name).name == "COMMANDLINE":
+            raise typer.BadParameter(reason, ctx=context, param=parameter)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import typer
 
 from vstream.cli import files as input_files
 from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.lint_run import (
     Linter,
     diff_lines,
@@ -85,6 +86,7 @@ class LintOptions:
 
 
 def command(
+    context: typer.Context,
     files: Annotated[
         list[str] | None,
         typer.Argument(help="Files, directories or patterns; `-` reads standard input. Without any: this directory."),
@@ -159,16 +161,25 @@ def command(
         bool, typer.Option("--statistics", help="Show how often each rule was broken, instead of the findings.")
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Check again whenever a file changes, until Ctrl-C.")] = False,
+    explained: Annotated[
+        str | None,
+        typer.Option("--explain", help="Only print the manual page of a finding, by code or name; `list` lists all."),
+    ] = None,
 ) -> None:
     """
     Check NATS configurations, mappings, account claims, streams, topologies and scenarios for what servers accept but should not.
 
     Exits with 0 if there is nothing to report, 1 for errors and warnings, 3 if something could not be read.
-    `vstream explain CODE` says more about a finding, `# vstream: ignore[CODE] reason` on its line silences it.
+    `--explain CODE` says more about a finding, also of doctor and audit, `# vstream: ignore[CODE] reason` on its line silences it.
     Settings are in `.vstream.toml` (`[lint]`) or `pyproject.toml` (`[tool.vstream.lint]`).
 
-    Examples: `vstream lint mappings.cfg`, `vstream lint . --topology acme.yaml`, `vstream lint --format sarif streams/`
+    Examples: `vstream lint mappings.cfg`, `vstream lint . --topology acme.yaml`, `vstream lint --format sarif streams/`,
+    `vstream lint --explain VS303`
     """
+    if explained is not None:
+        refuse_named(context, "has no effect with --explain", *(context.params.keys() - {"explained"}))
+        load_mode("vstream.cli.explain").explain(explained)
+        return
     options = LintOptions(
         files=tuple(files or ()),
         topology=topology,

@@ -12,6 +12,7 @@ import typer
 from vstream.cli import files as input_files
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
+from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.overlay_option import OverlayFiles, choose_overlays
 from vstream.cli.resolve import print_places
 from vstream.cli.views import account_table, console, mapping
@@ -47,6 +48,7 @@ class MapFormat(StrEnum):
 
 
 def command(
+    context: typer.Context,
     subject: Annotated[
         str | None,
         typer.Argument(help="The subject that a client publishes to, without wildcards; not with --all or --stream."),
@@ -56,9 +58,9 @@ def command(
         typer.Argument(help="Configurations, account claims or a topology; `-` reads standard input."),
     ] = None,
     region: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--region", "--cluster", "-r", help="The region, cluster or server that the client is connected to."
+            "--region", "--cluster", "-r", help="The client's region, cluster or server; --trace takes several."
         ),
     ] = None,
     account: Annotated[
@@ -73,6 +75,14 @@ def command(
             "--stream", help="Instead of a subject: the physical streams behind this virtual stream of a topology."
         ),
     ] = None,
+    is_trace: Annotated[
+        bool,
+        typer.Option("--trace", help="Also show what live servers of a topology do. Nothing is stored or delivered."),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="With --trace: seconds until every server has answered.", min=0.1, max=60)
+    ] = 3,
+    lab: options.LabName = None,
     overlay: OverlayFiles = None,
     output: Annotated[MapFormat, typer.Option("--format", help="How the answer is written.")] = MapFormat.TEXT,
 ) -> None:
@@ -85,22 +95,39 @@ def command(
     `--stream` prints what is published into and read from in each region; with `--region`, only the name by
     which clients there read it. Consumers are created on that: with `mapped`, servers refuse the virtual name.
 
+    `--trace` publishes through every address of each region, or of each `--region`. Each server that sees it says what it
+    does: maps it, hands it to another server or account, would store it. A trace ends at an account whose export lacks
+    `allow_trace`. Exits with 1 where something differs, and with 3 where something cannot be known or a server is older
+    than 2.11.
+
     Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`,
-    `vstream map --all acme.yaml`, `nats consumer add $(vstream map --stream foo --region west) worker`
+    `vstream map --all acme.yaml`, `nats consumer add $(vstream map --stream foo --region west) worker`,
+    `vstream map foo.a --trace --region west`
     """
     choose_overlays(overlay)
+    regions = region or []
+    if is_trace:
+        refuse_named(context, "has no effect with --trace", "is_all", "stream", "account")
+        paths = _name_files(subject, files, is_all=False)
+        is_json = output is MapFormat.JSON
+        load_mode("vstream.cli.trace").print_trace(subject, paths, regions, lab, timeout=timeout, is_json=is_json)
+        return
+    refuse_named(context, "needs --trace", "timeout", "lab")
+    if len(regions) > 1:
+        raise typer.BadParameter("name one region; several need --trace", param_hint="--region")
+    place_of_client = next(iter(regions), None)
     if stream is not None:
-        _print_streams(stream, [name for name in (subject, *(files or ())) if name], region, output)
+        _print_streams(stream, [name for name in (subject, *(files or ())) if name], place_of_client, output)
         return
     paths = _name_files(subject, files, is_all=is_all)
     if subject is not None and not is_all:
-        answer = simulate_publish(subject, load_workspace(paths), region, account)
+        answer = simulate_publish(subject, load_workspace(paths), place_of_client, account)
         _print(output, "map", mapping.as_json(answer), mapping.text(answer))
         refusals = answer.refusals
     else:
         workspace = load_workspace(paths)
-        block, _, cluster, flow = _choose(workspace, account, region)
-        refusals = _print_all(workspace, block, flow, cluster if region is not None else None, output)
+        block, _, cluster, flow = _choose(workspace, account, place_of_client)
+        refusals = _print_all(workspace, block, flow, cluster if place_of_client else None, output)
     if refusals:
         raise typer.Exit(NO)
 

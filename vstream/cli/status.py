@@ -19,6 +19,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.keyboard import read_keys
+from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import status as view
@@ -37,12 +38,24 @@ _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.U
 
 
 def command(
+    context: typer.Context,
     topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: options.Timeout = 4,
     is_repeated: Annotated[
         bool, typer.Option("--watch", "-w", help="Refresh it until `q` or Ctrl-C; in place at a terminal.")
     ] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 2,
+    is_served: Annotated[
+        bool, typer.Option("--serve", help="Serve it as a live page, and open that in a browser, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(help="With --watch or --serve: seconds between two checks.", min=0.2, max=3600)
+    ] = 2,
+    listen: Annotated[str, typer.Option(help="With --serve: HOST:PORT; port 0 chooses a free one.")] = "127.0.0.1:0",
+    has_browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="With --serve: open the page, or only print its address.")
+    ] = True,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = False,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
@@ -60,11 +73,26 @@ def command(
 
     Where the output is not a terminal, `--watch` prints each status below the last one, as JSON in one line each.
 
-    Examples: `vstream status`, `vstream status --watch --every 10`, `vstream status acme.yaml --timeout 2 --format json`
+    The page of `--serve` shows the regions and the links between them, what arrives where, problems and what to do, the
+    last hours, and in a lab the open faults and the step of a scenario. `vstream export` serves it for good, at `/`.
+
+    Examples: `vstream status`, `vstream status --watch --every 10`, `vstream status acme.yaml --timeout 2 --format json`,
+    `vstream status --serve --lab acme`, `vstream status acme.yaml --serve --no-browser --listen 127.0.0.1:9478`
     """
+    if is_served:
+        refuse_named(context, "has no effect with --serve", "is_repeated", "output")
+        console.set_log(log_format, is_quiet=is_quiet)
+    else:
+        refuse_named(context, "needs --serve", "listen", "has_browser", "log_format", "is_quiet")
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
     bundle = expected_bundle(loaded, servers, templates)
+    if is_served:
+        exporter = load_mode("vstream.cli.exporter")
+        show = load_mode("webbrowser").open if has_browser else None
+        address = exporter.parse_address(listen)
+        run(exporter.Exporter(loaded, servers, bundle, deadline).serve(*address, every, show))
+        return
     if is_repeated:
         look = partial(read_status, loaded, servers.endpoints, bundle, deadline=deadline)
         run(_repeat_as_json(look, every) if output == "json" else _repeat_as_text(look, every))

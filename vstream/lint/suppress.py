@@ -164,7 +164,9 @@ def _entries(
                 _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or write the code that replaced it")
             )
         elif not _CODE.fullmatch(code) or code not in known:
-            problems.append(_problem(f"unknown rule {code[:20]}", span, "`vstream explain` lists all rules"))
+            problems.append(
+                _problem(f"unknown rule {code[:20]}", span, "`vstream lint --explain list` lists all rules")
+            )
         else:
             yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
 

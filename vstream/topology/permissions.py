@@ -45,8 +45,8 @@ MANAGED: Final = {
     "repair sources": _RESYNC,
     "repair messages": (*_STATUS, *_RESYNC),
     "consumer": (*_STATUS, "STREAM.MSG.GET.*", "CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
-    "trace": (),
-    "bundle": (*_PLAN, *_STATUS),
+    "map --trace": (),
+    "doctor --bundle": (*_PLAN, *_STATUS),
     "backup take": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "CONSUMER.LIST.*", "STREAM.SNAPSHOT.*", *READS_ALL),
     "backup restore": (
         *("STREAM.INFO.*", "CONSUMER.LIST.*", "STREAM.RESTORE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*"),
@@ -65,14 +65,14 @@ AS_CLIENT: Final = {
     "status": ("INFO",),
     "doctor": ("INFO",),
     "repair messages": ("INFO",),
-    "bundle": ("INFO",),
+    "doctor --bundle": ("INFO",),
     "probe": (
         *("STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
         *("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
     ),
 }
 """Its requests by virtual names, as clients send them."""
-_NEVER_ASKS_WHO_IT_IS: Final = frozenset({"repair sources", "consumer", "trace", "backup take", "backup restore"})
+_NEVER_ASKS_WHO_IT_IS: Final = frozenset({"repair sources", "consumer", "map --trace", "backup take", "backup restore"})
 COMMANDS: Final = tuple(MANAGED)
 
 
@@ -98,9 +98,9 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
         if command == "probe":
             publish += canaries(topology, _published_below(topology))
             publish += [NAMES] if profile.has_physical_names else []
-        if command in {"repair messages", "trace"}:
+        if command in {"repair messages", "map --trace"}:
             publish += all_published(topology, _published_below(topology))
-        if command == "trace":
+        if command == "map --trace":
             publish.append(ANSWERS)
         if command in {"backup take", "backup restore"}:
             publish.append(SNAPSHOTS)

@@ -148,7 +148,7 @@ def test_marks_and_boxes_fit_the_encoding(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_command_ends_well_in_any_encoding(encoding: str) -> None:
-    for arguments in (["--help"], ["scenario", "list"], ["explain", "VS101"]):
+    for arguments in (["--help"], ["scenario", "list"], ["lint", "--explain", "VS101"]):
         ran = vstream(*arguments, variables={"PYTHONIOENCODING": encoding})
         assert ran.code == 0, ran.err
 

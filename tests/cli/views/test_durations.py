@@ -52,8 +52,8 @@ def test_a_command_that_took_long_says_so_the_next_time(run: Run) -> None:
 
 
 def test_every_command_says_it_at_a_terminal_and_nowhere_else(run: Run, tmp_path: Path) -> None:
-    run(41.0, "explain", "VS101")
-    arguments = [sys.executable, "-m", "vstream", "explain", "VS101"]
+    run(41.0, "lint", "--explain", "VS101")
+    arguments = [sys.executable, "-m", "vstream", "lint", "--explain", "VS101"]
     state = {"VSTREAM_STATE_DIR": str(tmp_path / "state")}
     piped = subprocess.run(arguments, env=environment(state), cwd=tmp_path, capture_output=True, check=True)
     assert piped.stderr == b""

@@ -1,5 +1,5 @@
 """
-`vstream import` on real servers: a topology comes back from what it made.
+`vstream init` from real servers: a topology comes back from what it made.
 
 That other profiles are refused is seen on their labs, in render/accounts.
 """
@@ -76,7 +76,7 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
         await admin.create(StreamConfig(name="orders", fields=plain))
         await admin.create_consumer(ConsumerConfig(stream="sensors-read-west", durable="mine", fields=mine))
     file = made / "found.yaml"
-    written = vstream("import", file, *addresses(), "--format", "json")
+    written = vstream("init", file, *addresses(), "--format", "json")
     assert written.code == 0, written.out + written.err
     said = written.json()
     assert said["streams"] == {
@@ -90,9 +90,9 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
     assert f"{file} is valid" in vstream("validate", file).err  # with a warning about servers before 2.15
     # And once more, into the same file: only if that is asked for.
     text = file.read_text()
-    again = vstream("import", file, *addresses())
+    again = vstream("init", file, *addresses())
     assert (again.code, "--force" in again.err, file.read_text()) == (3, True, text)
-    assert vstream("import", file, "--lab", LAB, "--force").code == 0
+    assert vstream("init", file, "--lab", LAB, "--force").code == 0
     assert "connect:" in text
     assert "connect:" not in file.read_text()
     planned = vstream("plan", file, "--detailed-exitcode")
@@ -101,10 +101,10 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
     killed = vstream("chaos", "kill-region", "east", "--topology", made / "made.yaml")
     assert killed.code == 0, killed.out + killed.err
     file = made / "short.yaml"
-    written = vstream("import", file, *addresses(("west", "central")))
+    written = vstream("init", file, *addresses(("west", "central")))
     assert (written.code, file.exists()) == (3, False)
     assert "sensors-write-east" in written.err
     assert "no server answers for them" in written.err
-    whole = vstream("import", file, *addresses())
+    whole = vstream("init", file, *addresses())
     assert (whole.code, file.exists()) == (3, False)
     assert "cannot be reached" in whole.err

@@ -33,7 +33,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints("blog")):
         await sent.acknowledged(2 * RATE)
-        imported = await asyncio.to_thread(vstream, "import", file, "--lab", "blog", "--format", "json")
+        imported = await asyncio.to_thread(vstream, "init", file, "--lab", "blog", "--format", "json")
         assert imported.code == 0, imported.out + imported.err
         said = imported.json()
         assert (said["topology"], said["naming"], said["streams"]) == ("blog", "blog", {"foo": "virtual"})
@@ -49,7 +49,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     await check_contents("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
-    again = vstream("import", tmp_path / "again.yaml", "--lab", "blog", "--format", "json").json()
+    again = vstream("init", tmp_path / "again.yaml", "--lab", "blog", "--format", "json").json()
     assert (again["adopts"], again["leftovers"], again["plan"]["changes"]) == (False, [], [])
     assert vstream("lab", "down", "blog", "--purge").code == 0
 

@@ -120,7 +120,7 @@ def command(
     Reads every stream of a topology from its servers, or what a scenario or an earlier
     audit left, and compares all regions with each other on Spark (`pip install
     'vstream[audit]'`). Exits with 0 for PASS, 1 for FAIL and 3 for UNKNOWN.
-    `vstream explain VA102` says what a finding means.
+    `vstream lint --explain VA102` says what a finding means.
 
     Examples: `vstream audit`, `vstream audit acme.yaml --since 2h -s foo`, `vstream audit walkthrough-1/ --html audit.html`,
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`

@@ -53,7 +53,7 @@ _PUT_BACK = "VA303"
 _SHOWN = 40
 """Maximum number of findings shown of one severity."""
 _EXPLAINED = 3
-"""Maximum number of codes for which `vstream explain` is suggested."""
+"""Maximum number of codes for which `vstream lint --explain` is suggested."""
 _RANGES = 5
 _MS = 1e6
 _S = 1e9
@@ -120,7 +120,7 @@ def report(report: Report, *, only_findings: bool = False) -> Iterator[Renderabl
             yield Text(f"  and {len(findings) - _SHOWN:,} more findings of this kind", style="dim")
     told = dict.fromkeys(finding.code for finding in report.findings if finding.severity is not Severity.NOTE)
     if told:
-        codes = ", ".join(f"`vstream explain {code}`" for code in list(told)[:_EXPLAINED])
+        codes = ", ".join(f"`vstream lint --explain {code}`" for code in list(told)[:_EXPLAINED])
         yield Text(f"  {codes}{', …' if len(told) > _EXPLAINED else ''}: what it means, and what to do", style="dim")
     if not only_findings:
         yield from _figures(report)

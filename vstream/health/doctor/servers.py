@@ -267,7 +267,7 @@ def unreachable_region(patient: Patient) -> Iterator[Symptom]:
                 evidence=region.problem,
                 # What is in front of the `@` is a login.
                 do=f"`nats --server {urls[0].rpartition('@')[2]} server check connection`, on this machine; then "
-                f"`vstream explain VD415` says what to correct",
+                f"`vstream lint --explain VD415` says what to correct",
             )
 
 

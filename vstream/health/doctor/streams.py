@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
 """Versions from (inclusive) and to (exclusive) in which a new leader looks for the filtered subject among transformed ones."""
 _STOPPED = "last msgid mismatch"
-_RECREATE = "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream explain VD508`"
+_RECREATE = (
+    "stop publishing with `Nats-Expected-Last-Msg-Id`, and create the stream again: `vstream lint --explain VD508`"
+)
 _STORES_POSITIONS: Version = (2, 15, 0)
 _LISTEN = "run `vstream backup restore` again if it was interrupted; otherwise restart its leader"
 _START_SERVERS = "start the servers that are down (VD404)"

@@ -198,7 +198,7 @@ def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Un
 
 
 def _head(found: Discovered) -> Iterator[str]:
-    yield "Written by `vstream import` from what runs. Look at every comment, then: vstream validate, vstream plan"
+    yield "Written by `vstream init` from what runs. Look at every comment, then: vstream validate, vstream plan"
     if found.lab is None:
         yield "Servers do not tell their host names, ports and disks. Regions have a number of servers; list host names"
         yield "under `servers` if vstream is to render server configurations."

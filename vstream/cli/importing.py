@@ -1,0 +1,130 @@
+"""`vstream init` from what runs on servers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import typer
+from rich.text import Text
+
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import NO
+from vstream.cli.views import console
+from vstream.cli.views import plan as plan_view
+from vstream.cli.views.json_output import print_json
+from vstream.errors import LabError
+from vstream.files import save_output
+from vstream.lab import lab as running_labs
+from vstream.lint.load_topology import load
+from vstream.plan import saved
+from vstream.plan.importing.topology import ImportedTopology, import_topology
+from vstream.plan.live.discover import discover
+from vstream.topology.model import Endpoint
+
+Connect = dict[str, object]
+"""How servers are reached, as `connect` of a topology says it."""
+
+
+def write_found(
+    file: Path,
+    connects: Mapping[str, Connect],
+    lab: str | None,
+    *,
+    monitors: Sequence[str],
+    name: str | None,
+    is_json: bool,
+    timeout: float,
+) -> None:
+    """
+    Write a topology *file* from what runs on servers: those of the running *lab*, or of *connects* by their labels.
+
+    `-` is the standard output. *monitors*: monitoring addresses, from which loaded mapping rules are read. *name*: the
+    topology's; by default that of the streams' owner. *timeout*: seconds for each server. Exits with 1 if the file is not
+    valid yet. Raises VstreamError, and BadParameter for what a topology could not say.
+    """
+    is_stdout = str(file) == "-"
+    if is_stdout and is_json:
+        raise typer.BadParameter("`-` already writes the topology to standard output", param_hint="--format")
+    _check_connects(name or "x", connects, monitors)
+    endpoints = [(label, _endpoint(connect)) for label, connect in connects.items()]
+    if lab is not None:
+        if not running_labs.is_running(lab):
+            raise LabError(f"lab `{lab}` is not running", hint=f"`vstream lab up --lab {lab}` starts it")
+        endpoints = list(running_labs.endpoints(lab).items())
+    discovered = run(discover(endpoints, monitors, lab=lab, timeout=timeout))
+    imported = import_topology(discovered, name=name, file=str(file))
+    if is_stdout:
+        typer.echo(imported.text, nl=False)
+    else:
+        save_output(file, imported.text)
+    if is_json:
+        plan = None if imported.plan is None else saved.to_dict(imported.plan)
+        print_json("import", {"file": str(file), **imported.as_dict(), "plan": plan})
+    else:
+        out = console.stderr() if is_stdout else console.stdout()
+        for line in describe_import(imported):
+            out.print(line)
+    if not is_stdout:
+        _print_next_step(imported, file)
+    if imported.plan is None:
+        raise typer.Exit(NO)
+
+
+def _print_next_step(imported: ImportedTopology, file: Path) -> None:
+    next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
+    if imported.plan is None:
+        next_step = f"it is not valid yet: `vstream validate {file}` says why"
+    console.print_note(f"{file} is written; {next_step}")
+
+
+def _check_connects(name: str, connects: Mapping[str, Connect], monitors: Sequence[str]) -> None:
+    """Raises BadParameter for what a topology could not say, in the words of the topology's own check."""
+    monitor: Connect = {"monitor": list(monitors)} if monitors else {}
+    regions = {f"r{number}": connect for number, connect in enumerate(connects.values())}
+    document = {
+        "version": 1,
+        "name": name,
+        "server_version": "2.10",
+        "regions": {region: {"servers": 1} for region in regions or ["x"]},
+        "connect": {region: {**connect, **monitor} for region, connect in regions.items()},
+    }
+    for finding in load(json.dumps(document).encode(), "options").diagnostics:
+        if finding.is_error:
+            raise typer.BadParameter(f"{finding.message}{f' ({finding.hint})' if finding.hint else ''}")
+
+
+def _endpoint(connect: Connect) -> Endpoint:
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in connect.items()}
+    return Endpoint(**fields)  # type: ignore[arg-type]
+
+
+_MOST = 20
+"""Leftovers that are shown: the file has all."""
+
+
+def describe_import(found: ImportedTopology) -> Iterator[Text]:
+    """What the topology says, what it does not, and what a plan would change."""
+    models = Counter(found.streams.values())
+    kinds = ", ".join(f"{number:,} {model}" for model, number in sorted(models.items())) or "none"
+    yield Text.assemble(
+        (found.name, "bold"),
+        f": in {', '.join(found.regions)}; virtual streams: {kinds}; naming: {found.naming}",
+    )
+    if found.leftovers:
+        yield Text("")
+        yield Text("not described by the topology:")
+        for leftover in found.leftovers[:_MOST]:
+            yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.text}")
+            if leftover.do:
+                yield Text.assemble(("      do: ", "cyan"), leftover.do)
+        if len(found.leftovers) > _MOST:
+            yield Text(f"  and {len(found.leftovers) - _MOST:,} more: the file and `--format json` have them all")
+    yield Text("")
+    if found.plan is None:
+        return
+    adopt = " --adopt all" if found.adopts else ""
+    yield Text(f"what `vstream plan{adopt}` makes of it:")
+    yield from plan_view.text(found.plan)
