@@ -92,14 +92,23 @@ def test_every_completed_parameter_is_one_of_a_command() -> None:
 
 
 def test_bash_completes_a_region_and_a_command(here: Path) -> None:
-    """A real bash runs the function that `--install-completion` installs."""
+    """A real bash runs the function that `--install-completion` installs. A region is one of the topology that is named."""
+    (here / "other.yaml").write_text(TOPOLOGY.replace("west", "north"))
     script = """
         eval "$(_VSTREAM_COMPLETE=source_bash vstream)"
         COMP_WORDS=(vstream probe --region w); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
+        COMP_WORDS=(vstream probe other.yaml --region n); COMP_CWORD=4; _vstream_completion vstream; echo "${COMPREPLY[*]}"
+        COMP_WORDS=(vstream map a other.yaml --region n); COMP_CWORD=5; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream lint --explain VD41); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
     """
-    assert run_in_shell("bash", script, here).split() == ["west", *(f"VD41{digit}" for digit in range(6)), "status"]
+    assert run_in_shell("bash", script, here).split() == [
+        "west",
+        "north",
+        "north",
+        *(f"VD41{digit}" for digit in range(6)),
+        "status",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")

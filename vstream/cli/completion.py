@@ -34,7 +34,8 @@ def complete(parameter: str, context: Any, incomplete: str) -> list[str]:
 
 
 def _read_topology(context: Any) -> Topology:
-    path = Path(context.params.get("topology") or options.default_file())
+    files = () if context.params.get("topology") else context.params.get("files")  # of `map`
+    path = Path(context.params.get("topology") or next(iter(files or ()), options.default_file()))
     if str(path) == "-":
         raise VstreamError("standard input is the terminal during completion")
     return options.load_topology(path).require()

@@ -24,13 +24,10 @@ from vstream.plan.importing.topology import ImportedTopology, import_topology
 from vstream.plan.live.discover import discover
 from vstream.topology.model import Endpoint
 
-Connect = dict[str, object]
-"""How servers are reached, as `connect` of a topology says it."""
-
 
 def write_found(
     file: Path,
-    connects: Mapping[str, Connect],
+    connects: Mapping[str, dict[str, object]],
     lab: str | None,
     *,
     monitors: Sequence[str],
@@ -41,9 +38,9 @@ def write_found(
     """
     Write a topology *file* from what runs on servers: those of the running *lab*, or of *connects* by their labels.
 
-    `-` is the standard output. *monitors*: monitoring addresses, from which loaded mapping rules are read. *name*: the
-    topology's; by default that of the streams' owner. *timeout*: seconds for each server. Exits with 1 if the file is not
-    valid yet. Raises VstreamError, and BadParameter for what a topology could not say.
+    `-` is the standard output. *connects*: as `connect` of a topology says it. *monitors*: monitoring addresses, from which
+    loaded mapping rules are read. *name*: the topology's; by default that of the streams' owner. *timeout*: seconds for each
+    server. Exits with 1 if the file is not valid yet. Raises VstreamError, and BadParameter for what a topology could not say.
     """
     is_stdout = str(file) == "-"
     if is_stdout and is_json:
@@ -68,21 +65,17 @@ def write_found(
         for line in describe_import(imported):
             out.print(line)
     if not is_stdout:
-        _print_next_step(imported, file)
+        next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
+        if imported.plan is None:
+            next_step = f"it is not valid yet: `vstream validate {file}` says why"
+        console.print_note(f"{file} is written; {next_step}")
     if imported.plan is None:
         raise typer.Exit(NO)
 
 
-def _print_next_step(imported: ImportedTopology, file: Path) -> None:
-    next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
-    if imported.plan is None:
-        next_step = f"it is not valid yet: `vstream validate {file}` says why"
-    console.print_note(f"{file} is written; {next_step}")
-
-
-def _check_connects(name: str, connects: Mapping[str, Connect], monitors: Sequence[str]) -> None:
+def _check_connects(name: str, connects: Mapping[str, dict[str, object]], monitors: Sequence[str]) -> None:
     """Raises BadParameter for what a topology could not say, in the words of the topology's own check."""
-    monitor: Connect = {"monitor": list(monitors)} if monitors else {}
+    monitor: dict[str, object] = {"monitor": list(monitors)} if monitors else {}
     regions = {f"r{number}": connect for number, connect in enumerate(connects.values())}
     document = {
         "version": 1,
@@ -96,7 +89,7 @@ def _check_connects(name: str, connects: Mapping[str, Connect], monitors: Sequen
             raise typer.BadParameter(f"{finding.message}{f' ({finding.hint})' if finding.hint else ''}")
 
 
-def _endpoint(connect: Connect) -> Endpoint:
+def _endpoint(connect: Mapping[str, object]) -> Endpoint:
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in connect.items()}
     return Endpoint(**fields)  # type: ignore[arg-type]
 

@@ -109,6 +109,11 @@ class HelpfulCommand(TyperCommand):
         """Its arguments and options."""
         return convert_late(_name_values(add_overlay_option(super().get_params(ctx))))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Set its values. A shell that completes an option's value has that option last: an error, which hides the others."""
+        is_open = ctx.resilient_parsing and args and args[-1].startswith("-")
+        return list(super().parse_args(ctx, args[:-1] if is_open else args))
+
     def invoke(self, ctx: Any) -> Any:
         """Run it. At a terminal, it says how long it takes if it took long last time."""
         if not sys.stderr.isatty():
