@@ -31,8 +31,8 @@ def save_output(path: Path, text: str, *, is_private: bool = False) -> None:
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8", newline="")  # a pipe or /dev/stdout; a directory refuses
         else:
-            # Whoever made a file private meant its next content, too.
-            old_mode = target.stat().st_mode & 0o7777 if target.exists() else None
+            # Whoever made a file private meant its next content, too. What is a link still, is a loop: `stat` refuses it.
+            old_mode = target.stat().st_mode & 0o7777 if os.path.lexists(target) else None
             write_atomically(target, text, mode=old_mode or (PRIVATE if is_private else None))
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
