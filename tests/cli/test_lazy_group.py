@@ -54,7 +54,7 @@ def test_lint_of_a_configuration_imports_what_it_needs_and_no_more(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["lint", "--format", "fool"], "'fool' is not one of"),
+        (["lint", "--format", "fool"], "Invalid value for '--format': 'fool' is not one of"),
         (["lint", "--fail-on", "never"], "'never' is not one of"),
         (["map"], "name a subject, or use --all or --stream"),
     ],

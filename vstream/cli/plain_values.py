@@ -11,6 +11,8 @@ from enum import Enum
 from importlib import import_module
 from typing import Any, Final
 
+import typer
+
 _TEXTS: Final = (str, list[str])
 
 
@@ -29,7 +31,11 @@ class PlainValue:
             choice = next((choice for choice in expected if value in {choice, choice.value}), None)
             if choice is not None:
                 return choice
-        return import_module("typer._coercion").build_runtime_param(param.type_descriptor).coerce(value, param, ctx)
+        try:
+            return import_module("typer._coercion").build_runtime_param(param.type_descriptor).coerce(value, param, ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's word for it
+            raise
 
 
 def convert_late(parameters: list[Any]) -> list[Any]:
