@@ -970,6 +970,81 @@ CASES = [
             ),
         )
     ),
+    # Imports to other subjects, accounts without JetStream, addresses and operators: tried with 2.10 and 2.14
+    *(
+        option(code, text, cure, hint)
+        for code, text, cure, hint in (
+            (
+                "VS425",
+                "accounts { A { imports: [{stream: {account: B, subject: 'a.*'}, to: ‹'b.{{wildcard(2)}}'›}] }, B { exports: [{stream: 'a.*'}] } }\n",
+                "'b.{{wildcard(1)}}'",
+                "as many `*`",
+            ),
+            (
+                "VS425",
+                "accounts { A { imports: [{service: {account: B, subject: 'a.*.*'}, to: ‹'b.$1'›}] }, B { exports: [{service: 'a.*.*'}] } }\n",
+                "'b.$2.$1'",
+                "as many `*`",
+            ),
+            (
+                "VS425",
+                "accounts { A { imports: [{stream: {account: B, subject: 'a.*'}, to: ‹'b.*.*'›}] }, B { exports: [{stream: 'a.*'}] } }\n",
+                "'b.*.c'",
+                "as many `*`",
+            ),
+            ("VS424", "authorization { users: [{user: ‹007›, password: $P}] }\n", '"007"', 'write "007"'),
+            ("VS424", "authorization { users: [{user: a, password: ‹true›}] }\n", '"true"', 'write "true"'),
+            (
+                "VS424",
+                "leafnodes { remotes: [{url: ‹'nats://h:7422,nats://i:7422'›}] }\n",
+                "'nats://h:7422'",
+                "each in",
+            ),
+            (
+                "VS424",
+                "gateway { name: c, port: 7222, gateways: [{name: d, url: ‹'nats://h:7222,nats://i:7222'›}] }\n",
+                "'nats://h:7222'",
+                "each in",
+            ),
+            (
+                "VS430",
+                "‹jetstream›: enabled, accounts { A { users: [{user: a, password: $P}] }, B {} }\n",
+                "accounts { A { jetstream: enabled, users: [{user: a, password: $P}] } }, jetstream: enabled #",
+                "to `A`",
+            ),
+            (
+                "VS426",
+                "jetstream { store_dir: /d }\nsystem_account: ‹'$G'›\n",
+                "SYS\naccounts { SYS {} }",
+                "write `SYS`",
+            ),
+            ("VS426", "operator: o.jwt\n‹no_auth_user›: u\n", "#", "remove it"),
+            ("VS426", "operator: o.jwt\nsystem_account: ‹SYS›\n", ACCOUNT, "begins with `A`"),
+            ("VS426", "operator: o.jwt\nleafnodes { remotes: [{url: 'nats://h', account: ‹APP›}] }\n", ACCOUNT, "`A`"),
+            (
+                "VS426",
+                "operator: o.jwt\nleafnodes { remotes: [‹{url: 'nats://h'}›] }\n",
+                f"{{url: 'nats://h', account: {ACCOUNT}}}",
+                "write `account`",
+            ),
+            *(
+                ("VS431", text, "'n1.example.com:1'", "the name or address")
+                for text in (
+                    "cluster { name: c, port: 6222, cluster_advertise: ‹'0.0.0.0:6222'› }\n",
+                    "gateway { name: c, port: 7222, advertise: ‹'0.0.0.0:7222'› }\n",
+                    "leafnodes { port: 7422, advertise: ‹'0.0.0.0:7422'› }\n",
+                    "websocket { port: 8080, no_tls: true, advertise: ‹'0.0.0.0:8080'› }\n",
+                )
+            ),
+        )
+    ),
+    Case(
+        "VS248",
+        '{"name": "KV_c", "subjects": ["$KV.c.>"], "allow_rollup_hdrs": true, "retention": ‹"workqueue"›}',
+        '"limits"',
+        '"retention": "limits"',
+        "kv.json",
+    ),
 ]
 
 
@@ -988,6 +1063,20 @@ def test_a_mistake_is_found_at_its_place_and_its_hint_makes_it_go_away(case: Cas
     assert (case.code, *case.place) in found
     assert case.hint in found[case.code, *case.place]
     assert case.code not in {finding.code for finding in check(case, case.corrected)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accounts { A { imports: [{service: {account: B, subject: a}, to: 'b.*'}] }, B { exports: [{service: a}] } }\n",
+        "accounts { A { imports: [{stream: {account: B, subject: 'a.>'}, to: 'b.>'}] }, B { exports: [{stream: 'a.>'}] } }\n",
+        "jetstream: enabled\naccounts { $SYS { users: [{user: admin, password: p}] } }\n",
+        "jetstream: enabled\naccounts { A { users: [{user: a, password: p}] } }\nauthorization { users: [{user: b, password: p}] }\n",
+    ],
+)
+def test_what_servers_take_and_do_is_not_reported(text: str) -> None:
+    report = lint([Source(name="a.conf", content=(SERVER + text).encode())], surroundings({"a.conf": text.encode()}))
+    assert [finding.code for finding in report.diagnostics if finding.severity is not Severity.NOTE] == []
 
 
 @pytest.mark.parametrize(
@@ -1120,6 +1209,26 @@ def users(name: str, rights: str) -> str:
                 "l.json",
             ),
             '{"name": "orders", "subjects": ["o.>"]}',
+        ),
+        (
+            Case(
+                "VS211",
+                '{"name": "m", "mirror": {"name": "orders", "filter_subject": ‹"p.>"›}}',
+                '"o.x"',
+                "`o.>`",
+                "l.json",
+            ),
+            '{"name": "orders", "subjects": ["o.>"]}',
+        ),
+        (
+            Case(
+                "VS432",
+                gateway("b", 4223, 4222).replace("gateway {", "‹gateway› {"),
+                "gateway { authorization { user: g, password: $P },",
+                "the same `authorization`",
+                "b.conf",
+            ),
+            gateway("a", 4222, 4223).replace("gateway {", "gateway { authorization { user: g, password: $P },"),
         ),
         (
             Case("VS432", routed("b", 4223, 4222) + "max_payload: ‹2MB›\n", "8MB", "`max_payload: 8388608`", "b.conf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related
@@ -12,6 +13,7 @@ from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
+from vstream.subjects.transform import SubjectTransform, TransformError
 from vstream.syntax.natsconf import ConfArray, ConfMap
 
 if TYPE_CHECKING:
@@ -168,15 +170,17 @@ def _check_prefix(wish: AccountImport) -> Iterator[Violation]:
 
 
 def _check_target(wish: AccountImport) -> Iterator[Violation]:
-    """A service imported to a subject with fewer wildcards: what they are filled with is unknown."""
-    if wish.to is None or not wish.to.text or wish.kind != "service" or "$" in wish.to.text or "{" in wish.to.text:
+    """An import appears with every wildcard of what is imported (NewSubjectTransformStrict)."""
+    subject = str(wish.subject.value)
+    if wish.to is None or not wish.to.text or wish.to.text == subject or not has_wildcards(subject):
         return
-    wildcards = str(wish.subject.value).split(".").count("*")
-    if wish.to.text.split(".").count("*") != wildcards:
+    numbers = count(1)
+    tokens = [f"${next(numbers)}" if token == "*" else token for token in wish.to.text.split(".")]
+    parsed = SubjectTransform.parse(subject, ".".join(tokens), strict=True)
+    if isinstance(parsed, TransformError):
         yield Violation(
             at=wish.to.span,
-            message=f"`{wish.to.text}` does not have the {wildcards} `*` of `{wish.subject.value}`: "
-            "the server does not start",
+            message=f"{parsed.message}: the server does not start",
             hint="write as many `*` in both subjects",
         )
 

@@ -67,6 +67,7 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
             yield from _compare(group, trait)
         gateways = [server.gateway.conf if server.gateway else None for server in group]
         yield from _compare_logins(gateways, "gateways")
+        yield from _find_strangers(group)
     for server in servers:
         yield from _compare_leaf_links(workspace, server)
         yield from _compare_leaf_domains(workspace, server)
@@ -310,6 +311,22 @@ def _compare_logins(blocks: list[ConfMap | None], kind: str) -> Iterator[Violati
                 message=f"{kind} log in with another user or password than in `{logins[0][1].file}`: they cannot connect",
                 hint="make it the same on all servers that connect to each other",
                 related=(Related(span=logins[0][1], message="the other server"),),
+            )
+
+
+def _find_strangers(group: list[ServerConf]) -> Iterator[Violation]:
+    """Gateways without the login that others ask for."""
+    gateways = [server.gateway for server in group if server.gateway]
+    logins = [option(table(gateway.conf, "authorization"), "user", "username") for gateway in gateways]
+    asked = next((login for login in logins if login is not None), None)
+    for gateway, login in zip(gateways, logins, strict=True):
+        urls = [url for remote in gateway.remotes for url in remote.urls]
+        if asked is not None and login is None and not any(url_parts(url)[2] for url in urls):
+            yield Violation(
+                at=gateway.key_span,
+                message=f"`{asked.span.file}` asks gateways for a login, and this one has none: it refuses this one",
+                hint="write the same `authorization` here, with variables",
+                related=(Related(span=asked.span, message="who may connect"),),
             )
 
 

@@ -243,13 +243,20 @@ def _authorities(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_advertised(server: ServerConf) -> Iterator[Violation]:
-    address = option(server.root, "client_advertise")
-    if address is not None and _EVERYWHERE.match(str(address.value)):
-        yield Violation(
-            at=address.span,
-            message=f"clients are told to connect to `{address.value}`, which is their own machine",
-            hint="write the name or address by which clients reach this server, or remove it",
-        )
+    gateway = server.gateway.conf if server.gateway else None
+    for who, address in (
+        ("clients", option(server.root, "client_advertise")),
+        ("clients", option(table(server.root, "websocket", "ws"), "advertise")),
+        ("other servers", option(server.cluster, "cluster_advertise", "advertise")),
+        ("other servers", option(gateway, "advertise")),
+        ("leaf nodes", option(table(server.root, "leafnodes", "leaf"), "leafnode_advertise", "advertise")),
+    ):
+        if address is not None and _EVERYWHERE.match(str(address.value)):
+            yield Violation(
+                at=address.span,
+                message=f"{who} are told to connect to `{address.value}`, which is their own machine",
+                hint=f"write the name or address by which {who} reach this server, or remove it",
+            )
 
 
 def _callout(server: ServerConf) -> Iterator[Violation]:

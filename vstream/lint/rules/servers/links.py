@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, is_clustered, whole
-from vstream.lint.rules.wording import closest
+from vstream.lint.rules.server_values import (
+    cluster,
+    directory,
+    has_any,
+    has_jetstream,
+    has_operator,
+    is_clustered,
+    whole,
+)
+from vstream.lint.rules.wording import closest, join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,6 +236,7 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _routes_without_port(server)
         yield from _unknown_pinned(server)
         yield from _account_without_jetstream(server)
+        yield from _jetstream_for_nobody(server)
         yield from _no_tag_of_kind(server)
         yield from _users_without_inbox(server)
         yield from _routes_without_login(server)
@@ -431,3 +440,18 @@ def _account_without_jetstream(server: ServerConf) -> Iterator[Violation]:
                 severity=Severity.NOTE,
             )
             return
+
+
+def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
+    """Beside accounts with users, JetStream is only for accounts that have it (error 10039)."""
+    system = server.system_account.text if server.system_account else "$SYS"
+    places = {user.account for user in server.users} - {system}
+    is_used = any(has_any(account.conf, "jetstream") for account in server.accounts) or has_operator(server)
+    is_elsewhere = has_any(server.root, "default_js_domain") or has_any(server.authorization, "auth_callout")
+    is_elsewhere = is_elsewhere or bool(server.leaf_remotes)
+    if server.jetstream and has_jetstream(server) and places and None not in places and not is_used | is_elsewhere:
+        yield Violation(
+            at=server.jetstream.key_span,
+            message="no account has JetStream: `JetStream not enabled for account` is all that users hear",
+            hint=f"add `jetstream: enabled` to {join_names(sorted(filter(None, places))[:_FEW])}",
+        )

@@ -259,7 +259,7 @@ def _has_form(node: ConfNode, kind: ValueKind) -> bool:
 
 def _hint_for_kind(node: ConfNode, kind: ValueKind) -> str | None:
     """What to write instead; None if the value is valid."""
-    value = node.value if isinstance(node, ConfScalar) else None
+    value, raw = (node.value, node.raw) if isinstance(node, ConfScalar) else (None, "")
     match kind:
         case ValueKind.BOOLEAN:
             return None if isinstance(value, bool) else f"write {str(str(value).lower() in _TRUE).lower()}"
@@ -270,10 +270,10 @@ def _hint_for_kind(node: ConfNode, kind: ValueKind) -> str | None:
             return None if is_size else f"write {_with_unit(value, '10G')}"
         case _ if kind in _FORMS:
             is_number = _FORMS[kind] == _IN_QUOTES and value is not None
-            hint = f'write "{value}", in quotes' if is_number else _FORMS[kind]
+            hint = f'write "{raw}", in quotes' if is_number else _FORMS[kind]
             return None if _has_form(node, kind) else hint
         case _:
-            return _hint_for_duration(value, node.raw if isinstance(node, ConfScalar) else "", kind)
+            return _hint_for_duration(value, raw, kind)
 
 
 def _hint_for_duration(value: object, raw: str, kind: ValueKind) -> str | None:

@@ -42,6 +42,13 @@ def _cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
 
 def _system_jetstream(server: ServerConf) -> Iterator[Violation]:
     system = server.system_account.text if server.system_account else None
+    if server.system_account and system == "$G" and has_jetstream(server):
+        yield Violation(
+            at=server.system_account.span,
+            message="`$G`, the account of users that have none, cannot be the system account beside JetStream: "
+            "the server does not start",
+            hint="write `SYS`, and add it to `accounts`",
+        )
     for account in server.accounts:
         jetstream = entry(account.conf, "jetstream")
         is_on = jetstream is not None and getattr(jetstream.value, "value", True) in {True, *_ON}

@@ -26,6 +26,8 @@ _URL: Final = re.compile(r"URL\(\s*(https?://[^\s()]+)\s*\)", re.IGNORECASE)
 _RESOLVER_HINT: Final = "write `MEMORY`, `URL(https://HOST/jwt/v1/accounts/)` or `{type: full, dir: DIRECTORY}`"
 _ONLY_CACHE: Final = ("ttl",)
 _ONLY_FULL: Final = ("interval", "allow_delete", "hard_delete")
+_SHORTEST_KEY: Final = 20
+"""What is shorter is the name of an account, not a key and not a placeholder for one."""
 _TIMES: Final = ("interval", "ttl", "timeout")
 _TIME: Final = re.compile(r"(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
 _HANDSHAKE: Final = "sec-websocket-"
@@ -96,10 +98,18 @@ def _trace(server: ServerConf) -> Iterator[Violation]:
 
 def _routes(server: ServerConf) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
-    for url in several(routes.value) if routes else ():
-        if url.text and not url_parts(url)[0]:
-            message = f"`{url.text}` is not the address of a server: the route never connects"
-            yield Violation(at=url.span, message=message, hint="write `nats://HOST:6222`")
+    gateways = server.gateway.remotes if server.gateway else ()
+    for kind, port, urls in (
+        ("route", 6222, several(routes.value) if routes else ()),
+        ("gateway", 7222, [url for remote in gateways for url in remote.urls]),
+        ("leaf node", 7422, [url for remote in server.leaf_remotes for url in remote.urls]),
+    ):
+        for url in urls:
+            if url.text and not url_parts(url)[0]:
+                message = f"`{url.text}` is not the address of a server: the {kind} never connects"
+                yield Violation(
+                    at=url.span, message=message, hint=f"write `nats://HOST:{port}`, each in quotes of its own"
+                )
 
 
 def _headers(server: ServerConf) -> Iterator[Violation]:
@@ -245,13 +255,23 @@ def _beside_operator(server: ServerConf) -> Iterator[Violation]:
         (server.root, ("mappings", "maps"), in_tokens),
         (server.authorization, ("users",), in_tokens),
         (server.root, TRUSTED, "remove it: the operator says who is trusted"),
+        (server.root, ("no_auth_user",), "remove it: users come with the tokens of the operator"),
     ):
         written = entry(conf, *names)
         if written is not None and not _is_empty(written.value):
             message = f"`{written.key}` beside an operator: {_STOPS}"
             yield Violation(at=written.key_span, message=message, hint=hint)
+    for remote in server.leaf_remotes:
+        account = remote.account
+        if account is None or (account.text and len(account.text) < _SHORTEST_KEY):
+            message = f"beside an operator, a leaf node is for the public key of an account: {_STOPS}"
+            hint = "write `account` with the key that begins with `A`, as `nsc` prints it"
+            yield Violation(at=account.span if account else remote.span, message=message, hint=hint)
     system, named = server.system_account, operator_claims(operator.value).get("system_account")
-    if system is not None and system.text and named and system.text != named:
+    if system is not None and system.text and len(system.text) < _SHORTEST_KEY:
+        message = f"`{system.text}` is not the public key of an account: {_STOPS}"
+        yield Violation(at=system.span, message=message, hint="write the key that begins with `A`, as `nsc` prints it")
+    elif system is not None and system.text and named and system.text != named:
         message = f"the operator's system account is another one: {_STOPS}"
         yield Violation(at=system.span, message=message, hint=f"write `{named}`, or remove it")
 

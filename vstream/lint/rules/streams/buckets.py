@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import flag, number, part_of_virtual, place, strings
+from vstream.lint.rules.streams.values import flag, number, part_of_virtual, place, strings, word
 from vstream.subjects.algebra import is_subset
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def broken_bucket(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     Clients publish the keys of the bucket `config` to `$KV.config.>`, and expect them in the stream `KV_config`. If the
     stream does not hold these subjects, each write fails. Clients purge keys with roll-ups, which servers refuse
-    without `allow_rollup_hdrs`, and do not accept a history of more than 64 (ADR-8, ADR-20; all versions). Streams that
+    without `allow_rollup_hdrs`, and do not accept a history of more than 64 (ADR-8, ADR-20; all versions). A work queue
+    loses each value that somebody reads. Streams that
     source or mirror a bucket, and those of virtual streams, are not checked.
     """
     for stream in workspace.streams:
@@ -53,6 +54,12 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
             at=place(stream, "allow_rollup_hdrs"),
             message=f"the bucket `{bucket}` does not allow roll-ups: clients cannot purge keys or replace objects",
             hint='add `"allow_rollup_hdrs": true`',
+        )
+    if word(stream, "retention") in {"workqueue", "interest"}:
+        yield Violation(
+            at=stream.at("retention"),
+            message=f"with this retention, the bucket `{bucket}` forgets what nobody waits for, or what one has read",
+            hint='write `"retention": "limits"`',
         )
     if prefix == "KV_" and number(stream, "max_msgs_per_subject") > _MOST_HISTORY:
         yield Violation(

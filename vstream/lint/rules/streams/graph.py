@@ -59,7 +59,9 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
         for source in local_sources:
             if streams.find(source.name, stream) is None and source.name not in rendered:
                 missing.append(source)
-        yield from _check_filters(stream, local_sources, streams)
+        mirrored = values.mirror(stream)
+        copied = [*local_sources, *([mirrored] if mirrored and not mirrored.is_external else [])]
+        yield from _check_filters(stream, copied, streams)
         yield from _check_own(stream)
         if not missing:
             continue
