@@ -246,6 +246,19 @@
     ];
   }
 
+  /** Draw a part in a frame of its own: however much has changed, the page answers in between. */
+  const waiting = new Map();
+  function drawLater(id, drawPart) {
+    if (!waiting.size) requestAnimationFrame(drawNext);
+    waiting.set(id, drawPart);
+  }
+  function drawNext() {
+    const [[id, drawPart]] = waiting;
+    waiting.delete(id);
+    drawPart();
+    if (waiting.size) requestAnimationFrame(drawNext);
+  }
+
   function drawAll() {
     drawVerdict();
     const until = Math.max(status ? status.at : 0, failure ? failure.at : 0, ...history.slice(-1).map(([time]) => time));
@@ -258,10 +271,11 @@
     drawList("faults", faults, faults.length);
     drawScenario(status.scenario);
     const { places, regions, cells, streams } = status;
-    draw("map", { places, regions, cells: cells.map(({ origin_place, reader_place, state }) => ({ origin_place, reader_place, state })) }, drawMap);
-    drawMatrix(status);
-    draw("regions", { regions }, drawRegions);
-    draw("streams", { streams, filter: at("filter").value.trim() }, drawStreams);
+    const states = cells.map(({ origin_place, reader_place, state }) => ({ origin_place, reader_place, state }));
+    drawLater("map", () => draw("map", { places, regions, cells: states }, drawMap));
+    drawLater("matrix", () => drawMatrix({ places, cells }));
+    drawLater("regions", () => draw("regions", { regions }, drawRegions));
+    drawLater("streams", () => draw("streams", { streams, filter: at("filter").value.trim() }, drawStreams));
   }
 
   function showAge() {
@@ -284,9 +298,7 @@
     isConnected = true;
     lastEvent = Date.now();
     take(JSON.parse(event.data));
-    const began = performance.now();
     drawAll();
-    document.body.dataset.frame = Math.max(Number(document.body.dataset.frame || 0), performance.now() - began).toFixed(1);
   });
   on("history", (samples) => { history = samples; });
   on("status", (content) => {
