@@ -209,6 +209,8 @@ class Audited:
     wild: Mapping[str, History]
     clean: Mapping[str, History]
     changed: Mapping[str, History]
+    recovered: Mapping[str, History]
+    """Of regions that were given up, and of some that came back."""
     report: Report
     store: TableStore
 
@@ -229,10 +231,17 @@ def audited(spark: SparkSession) -> Audited:
             other = change(random, renamed(one, f"{name}-{change.__name__}"))
             if other is not None:
                 changed[f"{name}-{change.__name__}"] = other
+    recovered: dict[str, History] = {}
+    for name, one in clean.items():
+        for change in (give_up, make_again):
+            other = renamed(one, f"{name}-{change.__name__}")
+            if sum(row["role"] == "write" for row in other.streams) > 1:
+                change(Random(name), other)
+                recovered[f"{name}-{change.__name__}"] = other
     wild = histories([*range(HISTORIES), *RARE])
     with without_codegen(spark):
-        report, store = audit(spark, {**wild, **clean, **changed})
-    return Audited(wild, clean, changed, report, store)
+        report, store = audit(spark, {**wild, **clean, **changed, **recovered})
+    return Audited(wild, clean, changed, recovered, report, store)
 
 
 def test_histories_are_judged_as_the_reference_judges_them(audited: Audited) -> None:
@@ -282,10 +291,39 @@ def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_d
     assert {one.virtual for one in report.findings if one.severity is Severity.ERROR} <= {*changed, *audited.wild}
 
 
+def test_what_a_region_sent_before_it_was_given_up_is_no_stranger_and_no_loss(audited: Audited) -> None:
+    verdicts = {name: audited.report.verdict(name) for name in audited.recovered}
+    assert len(verdicts) > 10
+    assert {name: verdict for name, verdict in verdicts.items() if verdict is not AuditVerdict.PASS} == {}
+
+
+def give_up(random: Random, one: History) -> None:
+    """A write stream is gone with its region; those who sourced it say how far they were."""
+    gone = random.choice([row for row in one.streams if row["role"] == "write"])
+    one.streams.remove(gone)
+    one.messages = [row for row in one.messages if row["stream"] != gone["stream"]]
+    for row in one.streams:
+        for source in row["sources"]:
+            if source["origin"] == gone["stream"]:
+                source["last_seq"] = gone["last_seq"]
+
+
+def make_again(random: Random, one: History) -> None:
+    """A region came back: its write stream begins after what others have of the one that was lost."""
+    again = random.choice([row for row in one.streams if row["role"] == "write"])
+    begins = random.randint(2, max(2, again["last_seq"]))
+    again["limits"] = {**(again["limits"] or {}), "first_seq": begins}
+    one.messages = [row for row in one.messages if row["stream"] != again["stream"] or row["seq"] >= begins]
+    left = [row["seq"] for row in one.of(again["stream"])]
+    again["first_seq"], again["messages"] = min(left, default=again["last_seq"] + 1), len(left)
+
+
 def renamed(one: History, name: str) -> History:
     return History(
         messages=[row | {"virtual": name} for row in one.messages],
-        streams=[row | {"virtual": name} for row in one.streams],
+        streams=[
+            row | {"virtual": name, "sources": [dict(source) for source in row["sources"]]} for row in one.streams
+        ],
     )
 
 

@@ -970,7 +970,7 @@ CASES = [
             ),
         )
     ),
-    # Imports to other subjects, accounts without JetStream, addresses and operators: tried with 2.10 and 2.14
+    # Imports to other subjects, accounts without JetStream, addresses and operators: most of them tried with 2.14
     *(
         option(code, text, cure, hint)
         for code, text, cure, hint in (

@@ -175,7 +175,8 @@ def _may_be_gone_at_origin() -> Column:
     by_limit = F.when(is_below, F.col("origin_may_lose_oldest") & is_old_at_origin()).otherwise(
         F.col("origin_may_lose_any")
     )
-    return by_limit | (F.col("origin_has_ttl") & _is_ttl_over("origin_cut_ns"))
+    was_before = F.col("origin_seq") < F.col("origin_began")
+    return was_before | by_limit | (F.col("origin_has_ttl") & _is_ttl_over("origin_cut_ns"))
 
 
 def is_old_at_origin() -> Column:
@@ -376,7 +377,7 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
         return (
             rows.where(~F.col("is_origin") & (F.col("former") == ""))
             .join(F.broadcast(aging), ["virtual", "origin"])
-            .where((F.col("origin_seq") < F.col("origin_first")) & ~is_old_at_origin())
+            .where(F.col("origin_seq").between(F.col("origin_began"), F.col("origin_first") - 1) & ~is_old_at_origin())
         )
 
     near = nearby_buckets(copies, {bucket for last in lasts for bucket in (last - 1, last)}, size)

@@ -63,6 +63,7 @@ _ORIGINS = StructType(
         StructField("origin_may_lose_any", BooleanType()),
         StructField("origin_has_ttl", BooleanType()),
         StructField("origin_max_age", LongType()),
+        StructField("origin_began", LongType()),
         StructField("readers", LongType()),
     ]
 )
@@ -100,8 +101,9 @@ class CutTables:
 
     *origin_may_lose_oldest* and *origin_may_lose_any* say whether its limits can remove the oldest or any messages;
     both are true if its limits are unknown. *origin_has_ttl* says whether messages with a time to live are removed when
-    it ends. *origin_max_age* is null unless age alone removes messages. *readers* is the number of streams that should
-    have its messages.
+    it ends. *origin_max_age* is null unless age alone removes messages. *origin_began* is the first sequence that it
+    could have: a stream that is made again begins after the messages that the region's lost one had sent. *readers* is
+    the number of streams that should have its messages.
     """
     expected: DataFrame
     """
@@ -219,12 +221,15 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
                     row.limits is None or bool(_SELECTIVE & row.limits.keys()),
                     row.limits is not None and _TTL in row.limits,
                     None if row.limits is None or _SELECTIVE & row.limits.keys() else _age(row.limits),
+                    1 if row.limits is None else row.limits.get("first_seq", 1),
                     readers,
                 )
             )
-    # A migration leaves streams behind that readers still take from.
+    # A migration leaves streams behind that readers still take from; from one that was given up they have taken.
     names = {source.origin for row in some for source in row.sources} - {row.stream for row in some}
-    return rows + [(virtual, name, None, None, None, None, True, True, False, None, readers) for name in sorted(names)]
+    return rows + [
+        (virtual, name, None, None, None, None, True, True, False, None, 1, readers) for name in sorted(names)
+    ]
 
 
 def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:

@@ -22,6 +22,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.transitions import seed_region, start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.stream_config import UNTIL_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -298,7 +299,7 @@ class _Run:
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
                 ends = await self._gauges.last_taken(change.config.name, change.given_up)
-                noted = seed_region.with_recorded_positions(change.config, ends, start_sequence.UNTIL_KEY)
+                noted = seed_region.with_recorded_positions(change.config, ends, UNTIL_KEY)
                 await _with_retries(change, noted, self._streams)
         except NotReachableError as failure:
             self.uncertain.append(change)

@@ -19,6 +19,8 @@ STREAM_KEY = "vstream.stream"
 REGION_KEY = "vstream.region"
 ROLE_KEY = "vstream.role"
 ROUTING_KEY = "vstream.routing"
+UNTIL_KEY = "vstream.until."
+"""Metadata of a reader, followed by the name of a dead stream that it sources no more: the last sequence that it took there."""
 
 REGION_ACCOUNT_PREFIX = "APP_"
 """Prefix of accounts that hold the clients and the streams of one region."""

@@ -32,6 +32,7 @@ from vstream.audit.source.values import (
     Access,
     ReadPlan,
     ReadTask,
+    SourceCursor,
     StreamCut,
     StreamRef,
     decode_plan,
@@ -376,6 +377,19 @@ def test_the_cut_of_write_streams_comes_first(server: JetStreamServer) -> None:
     read_cut, write_cut = cut.take_cuts(streams, {"": Access(servers=(server.url,))})
     assert (read_cut.stream_ref, write_cut.stream_ref) == tuple(streams)
     assert write_cut.cut_at_ns < read_cut.cut_at_ns
+
+
+def test_the_cut_says_what_was_taken_from_a_stream_that_is_given_up_and_where_one_begins(
+    server: JetStreamServer,
+) -> None:
+    fill(server, "foo", [])
+    config = server.api("STREAM.INFO.foo")["config"]
+    server.api("STREAM.UPDATE.foo", config | {"metadata": {"vstream.until.west": "20", "vstream.until.east": "?"}})
+    server.api("STREAM.CREATE.later", {"name": "later", "subjects": ["later"], "first_seq": 21})
+    reader, later = cut.take_cuts(wanted("foo", "later"), {"": Access(servers=(server.url,))})
+    assert reader.sources == (SourceCursor(origin="west", last_seq=20),)
+    assert later.limits is not None
+    assert later.limits["first_seq"] == 21
 
 
 def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamServer) -> None:

@@ -10,9 +10,9 @@ from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, Update
 from vstream.plan.saved import SavedPlan, dump, load
 from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, dead_streams, give_up
-from vstream.plan.transitions.start_sequence import UNTIL_KEY
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
+from vstream.topology.stream_config import UNTIL_KEY
 
 ALL = {"foo": {"subjects": ["foo.>"]}}
 TWO = {"foo": {"subjects": ["foo.>"], "regions": ["west", "central"]}}

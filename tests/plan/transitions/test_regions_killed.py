@@ -21,8 +21,8 @@ from vstream.lab import binaries, lab
 from vstream.lab.state import lab_directory
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.live import gate_checks
-from vstream.plan.transitions.start_sequence import UNTIL_KEY
 from vstream.topology.model import Topology
+from vstream.topology.stream_config import UNTIL_KEY
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 

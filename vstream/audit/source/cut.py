@@ -18,7 +18,7 @@ from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SourceCursor, 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import check_config, read_text, reading
-from vstream.topology.stream_config import source_name
+from vstream.topology.stream_config import UNTIL_KEY, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TAKING = frozenset({"write", "origin"})
 """Roles of streams that clients publish to."""
 _LIMITS = "limits"
-_LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
+_LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "first_seq")
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
 _SKEW = timedelta(seconds=1)
@@ -104,6 +104,10 @@ def _cut_stream(
     sources = []
     for item in info.get("sources") or ():
         sources.append(SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version)))
+    # What a region had sent before it was given up is no stranger, although nothing is sourced from there any more.
+    for key, last_seq in (config.get("metadata") or {}).items():
+        if key.startswith(UNTIL_KEY) and str(last_seq).isdecimal():
+            sources.append(SourceCursor(origin=key.removeprefix(UNTIL_KEY), last_seq=int(last_seq)))
     return StreamCut(
         stream_ref=wanted,
         cut_at_ns=_told_at(info.get("ts"), asked_at),
@@ -126,7 +130,7 @@ def _cut_stream(
 
 
 def find_limits(config: Mapping[str, Any]) -> dict[str, int]:
-    """The limits in *config* that are set (unset ones are 0 or -1), and the duplicate window, 0 for none."""
+    """The limits in *config* that are set (unset ones are 0 or -1), where it began, and the duplicate window, 0 for none."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
     if config.get("retention", _LIMITS) != _LIMITS:
         limits["retention"] = 1

@@ -103,7 +103,7 @@ class StreamCut:
     path: str | None = None
     sources: tuple[SourceCursor, ...] = ()
     limits: Mapping[str, int] | None = None
-    """The limits that may remove messages, with the API's names and units. None: unknown."""
+    """The limits that may remove messages, and `first_seq`, with the API's names and units. None: unknown."""
     created: str | None = None
     """When the stream was created, as the server reports it."""
     last_ts: str | None = None

@@ -21,10 +21,9 @@ from vstream.jetstream.read_stream import read_headers
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.plan import GateKind
 from vstream.plan.transitions import seed_region
-from vstream.plan.transitions.start_sequence import UNTIL_KEY
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
-from vstream.topology.stream_config import StreamConfig, source_name
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

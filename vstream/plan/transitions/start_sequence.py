@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create
 from vstream.plan.transitions import seed_region
+from vstream.topology.stream_config import UNTIL_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion
     from vstream.topology.stream_config import StreamConfig
 
-UNTIL_KEY = "vstream.until."
-"""Metadata of a reader, followed by the name of a dead stream that it sources no more: the last sequence that it took there."""
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""
 
