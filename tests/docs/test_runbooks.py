@@ -37,8 +37,8 @@ regions:
 streams:
   foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {reader: {}}}
 """
-HARMLESS = {"status", "doctor", "probe", "plan", "audit", "repair"}
-"""Commands that change nothing that is well. Servers take some seconds until they see what is so: they are typed again."""
+REPEATABLE = {"status", "doctor", "probe", "plan", "audit", "repair"}
+"""Commands that change nothing, or only what is wrong. Servers take some seconds to see it, so they are typed again."""
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def look(file: Path, command: str, code: int) -> str:
         ran = vstream(*arguments)
         if ran.code == code:
             return ran.out
-        is_repeatable = arguments[0] in HARMLESS and time.monotonic() < deadline
+        is_repeatable = arguments[0] in REPEATABLE and time.monotonic() < deadline
         assert is_repeatable, f"{command}: {ran.code}, not {code}\n{ran.out}\n{ran.err}"
 
 

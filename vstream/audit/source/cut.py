@@ -104,7 +104,7 @@ def _cut_stream(
     sources = []
     for item in info.get("sources") or ():
         sources.append(SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version)))
-    # What a region had sent before it was given up is no stranger, although nothing is sourced from there any more.
+    # A region that was given up is sourced no more, but messages that it had sent before are still expected here.
     for key, last_seq in (config.get("metadata") or {}).items():
         if key.startswith(UNTIL_KEY) and str(last_seq).isdecimal():
             sources.append(SourceCursor(origin=key.removeprefix(UNTIL_KEY), last_seq=int(last_seq)))

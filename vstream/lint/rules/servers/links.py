@@ -452,6 +452,6 @@ def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
     if server.jetstream and has_jetstream(server) and places and None not in places and not is_used | is_elsewhere:
         yield Violation(
             at=server.jetstream.key_span,
-            message="no account has JetStream: `JetStream not enabled for account` is all that users hear",
+            message="no account has JetStream: every request gets `JetStream not enabled for account`",
             hint=f"add `jetstream: enabled` to {join_names(sorted(filter(None, places))[:_FEW])}",
         )
