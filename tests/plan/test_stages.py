@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, no_answer, rendered
+from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import apply as module
@@ -27,7 +27,7 @@ POSITIONS = {"foo-write-west": 41, "foo-write-central": 1, "foo-write-east": 0}
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(module, "PAUSE", 0.0)
     monkeypatch.setattr(module, "GATE_POLL", 0.0)
 
 
@@ -75,6 +75,22 @@ async def test_a_region_goes_in_stages_with_gates_between_them() -> None:
         "delete foo-read-east",
         "delete foo-write-east",
     ]
+
+
+async def test_positions_are_read_again_while_a_leader_is_elected() -> None:
+    servers = await servers_with(TWO)
+    servers.failures["positions foo-read-east"] = [refused(10008, 503)] * 5 + [no_answer()] * 2
+    assert (await run(servers, regions(ALL))).is_complete
+
+
+async def test_a_change_whose_positions_nobody_tells_was_not_tried() -> None:
+    servers = await servers_with(TWO)
+    servers.failures["positions foo-read-east"] = [no_answer()] * 3
+    applied = await run(servers, regions(ALL))
+    assert not applied.uncertain
+    assert "foo-read-east" in {change.config.name for change in applied.skipped}
+    assert str(applied.failure) == str(no_answer())
+    assert "update foo-read-east" not in servers.calls
 
 
 async def test_a_region_comes_as_a_copy_that_then_sources() -> None:

@@ -141,7 +141,7 @@ async def run(
             servers=mortal or servers,
             patience=120,
         )
-        assert applied.is_complete, applied
+        assert applied.is_complete, (applied.failure, applied.gate_timeouts, applied)
     return plan
 
 

@@ -109,6 +109,9 @@ class FakeServers:
 
     def _answer(self, call: str) -> None:
         self.calls.append(call)
+        self._fail(call)
+
+    def _fail(self, call: str) -> None:
         pending = self.failures.get(call)
         if pending:
             raise pending.pop(0)
@@ -202,6 +205,7 @@ class FakeServers:
         return {origin: self.taken_later.get(reader, seq) for origin, (seq, _) in ends.items()}
 
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
+        self._fail(f"positions {reader}")
         return dict(self.positions[reader])
 
     def observed(self) -> Observed:

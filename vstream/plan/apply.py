@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.plan import (
@@ -25,17 +25,27 @@ from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import UNTIL_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from vstream.plan.plan import Change, Gate, Plan
     from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
     from vstream.topology.stream_config import StreamConfig
 
+_Answer = TypeVar("_Answer")
 IN_FLIGHT = 32
 """Parallel requests. More are hardly faster (measured: 418/s at 32, 472/s at 128)."""
 ATTEMPTS = 3
-FIRST_PAUSE = 0.5
-MOVE_PATIENCE = 60.0
+"""How often a request is sent that gets no answer."""
+PAUSE = 0.5
+_ELECTION = 20.0
+"""Seconds. An election takes 4 to 9; on a busy machine, more."""
+_PATIENCE = {
+    error_codes.CLUSTER_NOT_AVAILABLE: _ELECTION,
+    error_codes.CLUSTER_NOT_LEADER: _ELECTION,
+    # Until its former servers let the stream go.
+    error_codes.STREAM_MOVE_IN_PROGRESS: 60.0,
+}
+"""Seconds for which a request is repeated that was refused with one of these codes: nothing has happened."""
 GATE_PATIENCE = 300.0
 """Maximum seconds for a gate: servers retry a lost source after at most two minutes."""
 GATE_POLL = 0.25
@@ -289,23 +299,28 @@ class _Run:
                 if self.failure is not None:
                     self.skipped.append(change)
                 else:
-                    await self._one(change)
+                    await self._carry_out_one(change)
 
         await asyncio.gather(*(worker() for _ in range(min(IN_FLIGHT, len(changes)))))
 
-    async def _one(self, change: Change) -> None:
+    async def _carry_out_one(self, change: Change) -> None:
         try:
-            await _with_retries(change, await self._complete_config(change), self._streams)
+            config = await _ask(lambda: self._complete_config(change))
+        except VstreamError as failure:
+            self.skipped.append(change)
+            self.failure = self.failure or failure
+            return
+        try:
+            await _send(change, config, self._streams)
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
-                ends = await self._gauges.last_taken(change.config.name, change.given_up)
-                noted = seed_region.with_recorded_positions(change.config, ends, UNTIL_KEY)
-                await _with_retries(change, noted, self._streams)
-        except NotReachableError as failure:
-            self.uncertain.append(change)
-            self.failure = self.failure or failure
+                reader, ends = change.config.name, change.given_up
+                taken = await _ask(lambda: self._gauges.last_taken(reader, ends))
+                noted = seed_region.with_recorded_positions(change.config, taken, UNTIL_KEY)
+                await _send(change, noted, self._streams)
         except VstreamError as failure:
-            self.refused.append(change)
+            is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
+            (self.uncertain if is_unknown else self.refused).append(change)
             self.failure = self.failure or failure
         else:
             self.done.append(change)
@@ -333,38 +348,36 @@ def _changes_placement(change: Change) -> bool:
     return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
 
 
-async def _with_retries(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
-    pause = FIRST_PAUSE
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return await _once_still(change, config, streams)
-        except NotReachableError:
-            # The same create or update twice is one; a second delete could hit a stream that somebody made since.
-            if isinstance(change, Delete | DeleteConsumer) or attempt == ATTEMPTS:
-                raise
-        except ServerError as failure:
-            if isinstance(change, Delete | DeleteConsumer) and failure.err_code in {
-                error_codes.STREAM_NOT_FOUND,
-                error_codes.CONSUMER_NOT_FOUND,
-            }:
-                return None  # somebody else was faster: it is as the plan wants it
-            if failure.err_code not in error_codes.TEMPORARILY_UNAVAILABLE or attempt == ATTEMPTS:
-                raise
-        await asyncio.sleep(pause)
-        pause *= 2
-    return None
-
-
-async def _once_still(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
-    """Ask; while servers refuse because the stream still moves, which they do until its former servers let it go, again."""
-    until = time.monotonic() + MOVE_PATIENCE
+async def _ask(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bool = True) -> _Answer:
+    """The result of *request*: repeated where nothing has happened yet, and where it may be, also without an answer."""
+    began, unanswered = time.monotonic(), 0
     while True:
         try:
-            return await _request(change, config, streams)
-        except ServerError as failure:
-            if failure.err_code != error_codes.STREAM_MOVE_IN_PROGRESS or time.monotonic() > until:
+            return await request()
+        except NotPermittedError:
+            raise
+        except NotReachableError:
+            unanswered += 1
+            if not is_repeatable or unanswered == ATTEMPTS:
                 raise
-        await asyncio.sleep(FIRST_PAUSE)
+        except NoRespondersError:
+            if time.monotonic() - began > _ELECTION:
+                raise
+        except ServerError as failure:
+            if time.monotonic() - began > _PATIENCE.get(failure.err_code, -1):
+                raise
+        await asyncio.sleep(PAUSE)
+
+
+async def _send(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
+    # The same create or update twice is one; a second delete could hit a stream that somebody made since.
+    is_delete = isinstance(change, Delete | DeleteConsumer)
+    try:
+        await _ask(lambda: _request(change, config, streams), is_repeatable=not is_delete)
+    except ServerError as failure:
+        gone = {error_codes.STREAM_NOT_FOUND, error_codes.CONSUMER_NOT_FOUND}
+        if not is_delete or failure.err_code not in gone:
+            raise  # else somebody was faster: it is as the plan wants it
 
 
 async def _request(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
