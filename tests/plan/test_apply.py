@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.night import repetitions
 from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered
+from vstream.errors import NotPermittedError
 from vstream.jetstream import error_codes
 from vstream.plan import apply as module
 from vstream.plan.apply import ApplyResult, apply
@@ -87,6 +88,14 @@ async def test_a_request_without_an_answer_is_asked_again_and_then_uncertain() -
     applied = await run(servers, rendered())
     assert [change.config.name for change in applied.uncertain] == ["foo-write-east"]
     assert servers.calls.count("create foo-write-east") == 3
+
+
+async def test_what_the_user_may_not_do_is_refused_at_once() -> None:
+    servers = FakeServers()
+    servers.failures["create foo-write-east"] = [NotPermittedError("no")]
+    applied = await run(servers, rendered())
+    assert [change.config.name for change in applied.refused] == ["foo-write-east"]
+    assert not applied.uncertain
 
 
 async def test_a_create_that_was_answered_the_second_time_is_done() -> None:

@@ -46,6 +46,8 @@ class DirectMessage:
     headers: Mapping[str, str]
     """The message's own headers, without those that the answer adds."""
     data: bytes
+    header_block: bytes = b""
+    """The headers as they are stored, where the leader answered."""
 
 
 async def get_by_seq(
@@ -147,13 +149,15 @@ async def _from_leader(
         raise error
     with reading(f"{connection.region}: {subject}"):
         message = answer["message"]
+        block = base64.b64decode(message.get("hdrs", ""))
         return DirectMessage(
             stream=stream,
             seq=int(message["seq"]),
             subject=read_text(message["subject"]),
             stored_at=read_text(message["time"]),
-            headers=_headers(base64.b64decode(message.get("hdrs", ""))),
+            headers=_headers(block),
             data=base64.b64decode(message.get("data", "")),
+            header_block=block,
         )
 
 

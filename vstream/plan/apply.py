@@ -315,8 +315,8 @@ class _Run:
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.given_up
-                taken = await _ask(lambda: self._gauges.last_taken(reader, ends))
-                noted = seed_region.with_recorded_positions(change.config, taken, UNTIL_KEY)
+                last_seqs = await _ask(lambda: self._gauges.last_taken(reader, ends))
+                noted = seed_region.with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
                 await _send(change, noted, self._streams)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)

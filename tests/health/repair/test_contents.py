@@ -14,6 +14,7 @@ from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally
 from vstream.health.repair.refill import find_standstills
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.report import PairState, PairStatus
+from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.lint import load_topology
 
@@ -136,8 +137,11 @@ def test_names_of_replays_are_new_each_time_and_are_found_again() -> None:
     assert len(name.rpartition(":")[2]) == 8
 
 
-def stored(source: str, *, subject: str = "foo.a", data: bytes = b"1", more: bytes = b"") -> tuple[str, bytes, bytes]:
-    return subject, b"NATS/1.0\r\n" + more + b"Nats-Stream-Source: " + source.encode() + b"\r\n\r\n", data
+def stored(source: str, *, subject: str = "foo.a", data: bytes = b"1", more: bytes = b"") -> DirectMessage:
+    block = b"NATS/1.0\r\n" + more + b"Nats-Stream-Source: " + source.encode() + b"\r\n\r\n"
+    return DirectMessage(
+        stream="foo-read-west", seq=1, subject=subject, stored_at="", headers={}, data=data, header_block=block
+    )
 
 
 def test_only_what_is_the_same_in_everything_is_a_copy() -> None:

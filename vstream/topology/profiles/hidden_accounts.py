@@ -39,17 +39,6 @@ from vstream.topology.naming import (
 )
 from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
-from vstream.topology.profiles.shared import (
-    canaries,
-    core_subscriptions,
-    delivery_export,
-    managed_below,
-    management_export,
-    mapped_subjects,
-    purge_subject,
-    service,
-    user,
-)
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 if TYPE_CHECKING:
@@ -91,7 +80,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
         imports += _region_imports(topology, region.name, hidden)
     for account, stream in _origins(topology):
         imports += [Import(kind=ShareKind.SERVICE, account=account, subject=subject) for subject in stream.subjects]
-    imports += [service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
+    imports += [shared.service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
     return Account(
         name=common_client_account(topology),
         purpose="clients: they see virtual streams only",
@@ -105,12 +94,12 @@ def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Itera
     """What the account of clients takes from the hidden accounts for clients in *region*."""
     at, written, read = f"{REGION_PREFIX}.{region}", write_account(region), read_account(region)
     for subject in (*shared.READS, shared.PULLS, shared.GETS):
-        yield service(written if subject == shared.NAMES else read, subject, f"{at}.{subject}")
+        yield shared.service(written if subject == shared.NAMES else read, subject, f"{at}.{subject}")
     for account in hidden:
         for subject in purge_subjects(topology, account, region):
-            yield service(account, subject, f"{at}.{subject}")
+            yield shared.service(account, subject, f"{at}.{subject}")
     for subject in _mapped_in(topology, region):
-        yield service(written, subject, f"{at}.{subject}")
+        yield shared.service(written, subject, f"{at}.{subject}")
     for subject in core_subscriber_subjects(topology, region):
         yield Import(kind=ShareKind.STREAM, account=written, subject=f"{REPUBLISH_PREFIX}.{subject}", to=subject)
     yield Import(kind=ShareKind.STREAM, account=read, subject=shared.INBOX)
@@ -118,7 +107,7 @@ def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Itera
 
 def _mapped_in(topology: Topology, region: str) -> Iterator[str]:
     """The subjects that clients in *region* publish on, and that are mapped."""
-    return (subject for subject, regions in mapped_subjects(topology) if region in regions)
+    return (subject for subject, regions in shared.mapped_subjects(topology) if region in regions)
 
 
 def _export_services(subjects: Iterable[str], taker: str) -> Iterator[Export]:
@@ -138,7 +127,7 @@ def _write(topology: Topology, region: str) -> Account:
             *_export_services([shared.NAMES], clients),
             *purge_exports(topology, name),
             *_feeding(name, _takers(topology)),
-            management_export((clients,)),
+            shared.management_export((clients,)),
         ),
     )
 
@@ -167,8 +156,8 @@ def _read(topology: Topology, region: str) -> Account:
             _answering(shared.GETS, shared.GET_THRESHOLD, clients),
             Export(kind=ShareKind.STREAM, subject=shared.INBOX, accounts=(clients,)),
             *_export_services((subject for stream in homed for subject in stream.subjects), clients),
-            *([delivery_export(name, takers)] if takers else []),
-            management_export((clients,)),
+            *([shared.delivery_export(name, takers)] if takers else []),
+            shared.management_export((clients,)),
         ),
         imports=tuple(imports),
     )
@@ -186,7 +175,7 @@ def _stretch(topology: Topology, cluster: str) -> Account:
             *_export_services((subject for stream in origins for subject in stream.subjects), clients),
             *purge_exports(topology, name),
             *_feeding(name, tuple(map(read_account, regions))),
-            management_export((clients,)),
+            shared.management_export((clients,)),
         ),
         imports=tuple(entry for region in regions for entry in _taking(write_account(region), name)),
     )
@@ -217,7 +206,7 @@ def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[st
     for stream in topology.streams:
         accounts = {account_of(stream, part.role, part.place) for part in stream.physical}
         if stream.is_bucket and account in accounts and region in stream.regions:
-            yield purge_subject(stream)
+            yield shared.purge_subject(stream)
 
 
 def purge_exports(topology: Topology, account: str) -> tuple[Export, ...]:
@@ -257,12 +246,12 @@ def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
     """What *takers* need to source or mirror streams of the account *name*."""
     yield Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=takers)
     yield Export(kind=ShareKind.SERVICE, subject=shared.FLOW, accounts=takers)
-    yield delivery_export(name, takers)
+    yield shared.delivery_export(name, takers)
 
 
 def _taking(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
     """What *taker* needs to source or mirror streams of *account*."""
-    yield service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{API}.')}")
+    yield shared.service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{API}.')}")
     yield Import(kind=ShareKind.SERVICE, account=account, subject=flow)
     yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{taker}.>")
 
@@ -275,33 +264,33 @@ def users(topology: Topology) -> tuple[User, ...]:
     """Those that log in to the account of clients, each with what it needs and nothing more."""
     at = f"{REGION_PREFIX}.*"
     virtual = (
-        *(f"{at}.{subject}" for subject, _ in mapped_subjects(topology)),
+        *(f"{at}.{subject}" for subject, _ in shared.mapped_subjects(topology)),
         *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),
     )
     reading = tuple(f"{at}.{subject}" for subject in (*shared.READS, shared.PULLS, shared.GETS))
     looking = tuple(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.LOOKS)
-    purged = tuple(f"{at}.{purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
+    purged = tuple(f"{at}.{shared.purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
-        user(
+        shared.user(
             APP_USER,
             (*virtual, *reading, *purged),
-            hears=core_subscriptions(topology),
+            hears=shared.core_subscriptions(topology),
         ),
-        user(
+        shared.user(
             VSTREAM_USER,
-            (*virtual, *reading, *managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
+            (*virtual, *reading, *shared.managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
         ),
-        user(
+        shared.user(
             PROBE_USER,
             (
-                *canaries(topology, at),
+                *shared.canaries(topology, at),
                 *reading,
                 *looking,
                 f"{naming.ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
                 shared.WHO_AM_I,
             ),
         ),
-        user(
+        shared.user(
             AUDIT_USER,
             (*looking, *(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
         ),

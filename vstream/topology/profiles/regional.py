@@ -39,17 +39,6 @@ from vstream.topology.naming import (
 )
 from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
-from vstream.topology.profiles.shared import (
-    canaries,
-    core_subscriptions,
-    delivery_export,
-    managed_below,
-    management_export,
-    mapped_subjects,
-    purge_subject,
-    service,
-    user,
-)
 from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
@@ -127,7 +116,7 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
                 imports=(
                     *_sourcing_imports(region_account(region), everybody),
                     *_origins_elsewhere(topology, region),
-                    *(service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
+                    *(shared.service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
                 ),
             )
         )
@@ -153,7 +142,7 @@ def _exports(
     feeding = (
         Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=peers),
         *(Export(kind=kind, subject=shared.FLOW, accounts=before) for kind in ShareKind if before),
-        delivery_export(name, peers),
+        shared.delivery_export(name, peers),
     )
     origin_exports = []
     for account, stream in _origins(topology):
@@ -169,7 +158,7 @@ def _exports(
     return (
         *origin_exports,
         *(feeding if peers else ()),
-        management_export(managers),
+        shared.management_export(managers),
     )
 
 
@@ -178,7 +167,7 @@ def _sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]
     for peer in everybody:
         if peer == name:
             continue
-        yield service(peer, _CREATE, f"{SOURCE_API_PREFIX}.{peer}.{_CREATE.removeprefix(f'{API}.')}")
+        yield shared.service(peer, _CREATE, f"{SOURCE_API_PREFIX}.{peer}.{_CREATE.removeprefix(f'{API}.')}")
         yield Import(kind=ShareKind.STREAM, account=peer, subject=f"{DELIVER_PREFIX}.{peer}.{name}.>")
         if everybody.index(name) < everybody.index(peer):
             yield from (Import(kind=kind, account=peer, subject=shared.FLOW) for kind in ShareKind)
@@ -206,30 +195,32 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
         if stream.consistency.has_origin and region in stream.regions:
             origin_subjects += stream.subjects
     virtual = (
-        *(f"{PUBLISH_PREFIX}.{subject}" for subject, regions in mapped_subjects(topology) if region in regions),
+        *(f"{PUBLISH_PREFIX}.{subject}" for subject, regions in shared.mapped_subjects(topology) if region in regions),
         *origin_subjects,
     )
     reading = (*shared.READS, shared.PULLS, shared.GETS)
     # Of the region's own copy, as with domains.
-    purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
+    purged = [
+        shared.purge_subject(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions
+    ]
     looking = tuple(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.LOOKS)
     return (
-        user(
+        shared.user(
             APP_USER,
             (*virtual, *reading, *purged),
             denied=write_stream_api_subjects(topology, [region]),
-            hears=core_subscriptions(topology, region),
+            hears=shared.core_subscriptions(topology, region),
             name=regional_user(APP_USER, region),
         ),
-        user(
+        shared.user(
             VSTREAM_USER,
-            (*virtual, *reading, *managed_below(f"{ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
+            (*virtual, *reading, *shared.managed_below(f"{ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
             name=regional_user(VSTREAM_USER, region),
         ),
-        user(
+        shared.user(
             PROBE_USER,
             (
-                *canaries(topology, PUBLISH_PREFIX),
+                *shared.canaries(topology, PUBLISH_PREFIX),
                 *reading,
                 *looking,
                 f"{ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
@@ -237,7 +228,7 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
             ),
             name=regional_user(PROBE_USER, region),
         ),
-        user(
+        shared.user(
             AUDIT_USER,
             (*looking, *(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
             name=regional_user(AUDIT_USER, region),

@@ -8,15 +8,14 @@ compared byte by byte: a copy that differs in anything stays.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.health.repair.live.scan import PATIENCE, read_provenances
 from vstream.health.repair.plan import DuplicatePair, Tally
-from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error, reading
+from vstream.jetstream import direct, error_codes
+from vstream.jetstream.answers import api_error
 from vstream.jetstream.source_header import STREAM_SOURCE
 from vstream.topology import naming
 
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
 
     from vstream.health.repair.live.scan import Scan, Tick
     from vstream.health.repair.plan import Duplicates
-    from vstream.jetstream.connection import Connection
+    from vstream.jetstream.direct import DirectMessage
 
 _AT_ONCE = 32
 _CHUNK = 50_000
+"""Number of messages whose sequences are kept in memory at once."""
 _IDENTITY = 5
 """Where a sourced message's header holds what tells an origin from one created again under its name."""
-"""Number of messages whose sequences are kept in memory at once."""
 _GONE = "one of the two is gone"
 
 
@@ -74,7 +73,7 @@ def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tupl
 
 async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
     stored, copy = await asyncio.gather(
-        _read_stored(scan.connection, scan.name, stays), _read_stored(scan.connection, scan.name, goes)
+        *(direct.leader_get_by_seq(scan.connection, scan.name, place, timeout=PATIENCE) for place in (stays, goes))
     )
     return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(stored, copy, seq))
 
@@ -102,41 +101,20 @@ async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
     return gone, stayed
 
 
-_Stored = tuple[str, bytes, bytes]
-"""Subject, headers as they are stored, payload."""
-
-
-async def _read_stored(connection: Connection, stream: str, seq: int) -> _Stored | None:
-    subject = naming.api_subject("STREAM.MSG.GET", stream)
-    answer = await connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
-    error = api_error(answer, subject)
-    if error is not None:
-        if error.err_code == error_codes.MESSAGE_NOT_FOUND:
-            return None
-        raise error
-    with reading(f"{connection.region}: {subject}"):
-        message = answer["message"]
-        return (
-            str(message["subject"]),
-            base64.b64decode(message.get("hdrs", "")),
-            base64.b64decode(message.get("data", "")),
-        )
-
-
-def _difference(one: _Stored | None, other: _Stored | None, seq: int) -> str | None:
+def _difference(stored: DirectMessage | None, copy: DirectMessage | None, seq: int) -> str | None:
     """How two messages that claim to be the same differ; None if they do not."""
-    if one is None or other is None:
+    if stored is None or copy is None:
         return _GONE
-    (source, headers), (other_source, other_headers) = _split(one[1]), _split(other[1])
-    if one[0] != other[0]:
+    (source, headers), (copy_source, copy_headers) = _split(stored.header_block), _split(copy.header_block)
+    if stored.subject != copy.subject:
         return "their subjects differ"
-    if one[2] != other[2]:
+    if stored.data != copy.data:
         return "their payloads differ"
-    if headers != other_headers:
+    if headers != copy_headers:
         return "their headers differ"
-    if source[1:2] != [str(seq)] or other_source[1:2] != [str(seq)]:
+    if source[1:2] != [str(seq)] or copy_source[1:2] != [str(seq)]:
         return _GONE  # others are at these sequences by now
-    plain = [words for words in (source, other_source) if len(words) > _IDENTITY and ":" not in words[0]]
+    plain = [words for words in (source, copy_source) if len(words) > _IDENTITY and ":" not in words[0]]
     identities = {words[_IDENTITY] for words in plain}
     return "the write stream was made again or restored between them" if len(identities) > 1 else None
 
