@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """
-Pictures of the terminal for the documentation, from real runs: docs/screens/NAME.svg for each of SCREENS.
+Pictures for the documentation, from real runs: docs/screens/NAME.svg of the terminal, for each of RUNS, and the graph.
 
     .venv/bin/python scripts/screens.py
+
+The console's picture, docs/screens/console.png, is one of those that scripts/browser takes: killed-1600-light.png.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="vstream-screens-") as directory:
         variables = {"VSTREAM_STATE_DIR": f"{directory}/state", "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
         (Path(directory) / TOPOLOGY).write_bytes((ROOT / "examples" / "three-regions.yaml").read_bytes())
+        drawn = [VSTREAM, "graph", "--format", "svg"]
+        (SCREENS / "graph.svg").write_bytes(subprocess.check_output(drawn, cwd=directory))
         try:
             for command, name in RUNS:
                 ran = subprocess.run(
