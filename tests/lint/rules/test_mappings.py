@@ -202,6 +202,11 @@ def test_a_slip_in_a_weight_or_in_the_case_of_a_cluster_can_be_fixed() -> None:
     assert found({"mappings.cfg": after}) == ()
 
 
+def test_weights_are_not_added_up_where_one_cannot_be_read() -> None:
+    shares = '[{destination: "w.{{wildcard(1)}}", weight: 0.5}, {destination: "e.{{wildcard(1)}}", weight: 50%}]'
+    assert [finding.code for finding in found({"a.conf": f'mappings {{"foo.*": {shares}}}'})] == ["VS305"]
+
+
 def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:
     entries = [f'"a.{number}.>": "b.{number}.>"' for number in range(500)]
     diagnostics = found(block('"a.>": "c.>"', '"*.>": "d.>"', *entries))

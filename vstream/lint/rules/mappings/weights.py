@@ -58,7 +58,7 @@ def weights_over_100(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for error in block.table.errors:
-            if error.kind is MappingErrorKind.TOTAL_WEIGHT:
+            if error.kind is MappingErrorKind.TOTAL_WEIGHT and error.mapping.source not in view(block).faulty:
                 entry = block.entry(error.mapping)
                 cluster = (error.destination.cluster if error.destination else None) or ""
                 yield Violation(
