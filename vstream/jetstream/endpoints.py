@@ -15,9 +15,22 @@ from vstream.permissions import check_plaintext, load_certificates, read_credent
 from vstream.topology.model import is_context_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from vstream.topology.model import Endpoint
+    from vstream.topology.model import Endpoint, Topology
+
+
+def check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
+    """Raises VstreamError with everything that is wrong with *endpoints* before any server is dialled."""
+    problems: list[VstreamError] = []
+    for region in topology.regions:
+        if region.name in endpoints:
+            problems += endpoint_problems(endpoints[region.name], region.name)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
+        raise VstreamError("; ".join(problem.message for problem in problems), hint="; ".join(hints))
 
 
 def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:

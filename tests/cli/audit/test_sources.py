@@ -47,6 +47,19 @@ def test_why_nothing_can_be_read_is_said(errors: list[str], said: str) -> None:
     assert require_readable(one) == one
 
 
+def test_everything_that_opens_no_connection_is_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "acme.yaml"
+    connect = ", ".join(
+        f"{region}: {{urls: 'tls://10.255.255.1', creds: {region}.creds}}" for region in ("west", "east")
+    )
+    regions = "west: {servers: 1}, east: {servers: 1}"
+    file.write_text(f'version: 1\nname: acme\nserver_version: "2.12"\nregions: {{{regions}}}\nconnect: {{{connect}}}\n')
+    with pytest.raises(
+        VstreamError, match=r"`west`: .* west.creds does not exist; .*`east`: .* east.creds does not exist"
+    ):
+        open_source(str(file), WANTED)
+
+
 def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
     """`streams` is also what captures and rendered configurations call a directory."""
     capture, file, own = tmp_path / "capture", tmp_path / "file", tmp_path / "own"

@@ -12,6 +12,7 @@ from vstream.audit.request import STAGES, AuditedServers, check_tables_directory
 from vstream.cli import options
 from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.errors import VstreamError
+from vstream.jetstream.endpoints import check_endpoints
 from vstream.topology.accounts import AUDIT_USER
 
 if TYPE_CHECKING:
@@ -58,11 +59,13 @@ def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str 
                 f"`{name}` is not a stream of {path}: {', '.join(existing)}", param_hint="--stream"
             )
     target = find_servers(topology, lab)
+    endpoints = endpoints_as_user(topology, target, AUDIT_USER)
+    check_endpoints(topology, endpoints)
     streams = build_bundle(topology, target, templates).streams
     return AuditedServers(
         topology=topology,
         description=target.description,
-        endpoints=endpoints_as_user(topology, target, AUDIT_USER),
+        endpoints=endpoints,
         streams=[stream for stream in streams if not wanted.streams or stream.virtual in wanted.streams],
     )
 

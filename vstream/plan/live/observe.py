@@ -14,7 +14,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
 from vstream.jetstream.domain_router import DomainRoutingConnection
-from vstream.jetstream.endpoints import endpoint_problems
+from vstream.jetstream.endpoints import check_endpoints
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import (
     PUBLIC_KEY,
@@ -63,7 +63,7 @@ async def connect_all(
     Raises VstreamError with every file, context and variable that is missing, before anything is dialled; and if a
     connection leads to another cluster than the region's, or to a server that is older than the topology promises.
     """
-    _check_endpoints(topology, endpoints)
+    check_endpoints(topology, endpoints)
     opened = await asyncio.gather(
         *(_open(region.name, endpoints.get(region.name), timeout, on_open) for region in topology.regions)
     )
@@ -78,19 +78,6 @@ async def connect_all(
         yield connections
     finally:
         await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
-
-
-def _check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
-    """Raises VstreamError with everything that is wrong with *endpoints* before any server is dialled."""
-    problems: list[VstreamError] = []
-    for region in topology.regions:
-        if region.name in endpoints:
-            problems += endpoint_problems(endpoints[region.name], region.name)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
-        raise VstreamError("; ".join(problem.message for problem in problems), hint="; ".join(hints))
 
 
 async def _open(
