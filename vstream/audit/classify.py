@@ -332,6 +332,7 @@ def _reason() -> Column:
         .when(F.col("twins").isNotNull(), F.lit("displaced"))
         # Who does not say how far it has come may have come past what its limits explain.
         .when(has_no_cursor & may_be_removed, F.lit("removed"))
+        .when((seq > cursor) & ~is_readable & F.col("takes_no_more"), F.lit("expired"))
         .when((seq > cursor) & (is_there | ~is_readable), F.when(is_late, F.lit("late")).otherwise(F.lit("pending")))
         .when((seq > cursor) & is_passed, F.lit(None))
         .when(may_be_removed & (seq <= cursor), F.lit("removed"))

@@ -192,7 +192,7 @@ ALL: Final = (
         "expired",
         "`{stream}` lost {n:message|messages} of `{origin}`: removed there before they were sourced",
         """
-        A write stream removed messages because of its limits, or was purged or deleted, before a region had sourced them.
+        A write stream removed messages because of its limits, or was purged, deleted or given up (`vstream region failover`), before a region had sourced them.
 
         ## What it means
         The region was cut off for longer than the write stream keeps messages; or the write stream was purged (`nats stream purge`) or deleted while messages had still to arrive. Other regions may have them; in this one they are lost, and `lag` is 0.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit.local_frames import make_table
+from vstream.topology.stream_config import UNTIL_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,6 +84,7 @@ _READERS = StructType(
         StructField("keeps", LongType()),
         StructField("may_roll_up", BooleanType()),
         StructField("window", LongType()),
+        StructField("takes_no_more", BooleanType()),
     ]
 )
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
@@ -113,7 +115,7 @@ class CutTables:
     of messages of a subject that it keeps, null without such a limit; *max_age* is null unless age alone removes the
     oldest. *may_roll_up* says whether a message may remove all others of its subject. *window* is how long, in
     nanoseconds, the reader drops a message of the origin with the id of another; null if unknown, and 0 if the reader
-    has stored everything that arrived, and so dropped nothing.
+    has stored everything that arrived, and so dropped nothing. *takes_no_more*: the origin's region was given up.
     """
     identities: Mapping[tuple[str, str], str]
     """By *virtual* and origin: the identity that servers since 2.15 give it, if known."""
@@ -278,6 +280,7 @@ def _reader(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
         1 if limits is None else limits.get(_BY_SUBJECT),
         _ROLL_UPS in keys,
         _window(row, origin, seen),
+        f"{UNTIL_KEY}{origin}" in keys,
     )
 
 

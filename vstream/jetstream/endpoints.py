@@ -22,15 +22,11 @@ if TYPE_CHECKING:
 
 def check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
     """Raises VstreamError with everything that is wrong with *endpoints* before any server is dialled."""
-    problems: list[VstreamError] = []
-    for region in topology.regions:
-        if region.name in endpoints:
-            problems += endpoint_problems(endpoints[region.name], region.name)
-    if len(problems) == 1:
-        raise problems[0]
+    regions = [region.name for region in topology.regions if region.name in endpoints]
+    problems = [problem for region in regions for problem in endpoint_problems(endpoints[region], region)]
     if problems:
         hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
-        raise VstreamError("; ".join(problem.message for problem in problems), hint="; ".join(hints))
+        raise VstreamError("; ".join(problem.message for problem in problems), hint="; ".join(hints) or None)
 
 
 def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:

@@ -101,13 +101,13 @@ def _cut_stream(
 ) -> StreamCut:
     state, config = info["state"], check_config(info.get("config"), f"$JS.API.STREAM.INFO.{wanted.stream}")
     chosen, problem = choose_path(config, version, path, has_leader=has_leader)
+    limits = find_limits(config)
     sources = []
     for item in info.get("sources") or ():
         sources.append(SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version)))
     # A region that was given up is sourced no more, but messages that it had sent before are still expected here.
-    for key, last_seq in (config.get("metadata") or {}).items():
-        if key.startswith(UNTIL_KEY) and str(last_seq).isdecimal():
-            sources.append(SourceCursor(origin=key.removeprefix(UNTIL_KEY), last_seq=int(last_seq)))
+    ends = {key.removeprefix(UNTIL_KEY): seq for key, seq in limits.items() if key.startswith(UNTIL_KEY)}
+    sources += [SourceCursor(origin=origin, last_seq=seq) for origin, seq in ends.items()]
     return StreamCut(
         stream_ref=wanted,
         cut_at_ns=_told_at(info.get("ts"), asked_at),
@@ -119,7 +119,7 @@ def _cut_stream(
         server_version=version,
         path=chosen,
         sources=tuple(sources),
-        limits=find_limits(config),
+        limits=limits,
         created=None if (created := info.get("created")) is None else read_text(created),
         last_ts=None if (last_ts := state.get("last_ts")) is None else read_text(last_ts),
         is_restored=bool(state["messages"]) and _is_older(state.get("first_ts"), created),
@@ -130,10 +130,12 @@ def _cut_stream(
 
 
 def find_limits(config: Mapping[str, Any]) -> dict[str, int]:
-    """The limits in *config* that are set (unset ones are 0 or -1), where it began, and the duplicate window, 0 for none."""
+    """The limits in *config* that are set (unset ones are 0 or -1), where it began and ended, and the duplicate window, 0 for none."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
     if config.get("retention", _LIMITS) != _LIMITS:
         limits["retention"] = 1
+    ends = (config.get("metadata") or {}).items()
+    limits |= {key: int(seq) for key, seq in ends if key.startswith(UNTIL_KEY) and str(seq).isdecimal()}
     window = int(config.get("duplicate_window") or 0)
     return limits | {name: 1 for name in _FLAGS if config.get(name)} | {"duplicate_window": window}
 
@@ -193,10 +195,8 @@ def _has_meta_leader(client: Client, access: Access) -> bool:
 
 def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
     """The last sourced sequence; servers from 2.15 on report it, but omit a 0."""
-    if "seq" in source:
-        return int(source["seq"])
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    return 0 if minor >= (2, 15) else None
+    return int(source.get("seq", 0)) if "seq" in source or minor >= (2, 15) else None
 
 
 def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> int:

@@ -28,10 +28,9 @@ def open_source(
     path = Path(target)
     is_directory = "://" in target or path.is_dir()
     is_capture = is_directory and (path / "manifest.json").is_file()
-    if is_directory and wanted.since_ns is not None:
-        raise typer.BadParameter("it works only for a topology, not for a capture or tables", param_hint="--since")
-    if is_directory and wanted.sample is not None:
-        raise typer.BadParameter("it works only for a topology, not for captures and tables", param_hint="--sample")
+    for value, option in ((wanted.since_ns, "--since"), (wanted.sample, "--sample")):
+        if is_directory and value is not None:
+            raise typer.BadParameter("it works only for a topology, not for captures and tables", param_hint=option)
     if wanted.begin != STAGES[0] and (not is_directory or is_capture):
         raise typer.BadParameter("it works only for the tables of an earlier audit", param_hint="--from")
     if wanted.tables is not None:
@@ -52,12 +51,10 @@ def open_source(
 def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
     topology = options.load_topology(path).require()
     _check_no_move(topology)
-    for name in wanted.streams:
-        existing = sorted(stream.name for stream in topology.streams)
-        if name not in existing:
-            raise typer.BadParameter(
-                f"`{name}` is not a stream of {path}: {', '.join(existing)}", param_hint="--stream"
-            )
+    existing = sorted(stream.name for stream in topology.streams)
+    if unknown := [name for name in wanted.streams if name not in existing]:
+        problem = f"`{unknown[0]}` is not a stream of {path}: {', '.join(existing)}"
+        raise typer.BadParameter(problem, param_hint="--stream")
     target = find_servers(topology, lab)
     endpoints = endpoints_as_user(topology, target, AUDIT_USER)
     check_endpoints(topology, endpoints)
@@ -72,13 +69,11 @@ def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str 
 
 def _check_no_move(topology: Topology) -> None:
     """Refuse a topology during a move: its new streams source the old ones, so the origin of a message is unknown."""
-    if topology.moves_to is not None:
-        raise VstreamError(
-            f"this topology moves to `{topology.moves_to.value}`: its new streams source the old ones",
-            hint="remove `moves_to` to audit the streams that clients use now",
-        )
-    if topology.moves_from is not None:
-        raise VstreamError(
-            f"this topology moves from `{topology.moves_from.value}`: its new streams source the old ones",
-            hint="finish the move, and audit what was written since with `--since` (docs/changes.md)",
-        )
+    until_then = "finish the move, and audit what was written since with `--since` (docs/changes.md)"
+    for verb, profile, hint in (
+        ("to", topology.moves_to, "remove `moves_to` to audit the streams that clients use now"),
+        ("from", topology.moves_from, until_then),
+    ):
+        if profile is not None:
+            problem = f"this topology moves {verb} `{profile.value}`: its new streams source the old ones"
+            raise VstreamError(problem, hint=hint)
