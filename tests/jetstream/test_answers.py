@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.paths import ROOT
 from vstream.errors import MalformedAnswerError
 from vstream.health.live.lag import origin_of
-from vstream.jetstream.answers import api_error, check_state, decode_object, describe_error, read_sequence
+from vstream.jetstream.answers import api_error, check_feeds, check_state, decode_object, describe_error, read_sequence
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import parse_provenance
@@ -95,3 +96,12 @@ def test_a_state_without_its_numbers_is_one_error(last: object) -> None:
         check_state({"messages": 1, "first_seq": 1, "last_seq": last}, "snapshot")
     with pytest.raises(MalformedAnswerError):
         check_state(last, "snapshot")
+
+
+@pytest.mark.parametrize(
+    "info", [{"sources": [1]}, {"sources": 1}, {"mirror": "foo"}, {"sources": [{"name": "a", "active": "now"}]}]
+)
+def test_what_is_said_of_sources_has_the_right_types(info: dict[str, Any]) -> None:
+    with pytest.raises(MalformedAnswerError, match=r"`info\.(sources|mirror)"):
+        check_feeds(info, "west")
+    assert check_feeds({"sources": [{"name": "a", "seq": None}]}, "west") == {"sources": [{"name": "a"}]}

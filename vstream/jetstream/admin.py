@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotPermittedError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error, check_config, read_list, read_total, reading
+from vstream.jetstream.answers import api_error, check_config, check_feeds, read_list, read_total, reading
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, source_name
@@ -197,7 +197,7 @@ class JetStreamAdmin:
 
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
         """STREAM.INFO of stream *name* from its leader, with the API's field names."""
-        return await self._api("STREAM.INFO", name, None, timeout=timeout)
+        return check_feeds(await self._api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}")
 
     async def info_from_list(self, name: str) -> dict[str, Any]:
         """Like `info`, for a client account's stream whose name is mapped to another: only lists show it."""

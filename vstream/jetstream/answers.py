@@ -68,6 +68,8 @@ CONFIG: Mapping[str, Any] = {
 }
 """Types of the stream and consumer fields that vstream reads. Unknown fields may hold anything."""
 
+_FEED = {"name": str, "active": int, "lag": int, "seq": int}
+_FEEDS = {"sources": [_FEED], "mirror": _FEED}
 _STATE = dict.fromkeys(["messages", "first_seq", "last_seq"], int)
 INFO: Mapping[str, Any] = {
     **dict.fromkeys(
@@ -152,6 +154,15 @@ def check_state(state: object, origin: str) -> dict[str, Any]:
     if problem is not None or None in (checked[key] for key in _STATE):
         raise MalformedAnswerError(origin, problem or "its state lacks a number")
     return checked
+
+
+def check_feeds(info: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Return *info*, a STREAM.INFO, if what it says of sources and mirrors has the right types; null fields go."""
+    problem = _find_problem(info, _FEEDS, "info")
+    if problem is not None:
+        raise MalformedAnswerError(origin, problem)
+    _drop_nulls(info, _FEEDS)
+    return info
 
 
 def check_info(info: object, origin: str) -> dict[str, Any]:
