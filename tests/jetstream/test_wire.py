@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.command import vstream
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
-from vstream.errors import MalformedAnswerError, NotReachableError, VstreamError
+from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect, open_connection
@@ -41,6 +42,8 @@ class Server:
         self.calls = 0
         self.endless = b""
         """What it sends over and over once a client has subscribed."""
+        self.hangs_up = False
+        """Whether it does so as soon as a client subscribes."""
         self.url = ""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -51,6 +54,8 @@ class Server:
                 self.heard += data
                 if b"PING" in data:
                     writer.write(b"PONG\r\n")
+                if b"SUB" in data and self.hangs_up:
+                    break
                 while b"PUB" in data and self.endless and not writer.is_closing():
                     writer.write(self.endless)
                     await writer.drain()
@@ -126,10 +131,26 @@ async def test_one_tls_address_is_enough_to_send_nothing_in_clear_to_the_others(
 
 async def test_a_workloads_connection_sends_nothing_in_clear_either() -> None:
     async with Server().open() as server:
-        with pytest.raises(NotReachableError):
+        with pytest.raises(NotReachableError, match="does not use TLS, but `connect` requires it; nothing was sent"):
             await open_reconnecting(login(f"tls://{server.url}"), "west", name="it", knows=lambda *_: True, within=0.5)
         assert server.calls
         assert server.heard == b""
+
+
+@pytest.mark.night
+async def test_a_server_that_hangs_up_after_every_request_leaves_no_traceback(tmp_path: Path) -> None:
+    server = Server(cluster="west")
+    server.hangs_up = True
+    async with server.open():
+        file = tmp_path / "acme.yaml"
+        file.write_text(
+            'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
+            f'streams: {{foo: {{subjects: [foo.>]}}}}\nconnect: {{west: {{urls: ["nats://{server.url}"]}}}}\n'
+        )
+        ran = await asyncio.to_thread(vstream, "doctor", file)
+    assert server.calls > 1
+    assert ran.code == 1
+    assert "Traceback" not in ran.err
 
 
 async def test_a_server_that_promises_tls_and_has_none_is_sent_no_credentials() -> None:
@@ -419,10 +440,10 @@ async def test_what_servers_list_for_one_that_was_ended_did_not_answer() -> None
 
 
 @asynccontextmanager
-async def http_server(body: bytes, *, is_endless: bool = False) -> AsyncIterator[str]:
+async def http_server(body: bytes, *, is_endless: bool = False, status: bytes = b"200 OK") -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
-        writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + body)
+        writer.write(b"HTTP/1.0 " + status + b"\r\n\r\n" + body)
         try:
             while is_endless:
                 writer.write(b" " * 1_000_000)
@@ -462,3 +483,12 @@ async def test_a_page_without_end_is_given_up() -> None:
     async with http_server(b"{", is_endless=True) as url:
         with pytest.raises(NotReachableError, match=f"longer than {monitoring.MOST_BYTES:,} bytes"):
             await monitoring.varz(url, timeout=60)
+
+
+async def test_what_somebody_else_answers_by_http_is_not_repeated() -> None:
+    """A topology in a pull request says who is asked: perhaps a service that tells secrets to this machine alone."""
+    async with http_server(b"the-token-of-this-machine", status=b"403 Forbidden") as address:
+        for ask in (monitoring.varz, monitoring.health_problem, monitoring.health_problems):
+            with pytest.raises(ServerError, match="HTTP status 403") as caught:
+                await ask(address)
+            assert "the-token" not in str(caught.value)

@@ -142,6 +142,11 @@ class TidyClient(Client):
             info = {**info, "connect_urls": []}
         await super()._process_info(info, initial_connection)
 
+    async def _attempt_reconnect(self) -> None:
+        # An attempt that was cancelled ends the waiting for its successor, which then raises this as its last act.
+        with suppress(asyncio.InvalidStateError):
+            await super()._attempt_reconnect()
+
     async def _process_pong(self) -> None:
         """A late PONG, whose waiter has given up, would end the library's reading with a traceback."""
         if self._pongs and self._pongs[0].done():

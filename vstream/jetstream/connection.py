@@ -129,7 +129,7 @@ class Connection:
         except NotPermittedError as error:
             raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            reason = f"no answer within {timeout:g} s" if _is_timeout(error) else _reason(error)
+            reason = f"no answer within {timeout:g} s" if _is_timeout(error) else describe_reason(error)
             if later := self._client.refusals[refusals:]:
                 raise NotPermittedError(
                     f"region `{self.region}`: {reason} on `{subject}`, and the server refused {' and '.join(later)}"
@@ -197,7 +197,7 @@ class Connection:
             raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             came = f"{len(answers)} answers, and not the last" if answers else "no answer"
-            reason = f"{came} within {timeout:g} s" if _is_timeout(error) else _reason(error)
+            reason = f"{came} within {timeout:g} s" if _is_timeout(error) else describe_reason(error)
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
         finally:
             _ = refusal.cancel() or refusal.exception()
@@ -266,9 +266,9 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         await client.close()  # also if this was cancelled
         if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts and TLS failures are OSErrors
             raise
-        why = _reason(problems[0] if problems else error)
+        why = describe_reason(problems[0] if problems else error)
         raise NotReachableError(
-            f"region `{region}` cannot be reached at {', '.join(map(_without_secrets, endpoint.urls))}: {why}",
+            f"region `{region}` cannot be reached at {', '.join(map(without_secrets, endpoint.urls))}: {why}",
             hint=_NO_TLS if "does not use TLS" in why else "are its servers running, and is `connect` right?",
         ) from error
     return Connection(client, region)
@@ -279,7 +279,7 @@ def plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {str.__str__(name): value for name, value in headers.items()}
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """*url* without the secrets that a nats CLI context may have in it."""
     scheme, separator, rest = url.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
@@ -289,7 +289,8 @@ def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, (TimeoutError, nats.errors.TimeoutError))
 
 
-def _reason(error: BaseException) -> str:
+def describe_reason(error: BaseException) -> str:
+    """Why a connection or request failed with *error*, in a few words."""
     if isinstance(error, OSError) and "Connect call failed" in (error.strerror or ""):
         return os.strerror(error.errno or 0).lower()  # asyncio's own text repeats the address as a Python value
     if isinstance(error, gaierror):

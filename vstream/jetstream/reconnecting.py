@@ -16,7 +16,7 @@ import nats.errors
 
 from vstream.errors import NotConnectedError, NotReachableError
 from vstream.jetstream.client import TidyClient
-from vstream.jetstream.connection import Connection, Reply, plain_headers
+from vstream.jetstream.connection import Connection, Reply, describe_reason, plain_headers, without_secrets
 from vstream.jetstream.endpoints import connection_options
 
 if TYPE_CHECKING:
@@ -129,9 +129,12 @@ async def open_reconnecting(
     Only the first connection has a deadline. Raises NotReachableError after *within* seconds, and VstreamError if the
     endpoint itself is wrong.
     """
+    last: Exception | None = None
 
-    async def ignore(_: Exception) -> None:
-        """The library logs a traceback where nobody listens."""
+    async def remember(error: Exception) -> None:
+        # The library logs a traceback where nobody listens.
+        nonlocal last
+        last = error
 
     options = connection_options(endpoint, region)
     client = _Client(endpoint, knows, is_rehearsal=is_rehearsal)
@@ -140,7 +143,7 @@ async def open_reconnecting(
             await client.connect(
                 list(endpoint.urls),
                 name=name,
-                error_cb=ignore,
+                error_cb=remember,
                 connect_timeout=CONNECT_TIMEOUT,
                 reconnect_time_wait=RETURN_PAUSE,  # type: ignore[arg-type]  # it only sleeps so long
                 max_reconnect_attempts=-1,
@@ -153,7 +156,8 @@ async def open_reconnecting(
         if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts are OSErrors
             raise
         raise NotReachableError(
-            f"region `{region}` cannot be reached at {', '.join(endpoint.urls)} within {within:g} s",
+            f"region `{region}` cannot be reached at {', '.join(map(without_secrets, endpoint.urls))} within {within:g} s: "
+            f"{describe_reason(last or error)}",
             hint=None
             if client.stranger is None
             else f"server `{client.stranger}` at that address does not belong to this lab",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import MalformedAnswerError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import decode_object, read_list, reading
-from vstream.jetstream.connection import connect
+from vstream.jetstream.connection import connect, without_secrets
 from vstream.jetstream.endpoints import resolve_context
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import OutcomeKind
@@ -205,7 +205,7 @@ async def _trace_at(
     region = expected.region
     if endpoint is None:
         return PublishTrace(region=region, server="?", version=None, unknown=("no address of it is known",))
-    trace, server, version = _Trace(), ", ".join(endpoint.urls), None
+    trace, server, version = _Trace(), ", ".join(map(without_secrets, endpoint.urls)), None
     try:
         async with connect(endpoint, region) as connection:
             server, version = connection.server_name, connection.server_version

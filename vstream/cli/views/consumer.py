@@ -39,11 +39,11 @@ class SyncPrinter:
 
 def _describe(synced: SyncedConsumer) -> str:
     durable, position = synced.durable, synced.position
-    text = f"{durable.virtual} > {durable.name} in {durable.region}: "
+    parts = list(synced.problems)
     if position is not None:
         reached = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
-        text += f"{reached}; kept in {', '.join(synced.kept_in) or 'no other region'}"
-    return text + "".join(f"; {problem}" for problem in synced.problems)
+        parts = [reached, f"kept in {', '.join(synced.kept_in) or 'no other region'}", *parts]
+    return f"{durable.virtual} > {durable.name} in {durable.region}: {'; '.join(parts)}"
 
 
 def _as_dict(synced: SyncedConsumer) -> dict[str, Any]:

@@ -189,6 +189,6 @@ def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[
         is_address = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
-    if not is_address or not url.isprintable() or " " in url or "," in url:
+    if not is_address or not url.isprintable() or set(url) & set(" ,?#"):
         return f"{quote_value(url)} is not a valid address", f"write `{example}`"
     return None
