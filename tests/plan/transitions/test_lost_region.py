@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.plans import FakeServers, make_plan, no_answer, rendered, topology
-from vstream.plan.apply import apply
+from vstream.plan.apply import ATTEMPTS, apply
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, Update
 from vstream.plan.saved import SavedPlan, dump, load
@@ -87,7 +87,7 @@ async def test_how_far_each_reader_was_is_noted_until_it_sources_the_region_agai
 
 async def test_killed_before_it_is_noted_there_is_no_note() -> None:
     servers, observed = await orphaned()
-    servers.failures["measure foo-read-west"] = [no_answer()]
+    servers.failures["measure foo-read-west"] = [no_answer()] * ATTEMPTS
     plan = planned(rendered(TWO), replace(observed, unread_servers=()), LOSS)
     assert not (await apply(plan, servers, servers.loader(rendered(TWO)), servers)).is_complete
     assert "foo-read-west" not in noted(servers)
