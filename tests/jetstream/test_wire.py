@@ -145,7 +145,7 @@ async def test_a_server_that_hangs_up_after_every_request_leaves_no_traceback(tm
         file = tmp_path / "acme.yaml"
         file.write_text(
             'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
-            f'streams: {{foo: {{subjects: [foo.>]}}}}\nconnect: {{west: {{urls: ["nats://{server.url}"]}}}}\n'
+            f'streams: {{foo: {{subjects: [foo.>], write: {{max_age: 24h}}}}}}\nconnect: {{west: {{urls: ["nats://{server.url}"]}}}}\n'
         )
         ran = await asyncio.to_thread(vstream, "doctor", file)
     assert server.calls > 1
