@@ -233,7 +233,7 @@ def audited(spark: SparkSession) -> Audited:
                 changed[f"{name}-{change.__name__}"] = other
     recovered: dict[str, History] = {}
     for name, one in clean.items():
-        for change in (give_up, give_up_unequal, make_again):
+        for change in (give_up, give_up_unequal, make_again, make_again_idle):
             other = renamed(one, f"{name}-{change.__name__}")
             if sum(row["role"] == "write" for row in other.streams) > 1:
                 change(Random(name), other)
@@ -343,6 +343,19 @@ def make_again(random: Random, one: History) -> None:
     one.messages = [row for row in one.messages if row["stream"] != again["stream"] or row["seq"] >= begins]
     left = [row["seq"] for row in one.of(again["stream"])]
     again["first_seq"], again["messages"] = min(left, default=again["last_seq"] + 1), len(left)
+
+
+def make_again_idle(random: Random, one: History) -> None:
+    """As `make_again`, and nobody has published there yet: servers since 2.15 know that it is another stream."""
+    again = random.choice([row for row in one.streams if row["role"] == "write"])
+    begins = again["last_seq"] + 1
+    one.messages = [row for row in one.messages if row["stream"] != again["stream"]]
+    again["limits"] = {**(again["limits"] or {}), "first_seq": begins}
+    again["first_seq"], again["messages"] = begins, 0
+    if again["identity"]:
+        again["identity"] = "NEWSTREAM"
+        for source in (source for row in one.streams for source in row["sources"]):
+            source["last_seq"] = 0 if source["origin"] == again["stream"] else source["last_seq"]
 
 
 def renamed(one: History, name: str) -> History:

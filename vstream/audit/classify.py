@@ -343,7 +343,7 @@ def _reason() -> Column:
 
 def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
     """FAULTS for messages that origins removed before readers sourced them, one row per range; reads no messages."""
-    cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))
+    cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)), F.col("origin_began") - 1)
     return (
         cut.expected.where(F.col("cursor").isNotNull())
         .withColumn("former", F.lit(""))
