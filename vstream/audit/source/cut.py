@@ -195,8 +195,10 @@ def _has_meta_leader(client: Client, access: Access) -> bool:
 
 def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
     """The last sourced sequence; servers from 2.15 on report it, but omit a 0."""
+    if "seq" in source:
+        return int(source["seq"])
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    return int(source.get("seq", 0)) if "seq" in source or minor >= (2, 15) else None
+    return 0 if minor >= (2, 15) else None
 
 
 def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> int:

@@ -69,10 +69,10 @@ def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str 
 
 def _check_no_move(topology: Topology) -> None:
     """Refuse a topology during a move: its new streams source the old ones, so the origin of a message is unknown."""
-    until_then = "finish the move, and audit what was written since with `--since` (docs/changes.md)"
+    finish_first = "finish the move, and audit what was written since with `--since` (docs/changes.md)"
     for verb, profile, hint in (
         ("to", topology.moves_to, "remove `moves_to` to audit the streams that clients use now"),
-        ("from", topology.moves_from, until_then),
+        ("from", topology.moves_from, finish_first),
     ):
         if profile is not None:
             problem = f"this topology moves {verb} `{profile.value}`: its new streams source the old ones"
