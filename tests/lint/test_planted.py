@@ -16,6 +16,7 @@ from vstream.diagnostics import Finding, Severity
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
 
+STORE = "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G }\n"
 SERVER = "server_name: s1\nlisten: 127.0.0.1:4222\n"
 NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 NKEY_2 = "UBRH6F6YSPSWS6SLUIQIXSALAKJOP5MNQEQOWNJ4DNKUFHNZY2YZNZHA"
@@ -53,6 +54,10 @@ class Case:
 
 def stream(fields: str) -> str:
     return f'{{"name": "orders", "subjects": ["o.>"], {fields}}}'
+
+
+def limited(limit: str) -> str:
+    return f"accounts {{ A {{ jetstream {{ {limit} }} }} }}\n"
 
 
 def consumer(fields: str) -> str:
@@ -632,6 +637,14 @@ CASES = [
         "o.json",
     ),
     Case(
+        "VS246",
+        '[{"stream_name": "o", "config": {"durable_name": "d", "ack_policy": "explicit"}}, '
+        '{"stream_name": "o", "config": {"durable_name": ‹"d"›, "ack_policy": "all"}}]',
+        '"e"',
+        "a name of its own",
+        "c.json",
+    ),
+    Case(
         "VS247",
         '[{"name": "orders", "subjects": ["o.>"]}, {"stream_name": ‹"oders"›, "config": {"durable_name": "d"}}]',
         '"orders"',
@@ -1080,6 +1093,29 @@ def test_what_servers_take_and_do_is_not_reported(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("conf", "streams"),
+    [
+        # Another account has no limits, and another server has room.
+        (STORE + "accounts { A { jetstream { max_streams: 1, max_file: 1M } }, B { jetstream: enabled } }\n", ""),
+        (STORE + "leafnodes { remotes: [{ url: 'nats://h' }] }\n" + limited("max_streams: 1, max_file: 1M"), ""),
+        (STORE + limited("max_streams: 2, max_file: 12M, max_bytes_required: true"), ""),
+        (STORE, "other/"),
+    ],
+)
+def test_streams_that_fit_their_servers_are_not_reported(conf: str, streams: str) -> None:
+    size = 600000000 if streams else 6000000
+    files = {
+        "a.conf": (SERVER + conf).encode(),
+        "o.json": stream(f'"max_bytes": {size}').encode(),
+        f"{streams}p.json": f'{{"name": "p", "subjects": ["p"], "max_bytes": {size}}}'.encode(),
+        "c.json": b'{"stream_name": "o", "config": {"durable_name": "d", "ack_policy": "explicit"}}',
+        "other/c.json": b'{"stream_name": "o", "config": {"durable_name": "d", "ack_policy": "all"}}',
+    }
+    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    assert {finding.code for finding in report.diagnostics} <= {"VS211"}
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "server_name: s\nlisten: 127.0.0.1:-1\nmax_payload: 1\n",
@@ -1093,7 +1129,6 @@ def test_what_may_be_meant_is_a_note_and_fails_nobody(text: str) -> None:
     assert {finding.severity for finding in report.diagnostics} == {Severity.NOTE}
 
 
-STORE = "jetstream { store_dir: /d, max_mem: 1G, max_file: 1G }\n"
 HUB_TLS = "tls { cert_file: /c, key_file: /k, handshake_first: true }"
 LEAF_OPEN = "server_name: l\nlisten: 127.0.0.1:4300\nleafnodes { remotes: [{ url: URL }] }\n"
 LEAF_CLUSTER = (
@@ -1131,6 +1166,54 @@ def users(name: str, rights: str) -> str:
     [
         (Case("VS244", stream('"max_bytes": ‹20000000000›'), "1000000000", "or less", "o.json"), SERVER + STORE),
         (Case("VS244", stream('"num_replicas": ‹3›'), "1", "write 1", "o.json"), SERVER + STORE),
+        *(
+            (Case("VS244", stream(fields), cure, hint, "o.json"), SERVER + STORE + limited(limit))
+            for fields, cure, hint, limit in (
+                ('"max_bytes": ‹30000000›', "20000000", "write 20000000", "disk_max_stream_bytes: 20M"),
+                ('"max_bytes": ‹30000000›', "20000000", "write 20000000", "max_file: 20M"),
+                ('"storage": "memory", "max_bytes": ‹3000000›', "2000000", "write 2000000", "max_mem: 2M"),
+                ('"max_bytes": ‹-1›', "2000000", 'add `"max_bytes"', "max_bytes_required: true"),
+                ('"max_consumers": ‹9›', "3", "write 3", "max_consumers: 3"),
+            )
+        ),
+        *(
+            (Case("VS244", f"[{stream(first)}, {second}]", cure, hint, "o.json"), SERVER + STORE + conf)
+            for first, second, cure, hint, conf in (
+                (
+                    '"max_age": 0',
+                    '{"name": ‹"p"›, "subjects": ["p"]}',
+                    '"orders"',
+                    "raise its `max_streams` to 2",
+                    "accounts { A { jetstream { max_streams: 1 } } }",
+                ),
+                (
+                    '"max_bytes": 600000000',
+                    '{"name": "p", "subjects": ["p"], "max_bytes": ‹600000000›}',
+                    "400000000",
+                    "write less",
+                    "",
+                ),
+                (
+                    '"max_bytes": 6000000',
+                    '{"name": "p", "subjects": ["p"], "max_bytes": ‹6000000›}',
+                    "4000000",
+                    "write less",
+                    "accounts { A { jetstream { max_file: 10M } } }",
+                ),
+            )
+        ),
+        (
+            Case("VS244", stream('"duplicate_window": ‹120000000000›'), "60000000000", "write 60000000000", "o.json"),
+            SERVER + STORE.replace("{", '{ limits { duplicate_window: "1m" },'),
+        ),
+        *(
+            (Case("VS243", consumer(fields), cure, hint, "c.json"), SERVER + conf)
+            for fields, cure, hint, conf in (
+                ('"max_ack_pending": ‹50›', "10", "write 10", STORE.replace("{", "{ limits { max_ack_pending: 10 },")),
+                ('"max_batch": ‹50›', "10", "write 10", STORE.replace("{", "{ limits { max_request_batch: 10 },")),
+                ('"max_ack_pending": ‹50›', "10", "write 10", STORE + limited("max_ack_pending: 10")),
+            )
+        ),
         (
             Case(
                 "VS432", LEAF + "‹{ ca_file: /ca }› }] }\n", "{ ca_file: /ca, handshake_first: true }", "true", "l.conf"

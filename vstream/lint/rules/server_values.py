@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Span
 from vstream.lint import detect
 from vstream.syntax.natsconf import ConfArray, ConfScalar
+from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +76,14 @@ def has_any(conf: ConfMap | None, *names: str) -> bool:
 def has_operator(server: ServerConf) -> bool:
     """Whether the file trusts an operator, whose tokens have the accounts."""
     return has_any(server.root, *OPERATORS, *TRUSTED)
+
+
+def read_duration(value: ConfValue | None) -> int | None:
+    """The nanoseconds of a duration such as `2m`; None where there is none, or none that can be read."""
+    try:
+        return parse_duration(value.text or "") if value is not None else None
+    except ValueError:
+        return None
 
 
 def operator_claims(operator: object) -> Mapping[str, object]:

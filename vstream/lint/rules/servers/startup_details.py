@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation
-from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered
+from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_valid
-from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -257,7 +256,7 @@ def _pool(server: ServerConf) -> Iterator[Violation]:
 def _thresholds(server: ServerConf) -> Iterator[Violation]:
     for conf in (server.cluster, table(server.root, "leafnodes", "leaf")):
         listed = entry(table(conf, "compression"), *_THRESHOLDS)
-        values = [_nanoseconds(value.text or "") for value in several(listed.value)] if listed else []
+        values = [read_duration(value) for value in several(listed.value)] if listed else []
         numbers = [value for value in values if value]
         if listed is not None and numbers != sorted(numbers):
             yield Violation(
@@ -271,13 +270,6 @@ def _thresholds(server: ServerConf) -> Iterator[Violation]:
                 message=f"{len(values)} thresholds, for {_MOST_THRESHOLDS} levels: the server does not start",
                 hint=f"write {_MOST_THRESHOLDS} or less",
             )
-
-
-def _nanoseconds(text: str) -> int | None:
-    try:
-        return parse_duration(text)
-    except ValueError:
-        return None
 
 
 CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from itertools import combinations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
+from vstream.lint.rules.streams.storage import find_consumer_misfits
 from vstream.lint.rules.wording import format_version, join_names
 from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
 from vstream.syntax.quoting import quote_value
@@ -37,14 +39,14 @@ def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     Servers refuse the consumer: a start position needs the matching policy, heartbeats and flow control are for push
     consumers, times are not negative, and names must not contain `.`, `*`, `>`, `/` or `\` (server/consumer.go,
-    checkConsumerCfg; all versions).
+    checkConsumerCfg; all versions). If the files contain server configurations, their limits count (10121, 10125).
     """
     oldest = workspace.stated_version
     checks = (*_CHECKS, _check_old) if oldest is not None and oldest < _LENIENT_SINCE else _CHECKS
     for consumer in workspace.consumers:
-        for check in checks:
-            for name, message, hint in check(consumer.fields):
-                yield Violation(at=consumer.at(name), message=f"{message}: servers refuse the consumer", hint=hint)
+        contradictions = [contradiction for check in checks for contradiction in check(consumer.fields)]
+        for name, message, hint in (*contradictions, *find_consumer_misfits(workspace, consumer.fields)):
+            yield Violation(at=consumer.at(name), message=f"{message}: servers refuse the consumer", hint=hint)
 
 
 def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
@@ -214,12 +216,14 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
     consumer on the same subjects of a work queue (10100), a consumer of a work queue that does not acknowledge
     explicitly (10084) or does not begin at the first message (10101), delivery to a subject of the stream itself
     (10081), more replicas than the stream has (10126), any other number of replicas if the stream's retention is not
-    `limits` (10134), and values beyond the stream's limits (10026, 10121, 10153; server/consumer.go, all versions).
-    Checked if the consumer's file has a `stream_name` and the stream is in the files.
+    `limits` (10134), values beyond the stream's limits (10026, 10121, 10153), and a second consumer of that name on the
+    stream (10148; server/consumer.go, all versions). Checked if the consumer's file has a `stream_name` and the stream
+    is in the files.
     """
     streams = values.StreamSet(workspace.streams)
     queued: dict[int, list[ConsumerFile]] = {}
     counted: Counter[int] = Counter()
+    yield from _find_namesakes(workspace)
     for consumer in workspace.consumers:
         name = consumer.stream.text if consumer.stream else None
         stream = streams.find(name, consumer) if name else None
@@ -240,6 +244,25 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
             )
         if values.word(stream, "retention") == "workqueue":
             yield from _check_queue(consumer, queued.setdefault(id(stream), []))
+
+
+def _find_namesakes(workspace: Workspace) -> Iterator[Violation]:
+    """Two consumers of one name on one stream, of files side by side: in other directories they are other systems."""
+    first: dict[tuple[str, str, str], ConsumerFile] = {}
+    for consumer in workspace.consumers:
+        field = "durable_name" if consumer.fields.get("durable_name") else "name"
+        name = consumer.fields.get(field)
+        if consumer.stream is None or not isinstance(name, str) or not name:
+            continue
+        stream = str(consumer.stream.value)
+        namesake = first.setdefault((posixpath.dirname(consumer.file), stream, name), consumer)
+        if dict(namesake.fields) != dict(consumer.fields):
+            yield Violation(
+                at=consumer.at(field),
+                message=f"stream `{stream}` has another consumer `{name}`: servers refuse this one",
+                hint="give it a name of its own, or remove one of them",
+                related=(Related(span=namesake.at(), message="the other consumer"),),
+            )
 
 
 @rule("VS247", "unknown-stream", Severity.WARNING)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.storage import find_misfits
-from vstream.lint.rules.streams.values import FORBIDDEN, long_texts
+from vstream.lint.rules.streams.values import FORBIDDEN, long_texts, place
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.transform import SubjectTransform, TransformError
@@ -36,8 +36,9 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
     Servers refuse the stream, most often with error 10052: roll-ups need the right to purge, `discard_new_per_subject`
     needs `discard: new`, an asynchronous stream has one replica, a stream that captures `>` cannot acknowledge
     publishes, and subjects and transforms must be valid (server/stream.go, checkStreamCfg; all versions that know the
-    fields). If the files contain server configurations, replicas need a cluster (10074), and `max_bytes` needs a server
-    with that much space (10047).
+    fields). If the files contain server configurations, replicas need a cluster (10074), `max_bytes` needs a server
+    with that much space (10047), and what accounts and servers limit counts: `max_bytes` that must be stated (10113) or
+    is too large for one stream (10122) or with the streams beside it (10047), and the number of streams (10027).
     """
     for stream in workspace.streams:
         # VS233 is about asynchronous write streams, and says more.
@@ -45,8 +46,8 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
         for check in checks:
             for path, message, hint in check(stream.config.fields):
                 yield Violation(at=stream.at(*path), message=f"{message}: servers refuse the stream", hint=hint)
-        for path, message, hint in find_misfits(workspace, stream.config.fields):
-            yield Violation(at=stream.at(*path), message=f"{message}: servers refuse the stream", hint=hint)
+    for stream, path, message, hint in find_misfits(workspace):
+        yield Violation(at=place(stream, *path), message=f"{message}: servers refuse the stream", hint=hint)
 
 
 def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
