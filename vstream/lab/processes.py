@@ -24,7 +24,7 @@ def start_process(argv: Sequence[str], *, said: Path, cwd: Path) -> int:
     """
     Start a process in a new session, with its output appended to the file *said*; returns its id.
 
-    It outlives this process and its terminal. Raises OSError if it cannot be run.
+    It outlives this process and its terminal, and can be recognised by its arguments. Raises OSError if it cannot be run.
     """
     with said.open("ab") as output:
         child = subprocess.Popen(
@@ -32,6 +32,11 @@ def start_process(argv: Sequence[str], *, said: Path, cwd: Path) -> int:
         )
     # Popen must neither wait for it nor complain. `reap` collects it if it ends before us.
     child.returncode = 0
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(child.pid)
+        # On a busy machine, Popen returns before the kernel shows the arguments of the new program.
+        while not arguments(process) and is_alive(process):
+            time.sleep(0)
     return child.pid
 
 
