@@ -124,9 +124,10 @@ async def test_a_delete_without_an_answer_is_never_repeated() -> None:
     assert not any(call.startswith("delete foo-write") for call in servers.calls)
 
 
-async def test_a_leader_election_is_waited_for() -> None:
+@pytest.mark.parametrize("code", [10008, 10005], ids=["no leader", "no peers that are known yet"])
+async def test_what_servers_do_not_know_for_a_moment_is_waited_for(code: int) -> None:
     servers = FakeServers()
-    servers.failures["create foo-write-east"] = [refused(10008, 503), refused(10008, 503)]
+    servers.failures["create foo-write-east"] = [refused(code, 503), refused(code, 503)]
     assert (await run(servers, rendered())).is_complete
 
 

@@ -1,5 +1,7 @@
 """Error codes of the JetStream API that vstream acts on (nats-server, server/errors.json)."""
 
+NO_SUITABLE_PEERS = 10005
+"""JSClusterNoPeersErrF: placement, tags or replicas fit no server that the leader of the meta group has heard of lately."""
 CLUSTER_NOT_AVAILABLE = 10008
 """JSClusterNotAvailErr: the meta group or the stream has no leader right now."""
 CLUSTER_NOT_LEADER = 10009
