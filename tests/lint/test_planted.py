@@ -1051,6 +1051,45 @@ CASES = [
             ),
         )
     ),
+    *(
+        option(code, text, cure, hint)
+        for code, text, cure, hint in (
+            (
+                "VS430",
+                "authorization { ‹default_permissions› { publish: x } }, accounts { A { users: [{user: a, password: $P}] } }\n",
+                "timeout: 2 } #",
+                "into the account",
+            ),
+            (
+                "VS430",
+                "authorization { user: a, password: $P, ‹default_permissions› { publish: x } }\n",
+                "users: [{user: b, password: $P}], default_permissions",
+                "users: [{",
+            ),
+            (
+                "VS430",
+                f"‹trusted_keys: [{OPERATOR}]›\naccounts {{ A {{ users: [{{user: a, password: $P}}] }} }}\n",
+                "#",
+                "remove it, or the users",
+            ),
+            ("VS426", f"trusted_keys: [{OPERATOR}]\nsystem_account: ‹SYS›\n", ACCOUNT, "begins with `A`"),
+            ("VS431", "system_account: ‹'$G'›\n", "SYS\naccounts { SYS {} }", "write `SYS`"),
+        )
+    ),
+    Case(
+        "VS210",
+        '{"name": "o", "subjects": ["o.>"], "republish": {"src": "o.>", "dest": ‹"$JS.API.>"›}}',
+        '"copy.>"',
+        "subjects of your own",
+        "o.json",
+    ),
+    Case(
+        "VS248",
+        '{"name": "KV_c", "subjects": ["$KV.c.>"], "allow_rollup_hdrs": true, "max_bytes": 1048576, "discard": ‹"old"›}',
+        '"new"',
+        '"discard": "new"',
+        "kv.json",
+    ),
     Case(
         "VS248",
         '{"name": "KV_c", "subjects": ["$KV.c.>"], "allow_rollup_hdrs": true, "retention": ‹"workqueue"›}',
@@ -1314,6 +1353,36 @@ def users(name: str, rights: str) -> str:
             gateway("a", 4222, 4223).replace("gateway {", "gateway { authorization { user: g, password: $P },"),
         ),
         (
+            Case(
+                "VS432",
+                LEAF_OPEN.replace("URL", "‹'nats://u:wrong@127.0.0.1:7422'›"),
+                "'nats://u:p%40ss@127.0.0.1:7422'",
+                "the password that the hub has",
+                "l.conf",
+            ),
+            SERVER + "leafnodes { listen: 127.0.0.1:7422 }\naccounts { A { users: [{user: u, password: 'p@ss'}] } }\n",
+        ),
+        *(
+            (
+                Case("VS432", routed("b", 4223, 4222) + logins.replace("one", "‹two›"), "one", "the same", "b.conf"),
+                routed("a", 4222, 4223) + logins,
+            )
+            for logins in (
+                "accounts { A { users: [{user: u, password: one}] } }\n",
+                "authorization { token: one }\n",
+            )
+        ),
+        (
+            Case(
+                "VS432",
+                routed("‹b›", 4223, 4222),
+                "b\nauthorization { user: u, password: $P }",
+                "the same `accounts`",
+                "b.conf",
+            ),
+            routed("a", 4222, 4223) + "authorization { user: u, password: $P }\n",
+        ),
+        (
             Case("VS432", routed("b", 4223, 4222) + "max_payload: ‹2MB›\n", "8MB", "`max_payload: 8388608`", "b.conf"),
             routed("a", 4222, 4223) + "max_payload: 8MB\n",
         ),
@@ -1351,6 +1420,34 @@ def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(ca
     mistakes = find(case.mistake)
     assert case.hint in mistakes[case.code, case.file, *case.place]
     assert case.code not in {key[0] for key in find(case.corrected)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("authorization { user: u, password: $P }\n", "authorization { user: u, password: secret }\n"),
+        ("authorization { token: $P }\n", "authorization { token: $Q }\n"),
+        (
+            f"authorization {{ user: u, password: '$2a$11${'a' * 53}' }}\n",
+            f"authorization {{ user: u, password: '$2a$11${'b' * 53}' }}\n",
+        ),
+        ("accounts { $SYS { users: [{user: admin, password: $P}] } }\n", ""),
+        ("authorization { users: [{user: u, password: $P}] }\nno_auth_user: u\n", ""),
+        ("authorization { user: u, password: $P }\n", "include users.conf\n"),
+        (
+            "authorization { user: u, password: $P }\n",
+            "tls { cert_file: /c, key_file: /k, ca_file: /a, verify: true }\n",
+        ),
+    ],
+)
+def test_logins_that_may_be_the_same_are_not_reported(first: str, second: str) -> None:
+    files = {
+        "a.conf": (routed("a", 4222, 4223) + first).encode(),
+        "b.conf": (routed("b", 4223, 4222) + second).encode(),
+        "users.conf": b"max_payload: 1MB\n",
+    }
+    sources = [Source(name=name, content=files[name]) for name in ("a.conf", "b.conf")]
+    assert "VS432" not in {finding.code for finding in lint(sources, surroundings(files)).diagnostics}
 
 
 def write_stream(region: str) -> str:

@@ -10,7 +10,7 @@ from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.subjects.leaf_flow import JETSTREAM_SUBJECTS, LeafLink, LeafSide, SubjectFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
@@ -74,6 +74,19 @@ def leaf_users(hub: ServerConf) -> frozenset[str] | None:
     # With an account alone, users are those of the account.
     names = frozenset(str(user.value) for user in written if user is not None)
     return names or frozenset(user.name for user in hub.users) or None
+
+
+def leaf_passwords(hub: ServerConf) -> Mapping[str, ConfValue]:
+    """The passwords of the users that leaf nodes may log in to *hub* as, by user; empty where the file does not say."""
+    if leaf_users(hub) is None:
+        return {}
+    authorization = table(table(hub.root, *_BLOCKS), "authorization")
+    passwords = {user.name: user.password for user in hub.users if user.password}
+    for conf in (*maps_in(authorization, "users"), authorization):
+        user, password = option(conf, "user", "username"), option(conf, "password", "pass")
+        if user is not None and password is not None:
+            passwords[str(user.value)] = password
+    return passwords
 
 
 def hubs_of(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:

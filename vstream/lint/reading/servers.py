@@ -134,6 +134,8 @@ def _users(conf: ConfMap | None, account: str | None) -> Iterator[UserConf]:
             continue
         name = option(item, "user", "username", "nkey")
         permissions = table(item, "permissions", "permission", "authorization") or default
+        if item is conf:
+            permissions = None  # The defaults are for those that are listed.
         yield UserConf(
             name=(name.text or str(name.value)) if name else "",
             account=account,

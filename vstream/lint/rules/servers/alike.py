@@ -10,6 +10,7 @@ from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, system_o
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import directory, has_any, place, whole
+from vstream.lint.rules.servers.logins import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.rules.wording import closest, join_names
 from vstream.syntax.natsconf import to_python
 
@@ -45,8 +46,9 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     A server is refused by the others and stays alone if its cluster name, its TLS or its password for routes differs
     (server/route.go, gateway.go). With another domain it does not belong to their JetStream, and with another system
-    account nobody sees it. Users of an account that is missing on a server cannot log in there. A permission that only
-    one server grants is open to everyone, as clients choose their server. A leaf node and its hub must both begin with
+    account nobody sees it. Users of an account that is missing on a server, or with another password there, cannot log
+    in. A permission that only one server grants is open to everyone, as clients choose their server, and so is a
+    cluster with one server that asks for no login. A leaf node and its hub must both begin with
     the TLS handshake or both without it, and their clusters and domains need different names. A hub with users demands
     a login, and two servers that are leaf nodes of each other form a loop (server/leafnode.go). With a smaller
     `max_payload`, a server refuses messages that its clients could publish before they reconnected. Each file is valid
@@ -61,6 +63,8 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
         yield from _compare_accounts(group)
         yield from _compare_shared_subjects(group)
         yield from _compare_users(group)
+        yield from compare_secrets(group)
+        yield from find_open_servers(group)
         yield from _compare_payloads(group)
     for group in _group_connected(servers, _gateway_addresses, "gateway"):
         for trait in _GATEWAY_TRAITS:
@@ -105,6 +109,7 @@ def _compare_leaf_links(workspace: Workspace, leaf: ServerConf) -> Iterator[Viol
         if hub is not None and hub is not leaf:
             yield from _compare_leaf_tls(remote, hub)
             yield from _compare_leaf_logins(remote, hub)
+            yield from compare_leaf_passwords(remote, hub)
             yield from _compare_leaf_clusters(leaf, hub)
             yield from _leads_both_ways(workspace, leaf, remote, hub)
 

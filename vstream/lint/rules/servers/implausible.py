@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Severity
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_any, is_on, whole
+from vstream.lint.rules.server_values import has_any, has_jetstream, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.subjects.algebra import is_subset
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -65,6 +65,17 @@ def implausible_option(workspace: Workspace) -> Iterator[Violation]:
     for server in whole(workspace):
         for check in _CHECKS:
             yield from check(server)
+
+
+def _open_system_account(server: ServerConf) -> Iterator[Violation]:
+    """Without accounts, everybody is in `$G`. Beside JetStream, VS426 says that the server does not start."""
+    system = server.system_account
+    if system is not None and system.text == "$G" and not server.accounts and not has_jetstream(server):
+        yield Violation(
+            at=system.span,
+            message="every client is in `$G`, and so sees all connections and may command the servers",
+            hint="write `SYS`, and add it to `accounts` with users of its own",
+        )
 
 
 def _sizes(server: ServerConf) -> Iterator[Violation]:
@@ -285,6 +296,7 @@ def _empty_resolver(server: ServerConf) -> Iterator[Violation]:
 
 
 _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+    _open_system_account,
     _sizes,
     _times,
     _passwords,

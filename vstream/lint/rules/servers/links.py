@@ -8,6 +8,8 @@ from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
+    OPERATORS,
+    TRUSTED,
     cluster,
     directory,
     has_any,
@@ -245,6 +247,32 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _tls_missing(server)
         yield from _websocket_routes(server)
         yield from _remotes_without_effect(server)
+        yield from _defaults_for_nobody(server)
+        yield from _passwords_beside_keys(server)
+
+
+def _defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
+    """Default permissions are for the users that are listed beside them (server/opts.go, applyDefaultPermissions)."""
+    defaults = entry(server.authorization, "default_permissions", "default_permission", "permissions")
+    if defaults is not None and server.users and not has_any(server.authorization, "users", "auth_callout"):
+        in_account = any(user.account for user in server.users)
+        yield Violation(
+            at=defaults.key_span,
+            message=f"`{defaults.key}` is for the `users` beside it, and there are none: nobody is restricted",
+            hint="move it into the account" if in_account else "write the user into `users: [{…}]`",
+        )
+
+
+def _passwords_beside_keys(server: ServerConf) -> Iterator[Violation]:
+    """With trusted operators, clients log in with their tokens (server/auth.go)."""
+    trusted, guests = entry(server.root, *TRUSTED), has_any(server.authorization, "auth_callout")
+    if trusted is not None and server.users and not guests and not has_any(server.root, *OPERATORS):
+        yield Violation(
+            at=trusted.key_span,
+            message=f"beside `{trusted.key}`, the server takes tokens alone: it refuses user `{server.users[0].name}`",
+            hint="remove it, or the users",
+            related=(Related(span=server.users[0].span, message="who cannot log in"),),
+        )
 
 
 def _remotes_without_effect(server: ServerConf) -> Iterator[Violation]:

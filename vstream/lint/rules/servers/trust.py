@@ -9,7 +9,7 @@ from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.lint.registry import Violation
-from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, operator_claims
+from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, operator_claims
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_literal, is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind
@@ -268,12 +268,17 @@ def _beside_operator(server: ServerConf) -> Iterator[Violation]:
             hint = "write `account` with the key that begins with `A`, as `nsc` prints it"
             yield Violation(at=account.span if account else remote.span, message=message, hint=hint)
     system, named = server.system_account, operator_claims(operator.value).get("system_account")
-    if system is not None and system.text and len(system.text) < _SHORTEST_KEY:
-        message = f"`{system.text}` is not the public key of an account: {_STOPS}"
-        yield Violation(at=system.span, message=message, hint="write the key that begins with `A`, as `nsc` prints it")
-    elif system is not None and system.text and named and system.text != named:
+    if system is not None and system.text and len(system.text) >= _SHORTEST_KEY and named and system.text != named:
         message = f"the operator's system account is another one: {_STOPS}"
         yield Violation(at=system.span, message=message, hint=f"write `{named}`, or remove it")
+
+
+def _name_for_key(server: ServerConf) -> Iterator[Violation]:
+    """Operators know the system account by its key; accounts of the file are not theirs."""
+    system = server.system_account
+    if has_operator(server) and system is not None and system.text and len(system.text) < _SHORTEST_KEY:
+        message = f"`{system.text}` is not the public key of an account: {_STOPS}"
+        yield Violation(at=system.span, message=message, hint="write the key that begins with `A`, as `nsc` prints it")
 
 
 def _is_empty(node: ConfNode) -> bool:
@@ -321,5 +326,6 @@ START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _pinned_twice,
     _guest_alone,
     _beside_operator,
+    _name_for_key,
 )
 """What VS426 asks: `nats-server -t` accepts it."""

@@ -27,7 +27,7 @@ def broken_bucket(workspace: Workspace) -> Iterator[Violation]:
     Clients publish the keys of the bucket `config` to `$KV.config.>`, and expect them in the stream `KV_config`. If the
     stream does not hold these subjects, each write fails. Clients purge keys with roll-ups, which servers refuse
     without `allow_rollup_hdrs`, and do not accept a history of more than 64 (ADR-8, ADR-20; all versions). A work queue
-    loses each value that somebody reads. Streams that
+    loses each value that somebody reads, and a full bucket that discards old messages its oldest keys. Streams that
     source or mirror a bucket, and those of virtual streams, are not checked.
     """
     for stream in workspace.streams:
@@ -60,6 +60,13 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
             at=stream.at("retention"),
             message=f"with this retention, the bucket `{bucket}` forgets what nobody waits for, or what one has read",
             hint='write `"retention": "limits"`',
+        )
+    limits = [name for name in ("max_bytes", "max_msgs") if number(stream, name) > 0]
+    if prefix == "KV_" and limits and word(stream, "discard") != "new":
+        yield Violation(
+            at=place(stream, "discard"),
+            message=f"with `{limits[0]}` and without `discard: new`, a full bucket forgets its oldest keys silently",
+            hint='write `"discard": "new"`: writes then fail instead',
         )
     if prefix == "KV_" and number(stream, "max_msgs_per_subject") > _MOST_HISTORY:
         yield Violation(

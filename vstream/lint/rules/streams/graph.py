@@ -290,6 +290,7 @@ def _circles(
         path.append((next_stream, _edges(next_stream), 0))
 
 
+_REQUESTS = "$JS.API.>"
 _TRANSFORMED_SINCE = (2, 12)
 """Since then, to republish all to `>` follows the transform of the stream."""
 
@@ -297,13 +298,14 @@ _TRANSFORMED_SINCE = (2, 12)
 @rule("VS210", "republish-cycle", Severity.ERROR)
 def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
     """
-    Republished messages return to the stream, or reach subscribers more than once.
+    Republished messages return to the stream, reach subscribers more than once, or become requests to JetStream.
 
     ## Why is this bad?
     Servers refuse a stream that republishes to its own subjects (`forms a cycle`, 500, 10052). They do not detect a
     cycle through a source: if a read stream republishes into a write stream that it sources, each message is stored
     again and again. Read streams should not republish to the virtual subjects either: each region would do it, so a
-    subscriber would get one copy from each. Let the write streams republish. All versions (server/stream.go,
+    subscriber would get one copy from each. Let the write streams republish. What is republished to `$JS.API.>` is a
+    request with all rights, whoever published it. All versions (server/stream.go,
     checkStreamCfg).
     """
     streams = values.StreamSet(workspace.streams)
@@ -312,6 +314,12 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         if target is None or _is_for_its_region(stream):
             continue
         at = values.place(stream, "republish", "dest")
+        if target.startswith("$") and algebra.overlaps(target, _REQUESTS):
+            yield Violation(
+                at=at,
+                message=f"`{target}` are requests to JetStream: whoever publishes to this stream can delete all streams",
+                hint="republish to subjects of your own",
+            )
         overlapping = _overlapping(values.strings(stream, "subjects"), target)
         if overlapping:
             yield Violation(
