@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,18 @@ def rendered(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = None
 def test_two_renders_are_equal_to_the_byte() -> None:
     text = (GOLDEN / "awkward.yaml").read_text(encoding="utf-8")
     assert rendered(text).artifacts == rendered(text).artifacts
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
+def test_vstreams_own_templates_write_the_same_as_copies_of_them(file: Path, tmp_path: Path) -> None:
+    """Of its own, vstream renders and reads each shape of stream once; of a user's, every stream."""
+    shutil.copytree(TEMPLATES, tmp_path / "templates")
+    marked = r'streams: {foo: {subjects: [foo.>], read: {description: "\0name"}}, bar: {subjects: [é.>]}}' + "\n"
+    for text in (file.read_text(encoding="utf-8"), HEAD + REGIONS + marked):
+        topology = load(text.encode(), "t.yaml").topology
+        assert topology is not None
+        # As texts, so that the order of fields and the types of values count.
+        assert repr(render_bundle(topology)) == repr(render_bundle(topology, templates=tmp_path / "templates"))
 
 
 def test_files_come_in_the_order_of_their_paths_and_each_once() -> None:

@@ -12,7 +12,7 @@ import jinja2
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import account_view, claims, jwt, server_view, stream_view
-from vstream.render.environment import bound_template, environment
+from vstream.render.environment import bound_template, environment, to_json
 from vstream.render.jwt import Unsigned
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
@@ -85,6 +85,7 @@ class _Renderer:
         self._env = env
         self._is_foreign = is_foreign
         self._signer = signer
+        self._shapes: dict[tuple[str, ...], stream_view.StreamShape | None] = {}
         self.diagnostics: list[Finding] = []
         self.parsed_streams: list[bundle.RenderedStream] = []
         self.parsed_consumers: list[bundle.RenderedConsumer] = []
@@ -150,12 +151,9 @@ class _Renderer:
             "metadata": dict(sorted(metadata.items())),
             kind.takes: stream_view.sources_of(topology, stream, part),
         }
-        text = self._text("VS201", template, view)
-        if text is None:
-            return None
-        fields = self._json("VS201", template, text)
+        text, fields = self._write_stream(template, view)
         path = f"streams/{place}/{name}.json"
-        if fields is None:
+        if text is None or fields is None:
             return None
         problem = stream_view.stream_problem(fields, naming.local_name(name), kind, metadata)
         if problem:
@@ -174,6 +172,20 @@ class _Renderer:
             )
         )
         return bundle.Artifact(path=path, text=text, origin=("streams", stream.name))
+
+    def _write_stream(self, template: str, view: dict[str, Any]) -> tuple[str | None, dict[str, Json] | None]:
+        """What *template* writes for *view*, and the same read back. Of vstream's own templates, a shape is rendered once."""
+        if not self._is_foreign:
+            marked, values = stream_view.mark_values(view)
+            key = (template, to_json(view["settings"]), *values)
+            if key not in self._shapes:
+                written = self._text("VS201", template, marked)
+                self._shapes[key] = stream_view.StreamShape(written) if written else None
+            shape = self._shapes[key]
+            if shape is not None and shape.is_plain and (filled := shape.text(values)).isascii():
+                return filled, shape.fields(values)
+        text = self._text("VS201", template, view)
+        return text, None if text is None else self._json("VS201", template, text)
 
     def consumers(self, topology: Topology) -> Iterator[bundle.Artifact]:
         template = "consumer.json.j2"
@@ -229,12 +241,13 @@ class _Renderer:
         root = None if self.diagnostics else self._conf("VS301", template, text)
         if is_whole and (whole := _within(root, ("accounts",))):
             # Of the text itself, so that what a template of yours adds counts too.
-            text = (
-                self._text("VS301", template, {**view, "mark": f"{naming.DIGEST_PREFIX}.{unreported_digest(whole)}"})
-                or ""
-            )
-            root = self._conf("VS301", template, text)
-            self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
+            mark = f"{naming.DIGEST_PREFIX}.{unreported_digest(whole)}"
+            text = self._text("VS301", template, {**view, "mark": mark}) or ""
+            if self._is_foreign:
+                root = self._conf("VS301", template, text)
+                self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
+            else:  # vstream's own writes the mark as this subject, and nothing else of it
+                self.parsed_accounts = read_accounts(whole, marks={naming.DIGEST_PREFIX: mark})
         if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
             around = _within(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())

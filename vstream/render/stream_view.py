@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from vstream.render.environment import to_json
 from vstream.topology import naming, physical
 from vstream.topology.model import PhysicalPart, Role, StreamSettings
 from vstream.topology.profiles import profile_of
@@ -220,3 +223,67 @@ def stream_problem(
 
 
 _OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
+
+
+_MARK = "\0"
+_SLOT = re.compile(r'"\\u0000(\w+)"')
+"""A marked value, as JSON writes it."""
+
+
+def mark_values(view: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Json]]:
+    """
+    *view* with a mark instead of each value that differs from stream to stream, and these values by mark.
+
+    What is empty stays, since templates ask for that.
+    """
+    values: dict[str, Json] = {}
+
+    def mark(key: str, value: Any) -> Any:
+        if not value:
+            return value
+        values[key] = list(value) if isinstance(value, tuple) else value
+        return _MARK + key
+
+    marked: dict[str, Any] = {}
+    for key, value in view.items():
+        if key == "sources":
+            marked[key] = []
+            for number, source in enumerate(value):
+                marked[key].append({name: mark(f"{name}{number}", part) for name, part in source.items()})
+        else:
+            marked[key] = value if key == "settings" else mark(key, value)
+    return marked, values
+
+
+class StreamShape:
+    """
+    What physical streams of one shape have in common: a text that is rendered and read once, with marks for their values.
+
+    For templates of vstream alone, which write every value as JSON, and ask of none but whether it is empty.
+    """
+
+    def __init__(self, text: str) -> None:
+        """*text* is what the template writes for marked values. Raises ValueError if it is not JSON."""
+        self._parts = _SLOT.split(text)
+        self._fields: dict[str, Json] = json.loads(text)
+        self._open = [field for field, value in self._fields.items() if "\\u0000" in to_json(value)]
+        self.is_plain = text.count("\\u0000") == len({*self._parts[1::2]})
+        """Whether each mark stands there once, and nothing else looks like one."""
+
+    def text(self, values: Mapping[str, Json]) -> str:
+        """What the template writes for *values*."""
+        parts = self._parts.copy()
+        parts[1::2] = [to_json(values[key]) for key in parts[1::2]]
+        return "".join(parts)
+
+    def fields(self, values: Mapping[str, Json]) -> dict[str, Json]:
+        """The same, read back. What does not differ, all streams of the shape share."""
+        return {**self._fields, **{field: _fill(self._fields[field], values) for field in self._open}}
+
+
+def _fill(value: Json, values: Mapping[str, Json]) -> Json:
+    if isinstance(value, str):
+        return values[value[1:]] if value.startswith(_MARK) else value
+    if isinstance(value, list):
+        return [_fill(item, values) for item in value]
+    return {key: _fill(item, values) for key, item in value.items()} if isinstance(value, dict) else value

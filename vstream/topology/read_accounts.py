@@ -10,7 +10,7 @@ from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar, to
 from vstream.topology.accounts import Account, Export, Import, ShareKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _UNSAID = ("users", "default_permissions", "exports")
 """What servers do not report of a loaded account: its users, and how long answers may take."""
@@ -20,8 +20,12 @@ _SECRETS = frozenset({"password", "pass"})
 _DIGITS = 16
 
 
-def read_accounts(block: ConfMap) -> tuple[Account, ...]:
-    """The accounts of an `accounts { … }` block, in the order written, without their users and the system account."""
+def read_accounts(block: ConfMap, marks: Mapping[str, str] | None = None) -> tuple[Account, ...]:
+    """
+    The accounts of an `accounts { … }` block, in the order written, without their users and the system account.
+
+    An exported subject that is in *marks* is read as what it stands for there.
+    """
     accounts = []
     for name, node in block.items():
         if isinstance(node, ConfMap) and not name.startswith("$"):
@@ -30,7 +34,7 @@ def read_accounts(block: ConfMap) -> tuple[Account, ...]:
                     name=name,
                     purpose="",
                     has_jetstream=_has_jetstream(node.get_folded("jetstream")),
-                    exports=tuple(_exports(node.get_folded("exports"))),
+                    exports=tuple(_exports(node.get_folded("exports"), marks or {})),
                     imports=tuple(_imports(node.get_folded("imports"))),
                 )
             )
@@ -60,7 +64,7 @@ def _without_secrets(node: ConfNode | None) -> object:
     return None if node is None else to_python(node)
 
 
-def _exports(node: ConfNode | None) -> Iterator[Export]:
+def _exports(node: ConfNode | None, marks: Mapping[str, str]) -> Iterator[Export]:
     for entry in _maps(node):
         for shared in ShareKind:
             subject = _text(entry.get_folded(shared.value))
@@ -68,7 +72,7 @@ def _exports(node: ConfNode | None) -> Iterator[Export]:
                 takers = entry.get_folded("accounts")
                 yield Export(
                     kind=shared,
-                    subject=subject,
+                    subject=marks.get(subject, subject),
                     accounts=tuple(str(_text(name)) for name in takers.items) if isinstance(takers, ConfArray) else (),
                     threshold=_text(entry.get_folded("threshold")),
                 )
