@@ -33,7 +33,7 @@ from vstream.topology.model import Consistency, Routing, Topology
 pytestmark = [
     pytest.mark.server,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark-judging"),
+    pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("small_tables"),
 ]
 

@@ -24,6 +24,8 @@ from vstream.audit.context import AuditContext, read_context, read_journal, save
 from vstream.audit.extract import ExtractedTables
 from vstream.audit.frames import read_tables, to_spark, write_tables
 from vstream.audit.from_capture import extract_capture
+from vstream.audit.local_frames import make_table
+from vstream.audit.normalise import COPIES
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import without_codegen
@@ -36,7 +38,7 @@ from vstream.errors import VstreamError
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark-judging"),
+    pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("small_tables"),
 ]
 
@@ -216,10 +218,10 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     def begin_at(stage: AuditStage) -> Report:
         return AuditPipeline(store=store(), context=context, begin=stage)(found.messages, found.streams)
 
-    # Each of them by who reads it: a whole audit takes seconds.
+    # Each of them as its stage reads it: a whole audit takes seconds.
     readers: dict[str, Callable[[], object]] = {
-        "faults": lambda: begin_at(AuditStage.JUDGE),
-        "copies": lambda: begin_at(AuditStage.JUDGE),
+        "faults": lambda: store().read("faults", FAULTS).collect(),
+        "copies": lambda: store().read("copies", COPIES).collect(),
         "journal": lambda: read_journal(store()),
         "messages": lambda: read_tables(spark, uri),
         "context": lambda: read_context(store(), "test"),
@@ -241,7 +243,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         message, hint = refused(read)
         assert (f"`{uri}/{name}`" in message, hint) == (True, hints.get(name, extract))
     for name, read, hint in (
-        ("faults", lambda: store().read("faults", FAULTS).collect(), hints["faults"]),
+        ("faults", readers["faults"], hints["faults"]),
         ("messages", readers["messages"], extract),
     ):
         spoil(tables / name, b"nothing of the kind")
@@ -316,11 +318,10 @@ def tables_in(spark: SparkSession, schema: str) -> set[str]:
 
 
 def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path: Path) -> None:
-    history = clean(Shape(messages=20))
-    history.streams["foo-read-east"].pop(4)
-    found = to_spark(spark, extract_capture(history.write(tmp_path)))
     shelf = TableStore(spark)
-    AuditPipeline(store=shelf, context=AuditContext(subject="test"))(found.messages, found.streams)
+    values = {"virtual": "foo", "stream": "foo-read-east", "region": "east", "kind": "lost-middle", "number": 1}
+    fault = tuple(values.get(name) for name in FAULTS.names)
+    shelf.keep("faults", make_table(spark, [fault], FAULTS), FAULTS)
     spark.sql(f"CREATE SCHEMA found LOCATION 'file://{tmp_path}/found'")
     try:
         for _ in range(2):  # what is there is replaced

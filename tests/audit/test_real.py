@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.labs import processes_in
+from tests.support.night import repetitions
 from tests.support.scenario_runs import NS, run_scenario, scenario
 from vstream.audit.client_journal import JOURNAL, journal_table
 from vstream.audit.context import AuditContext
@@ -36,11 +37,11 @@ from vstream.scenario.model import Converge, Wait
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark-judging"),
+    pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("small_tables"),
 ]
 
-EACH = 6
+EACH = repetitions(2, night=6)
 """Rows that are changed in each way: half of them in write streams, half in read streams."""
 Rows = list[dict[str, Any]]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark-judging"),
+    pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("small_tables"),
 ]
 

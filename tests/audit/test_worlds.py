@@ -16,7 +16,7 @@ from tests.support.worlds.lab import draw_plans, run_worlds, smoke_plans
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark-judging"),
+    pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("small_tables"),
 ]
 

@@ -74,6 +74,7 @@ async def test_two_open_faults_compose_and_each_is_undone_by_name(file: Path) ->
     assert control.read(LAB).state(("central", "east")).is_ideal
 
 
+@pytest.mark.night
 async def test_an_uneven_narrow_lossy_link_is_what_it_was_asked_to_be(file: Path) -> None:
     async with connectivity.ears(LAB) as ears:
         await ears.require(EVERYBODY, within=60)

@@ -94,6 +94,7 @@ async def refused(endpoint: Endpoint) -> str:
     return caught.value.message
 
 
+@pytest.mark.night
 @pytest.mark.asyncio
 async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file: Path, tmp_path: Path) -> None:
     said: list[Ran] = []

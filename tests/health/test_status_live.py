@@ -126,6 +126,7 @@ def test_status_where_servers_do_not_say_source_positions(state: Path, tmp_path:
         well(file)
 
 
+@pytest.mark.night
 def test_status_with_one_region_dead_says_what_that_endangers(state: Path, tmp_path: Path) -> None:
     with running(tmp_path) as file:
         well(file)

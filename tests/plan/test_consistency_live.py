@@ -317,6 +317,7 @@ def changed(file: Path, text: str) -> None:
     assert vstream("plan", file, "--detailed-exitcode").code == 0
 
 
+@pytest.mark.night
 async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home(models: Path) -> None:
     applied(models)
     async with connected() as connections:

@@ -94,6 +94,7 @@ async def test_every_form_is_tried_and_nothing_is_left(world: World) -> None:
     assert "the read stream of region `east`" in failed["subject appended", "west"].detail
 
 
+@pytest.mark.night
 async def test_messages_of_users_stay_and_name_who_answers(world: World) -> None:
     await world.create_all()
     for region in REGIONS:
@@ -151,6 +152,7 @@ async def test_the_probe_finds_a_mapping_that_leads_to_another_region(world: Wor
     assert set((await world.messages()).values()) == {0}
 
 
+@pytest.mark.night
 async def test_the_probe_finds_api_mappings_that_one_server_misses(world: World) -> None:
     await world.create_all()
     await world.load_mappings("central", without(f"{API}.STREAM.INFO.foo"))

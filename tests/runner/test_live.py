@@ -360,6 +360,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
     assert next(one for one in stream.served if one.region == "west").lost.count > 0
 
 
+@pytest.mark.night
 async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_runs_then(
     state: Path, tmp_path: Path
 ) -> None:
@@ -389,6 +390,7 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
     assert all(acknowledged(capture) <= set(found) for found in stored(capture, "read").values())
 
 
+@pytest.mark.night
 async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Path, tmp_path: Path) -> None:
     # A meta leader looks every 10 s whether its peers were silent for 10 s: it may be the region's own for 20 s.
     isolate = FaultSpec(type=faults.ISOLATE, targets=("west",))

@@ -607,7 +607,6 @@ CASES = (
         title="the password of a region is not set",
         break_lab=missing_password,
         hides=True,
-        is_in_suite=True,
     ),
     Case(
         title="a region is down",
@@ -743,7 +742,6 @@ CASES = (
         title="a read stream was cut from a source",
         break_lab=lost_source,
         false=_truths(FLOWS, MATCHES),
-        is_in_suite=True,
     ),
     Case(
         title="the duplicate window was changed",

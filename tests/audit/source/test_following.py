@@ -20,7 +20,7 @@ from vstream.audit.source.options import parse_options
 from vstream.audit.source.spark_types import COLUMNS, ReadPartition
 from vstream.errors import VstreamError
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark-judging")]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 Offset = dict[str, Any]
 

@@ -21,7 +21,7 @@ from vstream.audit.source import write_archive
 from vstream.audit.source.values import Access
 from vstream.capture.digest import digest, to_signed_int64
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark-judging")]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 PASSWORD = "correct horse battery staple"
 
 

@@ -17,7 +17,7 @@ from vstream.audit.source.options import WriteOptions, parse_write_options
 from vstream.audit.source.writing import OutgoingMessage, check_columns, convert_rows, publish_messages
 from vstream.errors import VstreamError
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark-judging")]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def stored(spark: SparkSession, server: JetStreamServer) -> list[Any]:

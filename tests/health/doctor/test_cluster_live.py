@@ -155,6 +155,7 @@ async def test_doctor_finds_a_disk_that_is_full(west: Connection, file: Path) ->
     await until_found()
 
 
+@pytest.mark.night
 async def test_doctor_finds_a_stream_that_one_header_stopped_for_good(west: Connection, file: Path) -> None:
     """`Nats-Expected-Last-Msg-Id` beside the publishes of others, and the way out that the manual names."""
     assert await published(west, "before")

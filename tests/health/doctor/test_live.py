@@ -85,6 +85,7 @@ async def test_a_healthy_lab_has_no_findings(world: World) -> None:
     assert (seen.servers, seen.streams) == (3, 6)
 
 
+@pytest.mark.night
 async def test_the_layout_that_doubles(world: World) -> None:
     blog = {
         "subject_transform": {"src": "_vs.foo.*.>", "dest": ">"},
@@ -116,6 +117,7 @@ async def test_messages_that_were_skipped(world: World) -> None:
     assert "`lag: 0`" in one.evidence
 
 
+@pytest.mark.night
 async def test_doctor_finds_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path) -> None:
     """Power was lost where it was written; the other regions have taken what is gone."""
     await world.create_all()
@@ -258,6 +260,7 @@ async def test_doctor_finds_a_server_with_other_rules(world: World) -> None:
     await until_found(world)
 
 
+@pytest.mark.night
 async def test_doctor_finds_a_stream_in_the_wrong_cluster(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"placement": {"cluster": "west"}}})
     found = await until_found(world, "VD501")
@@ -276,6 +279,7 @@ async def test_doctor_finds_a_dead_source_and_a_stream_that_is_gone(world: World
     assert found["VD502"][0].about == "`foo-read-west`"
 
 
+@pytest.mark.night
 async def test_doctor_finds_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     """Every server answers, and every stream has a leader. What is published waits, and is dropped when it is too old."""
     await world.create_all(changes={"foo-write-west": dict.fromkeys(("max_age", "duplicate_window"), KEPT * 10**9)})

@@ -98,6 +98,7 @@ def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
     return ran
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.asyncio
 async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp_path: Path, version: str) -> None:

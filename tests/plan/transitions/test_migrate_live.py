@@ -54,6 +54,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     assert vstream("lab", "down", "blog", "--purge").code == 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_readers_go_on(
     state: Path, tmp_path: Path, version: str

@@ -50,6 +50,7 @@ def topology(regions: list[str], known: list[str] = ALL) -> Topology:
     return load(document(regions, known).encode(), "topology.yaml").require()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version: str, tmp_path: Path) -> None:
     small = topology(TWO)

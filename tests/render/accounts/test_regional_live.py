@@ -182,6 +182,7 @@ def moving(regions: tuple[str, ...], streams: tuple[str, ...]) -> str:
     )
 
 
+@pytest.mark.night
 @pytest.mark.asyncio
 async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
     two, three = ("west", "central"), ("west", "central", "east")
