@@ -1076,6 +1076,22 @@ CASES = [
             ("VS431", "system_account: ‹'$G'›\n", "SYS\naccounts { SYS {} }", "write `SYS`"),
         )
     ),
+    Case("VS249", '{"name": "o", "subjects": ["o.>", ‹"_INBOX.>"›]}', '"p.>"', "clients publish to", "o.json"),
+    Case(
+        "VS249",
+        '{"name": ‹"o"›, "retention": "limits", "storage": "file"}',
+        '"o", "subjects": ["o.>"]',
+        "add `subjects`",
+        "o.json",
+    ),
+    # Servers read fields in any case.
+    Case(
+        "VS244",
+        '{"Name": "o", "Subjects": [‹"o..x"›], "Num_Replicas": 1, "Max_Age": 0}',
+        '"o.x"',
+        "single dots",
+        "o.json",
+    ),
     Case(
         "VS210",
         '{"name": "o", "subjects": ["o.>"], "republish": {"src": "o.>", "dest": ‹"$JS.API.>"›}}',

@@ -119,7 +119,8 @@ def command(
         list[str] | None,
         typer.Option(
             help="Report only these: groups (files, topology, streams, mapping, routing, servers, scenarios, policy), "
-            "codes, or the beginning of codes. `default` is everything but `policy`."
+            "codes, or the beginning of codes. `default` is everything but `policy`. What keeps a file from being read, "
+            "such as VS010, is always reported."
         ),
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Do not report these groups or codes.")] = None,

@@ -15,12 +15,13 @@ from posixpath import join, normpath, relpath
 from typing import TYPE_CHECKING, Final
 
 from vstream import resources
+from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from vstream.diagnostics import Finding, Severity
+    from vstream.diagnostics import Finding
 
 POLICY: Final = "policy"
 DEFAULT: Final = "default"
@@ -134,17 +135,19 @@ class Selection:
 
     def selects(self, code: str) -> bool:
         """Whether to report findings of *code*, in any file: what names it most closely counts."""
-        if is_fixed(code):
-            return True
+        return is_fixed(code) or self._is_selected(code)
+
+    def _is_selected(self, code: str) -> bool:
         selected = _specificity(code, filter(_asks_for(code), (*self.select, *self.extend_select)))
         return selected > _specificity(code, self.ignore)
 
     def wants(self, finding: Finding) -> bool:
         """Whether to report *finding*. What makes a file unreadable always is."""
         code = finding.code
-        if is_fixed(code):
+        # A value that comes from elsewhere is a note: the file can be read.
+        if is_fixed(code) and finding.severity is not Severity.NOTE:
             return True
-        if not self.selects(code):
+        if not self._is_selected(code):
             return False
         file = self.anchor.relative(finding.span.file) if finding.span and self.per_file_ignores else ""
         return not any(

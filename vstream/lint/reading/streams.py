@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"(.+)-(write|read)-(.+)")
 _TELLING: Final = frozenset({"subjects", "sources", "mirror", "retention", "storage", "num_replicas", "max_age"})
+_FOLDED: Final = _TELLING | {"name", "max_bytes", "max_msgs", "discard", "duplicate_window", "republish", "placement"}
 _ENOUGH: Final = 3
 _CONSUMER: Final = frozenset(
     {"ack_policy", "ack_wait", "deliver_policy", "deliver_subject", "durable_name", "filter_subject", "max_deliver"}
@@ -32,11 +33,12 @@ _ENOUGH_OF_CONSUMER: Final = 2
 def stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
     """The stream configurations in *data*: one, or an array of them. Empty if there are none."""
     streams = []
-    for prefix, fields in _configs(data):
+    for prefix, written in _configs(data):
+        fields, places = _fold_keys(prefix, written, source)
         name = fields.get("name")
         is_in_request = _stream_name(data, prefix, source) is not None
         if not is_in_request and _is_stream(fields) and isinstance(name, (str, NoneType)):
-            streams.append(_stream_file(name, fields, prefix, source))
+            streams.append(_stream_file(name, fields, prefix, places))
     return tuple(streams)
 
 
@@ -85,6 +87,21 @@ def _is_stream(fields: dict[str, Json]) -> bool:
     """Without a name, as in a file for `nats stream add NAME --config`, more has to speak for it."""
     telling = len(_TELLING & fields.keys())
     return not is_consumer(fields) and telling >= (1 if "name" in fields else _ENOUGH)
+
+
+def _fold_keys(prefix: Path, fields: dict[str, Json], source: SourceMap) -> tuple[dict[str, Json], SourceMap]:
+    """The fields under the names that servers know: Go reads `Subjects` as `subjects`."""
+    names = {key: key.lower() for key in fields if key.lower() in _FOLDED - fields.keys()}
+    if not names or len(_TELLING & {names.get(key, key) for key in fields}) < _ENOUGH - 1:
+        return fields, source
+    depth = len(prefix)
+
+    def fold(path: Path) -> Path:
+        is_inside = len(path) > depth and path[:depth] == prefix
+        return (*prefix, names.get(str(path[depth]), path[depth]), *path[depth + 1 :]) if is_inside else path
+
+    values, keys = ({fold(path): span for path, span in spans.items()} for spans in (source.values, source.keys))
+    return {names.get(key, key): value for key, value in fields.items()}, replace(source, values=values, keys=keys)
 
 
 def _configs(data: Json) -> Iterator[tuple[Path, dict[str, Json]]]:

@@ -37,7 +37,7 @@ from vstream.lint.rules.streams.placement import (
     single_replica,
     too_many_replicas,
 )
-from vstream.lint.rules.streams.plausible import implausible_value
+from vstream.lint.rules.streams.plausible import implausible_value, unmeant_subjects
 from vstream.lint.rules.streams.refused import refused_stream
 from vstream.lint.rules.streams.retention import (
     asynchronous,
@@ -104,5 +104,6 @@ RULES: tuple[Rule[Workspace], ...] = (
     consumer_does_not_fit,
     unknown_stream,
     broken_bucket,
+    unmeant_subjects,
 )
 """In the order of their codes."""

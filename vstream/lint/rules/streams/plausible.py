@@ -1,4 +1,4 @@
-"""VS245: durations and sizes of streams and consumers that are in another unit than servers read them in."""
+"""VS245 and VS249: values of streams and consumers that servers take, and that nobody means."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.streams.values import strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +37,8 @@ _CONSUMER_DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
     ("idle_heartbeat",): _Floor(100 * _MS, 100 * _MS),
     ("priority_timeout",): _Floor(_SECOND),
 }
+_TELLING: Final = frozenset({"retention", "storage", "num_replicas", "max_age", "discard", "max_bytes", "max_msgs"})
+"""What streams have, and other files rarely."""
 _SIZES: Final[Mapping[str, int]] = {"max_bytes": 1024, "max_msg_size": 16}
 """In bytes. A message alone takes about 30 more than its payload."""
 
@@ -58,6 +61,34 @@ def implausible_value(workspace: Workspace) -> Iterator[Violation]:
         skipped = _find_skipped(consumer.fields)
         floors = {path: floor for path, floor in _CONSUMER_DURATIONS.items() if path[0] not in skipped}
         yield from _short(consumer, consumer.fields, floors)
+
+
+@rule("VS249", "unmeant-subjects", Severity.WARNING)
+def unmeant_subjects(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A stream has no subjects and no sources, or it stores the replies to requests.
+
+    ## Why is this bad?
+    Servers give a stream without subjects, sources and mirror its own name as the only subject: it stays empty. A stream
+    of `_INBOX.>` stores every reply, those of JetStream and what consumers deliver included. It fills with what nobody
+    needs, and who may read it reads the answers to everybody (server/stream.go, checkStreamCfg; all versions).
+    """
+    for stream in workspace.streams:
+        fields = stream.config.fields
+        is_whole = stream.is_named and len(_TELLING & fields.keys()) > 1
+        if is_whole and not any(fields.get(name) for name in ("subjects", "sources", "mirror")):
+            yield Violation(
+                at=stream.at("name"),
+                message=f"the stream has no subjects, sources or mirror: it stores the subject `{stream.config.name}` only",
+                hint="add `subjects`",
+            )
+        for index, subject in enumerate(strings(stream, "subjects")):
+            if subject.startswith("_INBOX."):
+                yield Violation(
+                    at=stream.at("subjects", index),
+                    message=f"`{subject}` are the replies to requests: the stream stores each of them",
+                    hint="list the subjects that clients publish to",
+                )
 
 
 def _find_skipped(fields: Mapping[str, Any]) -> set[str]:
