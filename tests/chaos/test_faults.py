@@ -89,6 +89,18 @@ def test_options_that_share_a_name_are_one() -> None:
     assert all(FAULT_OPTIONS[option.name] is option for declared in FAULTS.values() for option in declared.options)
 
 
+def test_every_fault_that_can_be_open_can_be_read_from_the_journal() -> None:
+    """One that is not listed is injected, and no command can heal it."""
+    classes = {
+        value
+        for module in faults._MODULES
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "kind")
+    }
+    assert classes == set(faults.MECHANISMS.values()), "list it in MECHANISMS of its module"
+    assert {kind.__name__ for kind in classes if not hasattr(kind, "keeps_down")} == set()
+
+
 @pytest.mark.parametrize("kind", list(faults.MECHANISMS))
 def test_what_can_be_open_is_read_back_from_the_journal(kind: str) -> None:
     """After a crash the journal is all that is known: a fault that cannot be read from it cannot be healed."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from tests.support.paths import TESTS
@@ -102,7 +104,7 @@ def fixture_name(path: Path) -> str:
 
 def defined(package: ModuleType) -> set[str]:
     """The codes of all rules in the modules of *package*."""
-    modules = [module for module in vars(package).values() if type(module) is type(package)]
+    modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
     return {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
 
 

@@ -351,6 +351,7 @@ def missing(check: DoctorCheck) -> list[str]:
     page = check.page
     lacks = {
         "a docstring that begins with a sentence": page.summary.endswith("."),
+        "`## Why is this bad?` in its docstring": "## Why is this bad?" in page.text,
         "`## What to do` in its docstring": "## What to do" in page.text,
         "its page in docs/doctor.md: run scripts/docs": f"### {check.code} {check.name}\n" in manual,
         "a snapshot that provokes it in PROVOKED, or a test in ELSEWHERE": check.code in {**PROVOKED, **ELSEWHERE},

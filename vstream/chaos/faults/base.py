@@ -150,7 +150,7 @@ class ServerFault(ABC):
     """A fault of *servers*, without links."""
 
     kind: ClassVar[str]
-    keeps_down: ClassVar[bool] = False
+    keeps_down: ClassVar[bool]
     is_unhealthy: ClassVar[bool] = False
     servers: tuple[str, ...]
 

@@ -47,6 +47,7 @@ class DiskFull(ServerFault):
     """The servers run but cannot write. After a failed write they refuse messages until they are restarted."""
 
     kind: ClassVar[str] = "disk-full"
+    keeps_down: ClassVar[bool] = False
     is_unhealthy: ClassVar[bool] = True
 
     async def inject(self, site: TargetServers, name: str) -> str:

@@ -21,6 +21,7 @@ class Pause(ServerFault):
     """The processes are stopped, like a machine that hangs: connections stay open, and nothing answers."""
 
     kind: ClassVar[str] = "pause"
+    keeps_down: ClassVar[bool] = False
 
     async def inject(self, site: TargetServers, name: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""

@@ -144,6 +144,9 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
     """
     A stream of the topology does not exist.
 
+    ## Why is this bad?
+    Without a write stream, a region stores nothing that is published there. Without a read stream, it serves nothing.
+
     ## What to do
     `vstream plan` shows it, `vstream apply` creates it.
     """
