@@ -34,6 +34,7 @@ READ_FILES = {
     "plan/saved.py",
     "render/bundle.py",
     "render/jwt.py",
+    "render/stream_view.py",
 }
 """Modules that decode files and tokens of vstream's own."""
 
