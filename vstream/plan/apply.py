@@ -312,8 +312,10 @@ class _Run:
             self.skipped.append(change)
             self.failure = self.failure or failure
             return
+        is_sent = False
         try:
             await _send(change, config, self._streams)
+            is_sent = True
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.given_up
@@ -322,7 +324,7 @@ class _Run:
                 await _send(change, noted, self._streams)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
-            (self.uncertain if is_unknown else self.refused).append(change)
+            (self.uncertain if is_sent or is_unknown else self.refused).append(change)
             self.failure = self.failure or failure
         else:
             self.done.append(change)
@@ -338,6 +340,9 @@ class _Run:
                 )
             case Update(handover=Handover.SOURCE, config=config):
                 return seed_region.with_start_sequences(config, await self._gauges.start_sequences(config.name))
+            case Update(given_up=ends, config=config) if ends:
+                # Whatever ends this run, the next one measures what is not noted.
+                return seed_region.with_ends_to_measure(config, ends)
             case Create(readers=readers, config=config) if readers:
                 return start_sequence.with_first_seq(config, await self._gauges.sequence_after(config.name, readers))
             case CreateConsumer(config=consumer, continues=str() as stream):

@@ -163,12 +163,14 @@ def _update(
         yield blocked
         return
     desired = start_sequence.preserve_start_sequences(stream.config, _canonical_config(observed, context))
+    left_open = seed_region.ends_to_measure(observed.config)
     update = Update(
         config=StreamConfig(name=desired.name, fields={**_unknown_fields(desired, observed.config), **desired.fields}),
         region=stream.region,
         role=stream.role,
         fields=tuple(fields),
         adopts=observed.config.owner != context.topology.name,
+        given_up={origin: ends for origin, ends in left_open.items() if origin not in desired.source_names},
     )
     if change_sources.is_stopped(observed):
         yield change_sources.start_sources(update)

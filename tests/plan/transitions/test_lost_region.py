@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.support.plans import FakeServers, make_plan, no_answer, rendered, topology
+import pytest
+
+from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered, topology
 from vstream.plan.apply import ATTEMPTS, apply
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, Update
@@ -85,15 +88,36 @@ async def test_how_far_each_reader_was_is_noted_until_it_sources_the_region_agai
     assert make_plan("acme", rendered(ALL), servers.observed()).is_empty
 
 
-async def test_killed_before_it_is_noted_there_is_no_note() -> None:
+@pytest.mark.parametrize("failures", [[no_answer()] * ATTEMPTS, [refused()]], ids=["silent", "refused"])
+@pytest.mark.parametrize("step", ["measure", "note"])
+async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Exception], step: str) -> None:
     servers, observed = await orphaned()
-    servers.failures["measure foo-read-west"] = [no_answer()] * ATTEMPTS
+    servers.taken_later["foo-read-west"] = 8
+    if step == "measure":
+        servers.failures["measure foo-read-west"] = [*failures]
+    else:
+        measure = servers.last_taken
+
+        async def last_taken(reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
+            servers.failures["update foo-read-west"] = [*failures] if reader == "foo-read-west" else []
+            return await measure(reader, ends)
+
+        servers.last_taken = last_taken  # type: ignore[method-assign]
     plan = planned(rendered(TWO), replace(observed, unread_servers=()), LOSS)
-    assert not (await apply(plan, servers, servers.loader(rendered(TWO)), servers)).is_complete
+    applied = await apply(plan, servers, servers.loader(rendered(TWO)), servers)
+    # Its source is gone, whatever was refused then.
+    assert [change.config.name for change in applied.uncertain] == ["foo-read-west"]
+    assert not applied.refused
     assert "foo-read-west" not in noted(servers)
-    after = replace(servers.observed(), missing=DEAD)
-    rest = planned(rendered(TWO), after, LOSS)
-    assert "foo-read-west" not in {change.config.name for change in rest.changes}
+    servers.failures.clear()
+    servers.last_taken = FakeServers.last_taken.__get__(servers)  # type: ignore[method-assign]
+    later = replace(LOSS, readers={"foo-read-west": None, "foo-read-central": None}, last_seqs={"foo-read-west": 99})
+    rest = planned(rendered(TWO), replace(servers.observed(), missing=DEAD), later)
+    (update,) = [change for change in rest.changes if isinstance(change, Update)]
+    assert update.given_up == {"foo-write-east": (5, 60)}
+    assert (await apply(rest, servers, servers.loader(rendered(TWO)), servers)).is_complete
+    assert noted(servers)["foo-read-west"] == "8"
+    assert make_plan("acme", rendered(TWO), servers.observed()).is_empty
 
 
 async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
@@ -134,5 +158,5 @@ def test_a_loss_says_who_has_how_much() -> None:
     behind = RegionLoss(stream="w", region="east", readers={"a": 7, "b": 3, "c": None}, waiting=4)
     assert str(behind) == (
         "what was acknowledged in `east` after sequence 7 of `w`, 4 messages at least, is lost; up to there `a` has it, "
-        "`b` has it up to 3 only, `c` has an unknown part of it: `b` will never get the rest"
+        "`b` has it up to 3 only, `c` has an unknown part of it: `b` will not get the rest by itself"
     )

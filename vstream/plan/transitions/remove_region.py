@@ -106,7 +106,7 @@ class RegionLoss:
             text += f", {self.waiting:,} messages at least,"
         text += f" is lost; up to there {held}"
         if not self.are_copies and (behind := [name for name, seq in positions.items() if seq < most]):
-            text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will never get the rest"
+            text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will not get the rest by itself"
         return text
 
 
@@ -137,7 +137,8 @@ def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
         return change
     name, sources = change.config.name, change.config.source_names
     dropped = [loss for loss in losses if name in loss.last_seqs and loss.stream not in sources]
-    return replace(change, given_up={loss.stream: (loss.readers[name] or 0, loss.last_seqs[name]) for loss in dropped})
+    ends = {loss.stream: (loss.readers[name] or 0, loss.last_seqs[name]) for loss in dropped}
+    return replace(change, given_up={**ends, **change.given_up})
 
 
 def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
-from vstream.topology.stream_config import StreamConfig, is_in_domain
+from vstream.topology.stream_config import AFTER_KEY, TAKEN_KEY, StreamConfig, is_in_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,6 +109,18 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], pre
     """*config* of a copy that stops, with the sequences *starts* that its sources continue with in its metadata."""
     recorded = {f"{prefix}{name}": str(seq) for name, seq in sorted(starts.items())}
     return config.with_fields(metadata={**config.metadata, **recorded})
+
+
+def ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
+    """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
+    taken, after = positions(config.metadata, TAKEN_KEY), positions(config.metadata, AFTER_KEY)
+    return {name: (taken[name], after[name]) for name in taken.keys() & after.keys()}
+
+
+def with_ends_to_measure(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
+    """*config* that says what `ends_to_measure` reads."""
+    config = with_recorded_positions(config, {name: taken for name, (taken, _) in ends.items()}, TAKEN_KEY)
+    return with_recorded_positions(config, {name: after for name, (_, after) in ends.items()}, AFTER_KEY)
 
 
 def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
