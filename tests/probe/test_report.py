@@ -27,19 +27,29 @@ def report(*checks: Check) -> ProbeReport:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "passed"),
+    ("statuses", "verdict"),
     [
-        ([], False),
-        ([CheckStatus.SKIPPED], False),
-        ([CheckStatus.UNKNOWN], False),
-        ([CheckStatus.OK], True),
-        ([CheckStatus.OK, CheckStatus.SKIPPED], True),
-        ([CheckStatus.OK, CheckStatus.UNKNOWN], False),
-        ([CheckStatus.OK, CheckStatus.FAILED], False),
+        ([], "UNKNOWN"),
+        ([CheckStatus.SKIPPED], "UNKNOWN"),
+        ([CheckStatus.UNKNOWN], "UNKNOWN"),
+        ([CheckStatus.OK], "PASS"),
+        ([CheckStatus.OK, CheckStatus.SKIPPED], "PASS"),
+        ([CheckStatus.OK, CheckStatus.UNKNOWN], "UNKNOWN"),
+        ([CheckStatus.OK, CheckStatus.FAILED], "FAIL"),
+        ([CheckStatus.UNKNOWN, CheckStatus.FAILED], "FAIL"),
     ],
 )
-def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], passed: bool) -> None:
-    assert report(*(check(status) for status in statuses)).is_pass is passed
+def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], verdict: str) -> None:
+    probed = report(*(check(status) for status in statuses))
+    assert (probed.is_pass, probed.is_fail) == (verdict == "PASS", verdict == "FAIL")
+    *_, last = view.text(probed)
+    assert last.plain.startswith(f"{verdict}: ")
+
+
+def test_regions_of_which_none_is_reached_are_unknown_and_one_of_several_is_a_failure() -> None:
+    unreached = check(CheckStatus.FAILED, Hop.CONNECTION)
+    assert not report(unreached, check(CheckStatus.SKIPPED)).is_fail
+    assert report(unreached, check(CheckStatus.OK)).is_fail
 
 
 def test_counts_name_every_status() -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views import consumer as view
@@ -110,15 +110,14 @@ def sync(
 
     The record is in the metadata of a consumer `NAME-of-REGION` there, which takes no messages. Run it as a service with `--watch`, outside of
     the regions or in each: what is acknowledged after the last check comes again after a failover. Exits with 1 if a
-    position could not be read, or not recorded everywhere.
+    position could not be read, or not recorded everywhere, and with 3 if no region can be reached.
 
     Examples: `vstream consumer sync`, `vstream consumer sync -t acme.yaml --watch --every 1`
     """
     loaded = options.load_topology(topology).require()
     keeper = consumer_sync.ConsumerSync(loaded, options.choose_streams(loaded, streams))
     show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show
-    if not run(_sync(loaded, keeper, lab, show, every if is_watching else None)):
-        raise typer.Exit(NO)
+    raise typer.Exit(run(_sync(loaded, keeper, lab, show, every if is_watching else None)))
 
 
 async def _sync(
@@ -127,16 +126,18 @@ async def _sync(
     lab: str | None,
     show: Callable[[tuple[SyncedConsumer, ...]], None],
     every: float | None,
-) -> bool:
-    """Whether all positions are kept everywhere, after one look; with *every*, look for ever."""
+) -> int:
+    """The exit code after one look; with *every*, look for ever."""
     endpoints = find_servers(topology, lab).endpoints
     while True:
         # Regions come and go: each look connects for itself.
         async with connect_all(topology, endpoints) as connections:
             synced = await keeper.keep(connections)
+            is_known = any(isinstance(connection, Connection) for connection in connections.values())
         show(synced)
         if every is None:
-            return not any(item.problems for item in synced)
+            problem = NO if is_known else FAILED
+            return problem if any(item.problems for item in synced) else OK
         await asyncio.sleep(every)
 
 

@@ -11,7 +11,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.beacon import send_beacons
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.servers import endpoints_as_user, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import probe as view
@@ -64,7 +64,7 @@ def command(
     stream refuses of other messages or subjects: `vstream status` does.
     `--forms` creates a consumer of its own in each region, and deletes it.
     `--each-server` finds a single server that does not work, for example after a reload that it missed.
-    Exits with 1 unless every check passes.
+    Exits with 1 if a check fails, and with 3 where nothing failed and not everything passed, or no region can be reached.
 
     A beacon is an empty message that stays in the stream until the stream's limits remove it. It goes on the `canary`
     subject of each stream whose canary has a `*`, which stands for the region. With `--beacons --every 10`, an age of
@@ -102,7 +102,7 @@ def command(
         console.print_note(f"{loaded.name} on {servers.description}")
         console.print_lines(view.text(report))
     if not report.is_pass:
-        raise typer.Exit(NO)
+        raise typer.Exit(NO if report.is_fail else FAILED)
 
 
 def _split_by_server(endpoints: Mapping[str, Endpoint]) -> list[dict[str, Endpoint]]:

@@ -123,6 +123,13 @@ class ProbeReport:
         return counts[CheckStatus.OK] > 0 and not counts[CheckStatus.FAILED] and not counts[CheckStatus.UNKNOWN]
 
     @property
+    def is_fail(self) -> bool:
+        """Whether something was seen not to work. That no region could be reached says nothing of any."""
+        counts = self.counts
+        hops = {check.hop for check in self.checks if check.status is CheckStatus.FAILED}
+        return bool(hops) and (counts[CheckStatus.OK] > 0 or hops != {Hop.CONNECTION})
+
+    @property
     def counts(self) -> Mapping[CheckStatus, int]:
         """Number of checks by status. Every status is a key."""
         seen = Counter(check.status for check in self.checks)

@@ -195,7 +195,8 @@ def problems(report: ProbeReport) -> Iterator[Text]:
         times = f" ({number} times)" if number > 1 else ""
         yield Text.assemble(("– skipped: ", "dim"), f"{detail}{times}", f"; {hint}" if hint else "")
     counts = report.counts
-    verdict = Text("PASS", style="bold green") if report.is_pass else Text("FAIL", style="bold red")
+    verdict = Text("FAIL", style="bold red") if report.is_fail else Text("UNKNOWN", style="bold yellow")
+    verdict = Text("PASS", style="bold green") if report.is_pass else verdict
     shown = ", ".join(f"{count:,} {status.value}" for status, count in counts.items() if count)
     yield Text.assemble(verdict, f": {shown or 'nothing was checked'}")
 
