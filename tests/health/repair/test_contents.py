@@ -86,6 +86,15 @@ def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> 
     assert list(missing_sequences(found, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
 
 
+def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() -> None:
+    found = Held()
+    for seq, identity in ((1, "a"), (2, "a"), (3, "b"), (1, ""), (4, "b")):
+        found.take(at=seq, seq=seq, is_replayed=not identity, is_current=True, identity=identity)
+    assert not found.began_again
+    found.take(at=5, seq=1, is_replayed=False, is_current=True, identity="c")
+    assert found.began_again
+
+
 def test_what_nobody_holds_is_not_missing() -> None:
     assert list(missing_sequences(held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))) == [3]
 

@@ -160,11 +160,19 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     assert [address.server.name for address in record.removed] == ["east-1"]
     assert record.programs["east-1"].version == "2.15.1"
     assert later.refused == {"west": 0, "central": 0}
-    assert "`foo-read-central` will never get the rest" in loss
+    assert "`foo-read-central` will not get the rest by itself" in loss
     assert f"after sequence {last:,} of `foo-write-east` is lost" in loss
     await check_contents("killed", {"west": "foo-read-west"}, merged(before, unheard, later))
     await check_contents("killed", {"central": "foo-read-central"}, merged(before, later))
     assert (await plan_lab(gone, "killed")).is_empty
+    # What the other one has of it comes back, and can be taken for nothing else.
+    await asyncio.to_thread(whole.write_text, document(TWO, TWO))
+    arguments = ("repair", "messages", whole, "--lab", "killed", "--kind", "clear", "--kind", "replay")
+    repaired = await asyncio.to_thread(vstream, *arguments, "--yes")
+    assert repaired.code == 0, repaired.out + repaired.err
+    await check_contents("killed", {region: f"foo-read-{region}" for region in TWO}, merged(before, unheard, later))
+    again = await asyncio.to_thread(vstream, *arguments)
+    assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay).\n"), again.err
 
 
 def merged(*loads: Load) -> Load:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vstream.health.repair.sequence_set import SequenceSet
@@ -34,8 +35,14 @@ class Held:
     """The highest sequence that it sourced from the origin itself, not from a replay; 0 for none."""
     anchor: int = 0
     """The newest message, by its sequence in the reader, of the source as it is defined now."""
-    identities: set[str] = field(default_factory=set)
-    """The origin's identities in headers: a new one each time it is created."""
+    identities: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By the origin's identity in headers, a new one each time it is created: its first and last sequence."""
+
+    @property
+    def began_again(self) -> bool:
+        """Whether the origin was made again, with sequences that it had used before."""
+        ranges = list(self.identities.values())
+        return any(after[0] <= before[1] for before, after in pairwise(ranges))
 
     def take(self, *, at: int, seq: int, is_replayed: bool, is_current: bool, identity: str) -> None:
         """Add one message of the reader: at *at* there, and *seq* in the origin."""
@@ -48,7 +55,8 @@ class Held:
         if is_current:
             self.anchor = at
         if identity:
-            self.identities.add(identity)
+            first, last = self.identities.get(identity, (seq, seq))
+            self.identities[identity] = min(first, seq), max(last, seq)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
 from vstream.topology import naming, physical
 from vstream.topology.model import Role
-from vstream.topology.replication import physical_streams, replication_pairs
+from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from vstream.jetstream.direct import DirectMessage
     from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.topology.model import Topology, VirtualStream
-    from vstream.topology.replication import PhysicalStream
 
 SETTLE = 1.0
 """Seconds until a second check: a message that counts as taken may not be stored yet."""
@@ -96,7 +95,7 @@ async def find_missing(
             for scan in scans:
                 await scan.go_on(tick)
         for scan, origin, lacks in _missing(scans, written, stream):
-            replays.append(await fetcher.replay(scan, origins[origin], lacks, written, scans))
+            replays.append(await fetcher.replay(scan, origin_named(stream, origin), lacks, written, scans))
         for scan in scans:
             replays = await fetcher.leave_older(scan, replays)
     return Contents(
@@ -105,6 +104,12 @@ async def find_missing(
         unread=unread,
         replays=tuple(planned for planned in replays if planned.count or planned.left),
     )
+
+
+def origin_named(stream: VirtualStream, name: str) -> PhysicalStream:
+    """The write stream *name* of *stream*, also of a region that is gone."""
+    region = name.removeprefix(physical.physical_name(stream, Role.WRITE, ""))
+    return PhysicalStream(virtual=stream.name, name=name, place=region, role=Role.WRITE)
 
 
 async def _messages_written(
@@ -131,11 +136,12 @@ def _missing(
     for scan in scans:
         for origin, held in scan.held.items():
             # What a mirror lacks, the stream that it mirrors lacks.
-            if (scan.name, origin) not in fed or not scan.is_fed:
+            is_fed = (scan.name, origin) in fed or origin in scan.given_up
+            if not is_fed or not scan.is_fed:
                 continue
             elsewhere = own.get(origin, SequenceSet())
             for other_scan in scans:
-                if other_scan is not scan:
+                if other_scan is not scan and origin in other_scan.held:
                     elsewhere |= other_scan.held[origin].runs
             if lacks := missing_sequences(held, scan.reach(origin), elsewhere):
                 missing.append((scan, origin, lacks))
@@ -175,9 +181,11 @@ class Fetcher:
         left: dict[str, SequenceSet] = defaultdict(SequenceSet)
         holders = [(origin.name, own.get(origin.name, SequenceSet()))]
         holders += [
-            (other_scan.name, other_scan.held[origin.name].runs) for other_scan in scans if other_scan is not scan
+            (holder.name, holder.held[origin.name].runs)
+            for holder in scans
+            if holder is not scan and origin.name in holder.held
         ]
-        if len(scan.held[origin.name].identities) > 1:
+        if scan.held[origin.name].began_again:
             return self._replay(
                 scan, origin, {}, {"the write stream was made again since, with sequences from 1": lacks}
             )

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.health.repair.live.missing import Fetcher
+from vstream.health.repair.live.missing import Fetcher, origin_named
 from vstream.health.repair.live.scan import PATIENCE, read_provenances
 from vstream.health.repair.plan import Leftover
 from vstream.health.repair.sequence_set import SequenceSet
@@ -23,10 +23,11 @@ from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
+from vstream.plan.transitions import seed_region
 from vstream.topology import naming, physical
 from vstream.topology.model import Role
-from vstream.topology.replication import all_physical_streams, physical_streams
-from vstream.topology.stream_config import StreamConfig
+from vstream.topology.replication import all_physical_streams
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +74,7 @@ async def replay_missing(
     connection = _own(topology, wanted.place, connections)
     admin = JetStreamAdmin(connection)
     mark = int((await admin.info(wanted.reader))["state"]["last_seq"])
-    origin = next(part for part in physical_streams(stream) if part.name == wanted.origin)
+    origin = origin_named(stream, wanted.origin)
     fetcher = Fetcher(topology, stream, connections, lambda *_: None)
     done = 0
     for holder, sequences in wanted.by_holder.items():
@@ -271,8 +272,11 @@ class _Visit:
 
 async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
     """Temporary streams of interrupted or running repairs of *topology*."""
-    origins = {part.name for part in all_physical_streams(topology) if part.role is Role.WRITE}
+    parts = all_physical_streams(topology)
+    origins = {part.name for part in parts if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
+    for name in {part.name for part in parts} & observed.keys():
+        origins |= seed_region.positions(observed[name].config.metadata, UNTIL_KEY).keys()
 
     def is_ours(name: str) -> bool:
         parsed = parse_replay(name)

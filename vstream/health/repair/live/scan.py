@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error, reading
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.source_header import parse_provenance
+from vstream.plan.transitions import seed_region
 from vstream.topology import naming
+from vstream.topology.stream_config import UNTIL_KEY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -52,6 +55,8 @@ class Scan:
         """Read what has not been read yet. Raises as requests do."""
         info = await JetStreamAdmin(self.connection).info(self.name)
         self.info = self.info or info
+        for origin in self.given_up:
+            self.held.setdefault(origin, Held())
         sources = [source for source in info["config"].get("sources") or () if str(source.get("name")) in self.held]
         current = {definition_of(source) for source in sources}
         async for message, provenance in read_provenances(self.connection, self.name, self.last + 1, tick):
@@ -76,8 +81,10 @@ class Scan:
         )
         has_limits = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS) or self._may_have_expired()
         starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
+        position = int(source["seq"]) if source.get("seq") else None
+        # Nothing more is on its way from a region that was given up.
         return Reach(
-            position=int(source["seq"]) if source.get("seq") else None,
+            position=sys.maxsize if origin in self.given_up else position,
             is_whole=not starts_later and (int(state["first_seq"]) <= 1 or not has_limits),
         )
 
@@ -85,6 +92,12 @@ class Scan:
         """Whether it has a `max_age`, and is older than that."""
         max_age = int(self.info["config"].get("max_age") or 0) / _NS
         return max_age > 0 and to_unix_seconds(self.info["created"]) + max_age < time.time()
+
+    @property
+    def given_up(self) -> set[str]:
+        """Write streams of dead regions, which it sources no more."""
+        ends = seed_region.positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
+        return ends.keys() - {source.get("name") for source in self.info["config"].get("sources") or ()}
 
     @property
     def is_fed(self) -> bool:
