@@ -113,14 +113,14 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], pre
 
 def ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
     """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
-    taken, after = positions(config.metadata, TAKEN_KEY), positions(config.metadata, AFTER_KEY)
-    return {name: (taken[name], after[name]) for name in taken.keys() & after.keys()}
+    starts, ends = positions(config.metadata, TAKEN_KEY), positions(config.metadata, AFTER_KEY)
+    return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
 
 
 def with_ends_to_measure(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
     """*config* that says what `ends_to_measure` reads."""
-    config = with_recorded_positions(config, {name: taken for name, (taken, _) in ends.items()}, TAKEN_KEY)
-    return with_recorded_positions(config, {name: after for name, (_, after) in ends.items()}, AFTER_KEY)
+    config = with_recorded_positions(config, {name: seq for name, (seq, _) in ends.items()}, TAKEN_KEY)
+    return with_recorded_positions(config, {name: last for name, (_, last) in ends.items()}, AFTER_KEY)
 
 
 def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:

@@ -180,11 +180,8 @@ class Fetcher:
         by_holder: dict[str, SequenceSet] = {}
         left: dict[str, SequenceSet] = defaultdict(SequenceSet)
         holders = [(origin.name, own.get(origin.name, SequenceSet()))]
-        holders += [
-            (holder.name, holder.held[origin.name].runs)
-            for holder in scans
-            if holder is not scan and origin.name in holder.held
-        ]
+        informed = [holder for holder in scans if holder is not scan and origin.name in holder.held]
+        holders += [(holder.name, holder.held[origin.name].runs) for holder in informed]
         if scan.held[origin.name].began_again:
             return self._replay(
                 scan, origin, {}, {"the write stream was made again since, with sequences from 1": lacks}
