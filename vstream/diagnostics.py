@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+SEED = re.compile(r"\bS[ACNOUX][A-Z2-7]{50,}\b")
+"""The seed of an nkey: a secret wherever it stands."""
+_LOGIN = re.compile(r"(?<=//)[^/@\s\"'`]*:[^/@\s\"'`]*(?=@)")
+_PASSWORD = re.compile(
+    r"""((?:pass(?:word)?|token|secret|seed)["']?[\s:=]\s*)("[^"]*"|'[^']*'|(?!\$[A-Za-z_])[^\s,}\]#]+)""",
+    re.IGNORECASE,
+)
+"""What follows such a key in a file; not a variable."""
+
+
+def mask_secrets(text: str) -> str:
+    """*text* with a star for each character of what has the form of a secret: seeds, and logins in addresses."""
+    for shape in (SEED, _LOGIN):
+        text = shape.sub(lambda match: "*" * len(match[0]), text)
+    return text
+
+
+def mask_line(line: str) -> str:
+    """The same for a line of a file, where passwords stand behind their keys."""
+    return _PASSWORD.sub(lambda match: match[1] + "*" * len(match[2]), mask_secrets(line))
 
 
 class Span(NamedTuple):

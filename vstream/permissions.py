@@ -7,13 +7,13 @@ import binascii
 import os
 import re
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 ALLOWED_VARIABLES = ("VSTREAM_", "NATS_")
 """How the names of environment variables begin that a topology may name: anybody could take out others."""
@@ -21,6 +21,8 @@ MORE_VARIABLES = "VSTREAM_ALLOW_ENV"
 """The variable with more of them: names, and beginnings of names such as `OPS_*`."""
 PLAINTEXT = "VSTREAM_ALLOW_PLAINTEXT"
 """The variable that allows credentials to cross the network in clear. `vstream --allow-plaintext` sets it."""
+FILE_PLACES = "VSTREAM_CREDENTIALS"
+"""The variable with directories, as in `PATH`, whose files a topology may name."""
 _BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----\s*(\S+)\s*-+END")
 """Of a credentials file: first the JWT, then the seed."""
 _SEED_BYTES = 36
@@ -47,6 +49,29 @@ def read_variable(name: str | None, reader: str) -> str:
     if not value:
         raise VstreamError(f"{reader}: the environment variable {name} is not set", hint=f"export {name}=…")
     return value
+
+
+def find_secret_file(path: str, reader: str, keys: Path) -> str:
+    """
+    The file at *path* that a topology names, for *reader*, such as "region `west`".
+
+    It is below the current directory, or in a place that whoever runs vstream has chosen: the directories in
+    VSTREAM_CREDENTIALS, and that of *keys*, where a name alone is looked for. Raises VstreamError for any other, which a
+    topology could have sent anywhere.
+    """
+    current, named = Path.cwd().resolve(), Path(path).expanduser()
+    listed = [Path(entry).expanduser() for entry in os.environ.get(FILE_PLACES, "").split(os.pathsep) if entry]
+    places = [place.resolve() for place in (*listed, keys)]
+    candidates = [named, *(place / path for place in places)] if "/" not in path else [named]
+    file = next((candidate for candidate in candidates if candidate.is_file()), named).resolve()
+    is_below = current != Path(current.anchor) and file.is_relative_to(current)
+    is_hidden = is_below and any(part.startswith(".") for part in file.relative_to(current).parts)
+    if (not is_below or is_hidden) and not any(file.is_relative_to(place) for place in places):
+        raise VstreamError(
+            f"{reader}: a topology may not name the file {path}",
+            hint=f"put it below the current directory, or allow its directory: export {FILE_PLACES}={named.parent}",
+        )
+    return str(file)
 
 
 def is_plaintext_allowed() -> bool:

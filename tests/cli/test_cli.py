@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nkeys
 import pytest
 
 from tests.support.command import environment, vstream
@@ -228,9 +229,27 @@ def test_nobody_else_can_write_what_is_rendered(good: Path, tmp_path: Path) -> N
     finally:
         os.umask(before)
     assert ran.code == 0
-    files = [path for path in (tmp_path / "build").rglob("*") if path.is_file()]
-    assert tmp_path / "build" / ".vstream-bundle" in files
-    assert [path for path in files if path.stat().st_mode & 0o022] == []
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "build", *(tmp_path / "build").rglob("*"))}
+    assert tmp_path / "build" / ".vstream-bundle" in modes
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o644}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o755}
+
+
+def test_nobody_else_can_look_where_rendered_tokens_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSTREAM_KEYS", str(tmp_path / "keys"))
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(GOOD + "security: {mode: operator}\nrouting: accounts\n")
+    before = os.umask(0)
+    try:
+        assert vstream("keys", "create", topology).code == 0
+        ran = vstream("render", topology, "-o", tmp_path / "a/build")
+    finally:
+        os.umask(before)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
+    tokens = list((tmp_path / "a/build").rglob("operator.cfg"))
+    assert {path.stat().st_mode & 0o777 for path in tokens} == {0o600}
+    assert {path.parent.stat().st_mode & 0o777 for path in tokens} == {0o700}
 
 
 def test_render_is_not_for_standard_output(good: Path, tmp_path: Path) -> None:
@@ -273,7 +292,7 @@ def test_a_region_that_cannot_be_reached(good: Path) -> None:
     ("connect", "said"),
     [
         ("{context: nowhere}", "no nats CLI context `nowhere`"),
-        ("{urls: 'nats://127.0.0.1:1', creds: /nowhere.creds}", "/nowhere.creds does not exist"),
+        ("{urls: 'nats://127.0.0.1:1', creds: nowhere.creds}", "nowhere.creds does not exist"),
         ("{urls: 'nats://127.0.0.1:1', user: me, password_env: VSTREAM_TEST_UNSET}", "VSTREAM_TEST_UNSET is not set"),
     ],
 )
@@ -282,6 +301,51 @@ def test_a_connection_that_is_incomplete(good: Path, connect: str, said: str) ->
     ran = vstream("plan", good)
     assert ran.code == 3
     assert said in ran.err
+
+
+def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode()
+    for path in (
+        here / "ops.nk",
+        here / "sub/ops.nk",
+        here / ".ssh/ops.nk",
+        there / "prod.nk",
+        there / "keys/acme/own.nk",
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(seed)
+    (here / "link.nk").symlink_to(there / "prod.nk")
+    monkeypatch.setenv("VSTREAM_KEYS", str(there / "keys"))
+
+    def run(named: object, field: str = "nkey") -> str:
+        login = (
+            f"urls: 'nats://127.0.0.1:1', {field}: {named}"
+            if field == "nkey"
+            else f"urls: 'nats://127.0.0.1:1', {named}"
+        )
+        (here / "t.yaml").write_text(GOOD + f"connect: {{west: {{{login}}}}}\n")
+        ran = vstream("plan", "t.yaml", cwd=here)
+        assert ran.code == 3
+        return ran.err
+
+    refused = [there / "prod.nk", "../there/prod.nk", "link.nk", ".ssh/ops.nk", "~/prod.nk", "/etc/shadow"]
+    for named in refused:
+        assert f"error: region `west`: a topology may not name the file {named}\n" in run(named)
+    assert "export VSTREAM_CREDENTIALS=../there\n" in run("../there/prod.nk")
+    for login in (
+        "tls: {cert: ../there/a.pem, key: b.pem}",
+        "creds: ../a.creds",
+        "nkey: ops.nk, system: {nkey: ../s.nk}",
+    ):
+        assert "may not name the file ../" in run(login, "all")
+    for named in ("ops.nk", "sub/ops.nk", "own.nk", here / "ops.nk"):
+        assert "127.0.0.1:1" in run(named), named
+    monkeypatch.setenv("VSTREAM_CREDENTIALS", f"/nowhere:{there}")
+    for named in (there / "prod.nk", "prod.nk", "link.nk"):
+        assert "127.0.0.1:1" in run(named), named
 
 
 def test_a_plan_file_that_is_not_one_is_refused(tmp_path: Path) -> None:

@@ -230,6 +230,29 @@ def outside(here: Path) -> Path:
     return directory
 
 
+@pytest.mark.parametrize("output", ["full", "concise", "json", "github", "sarif", "junit", "gitlab"])
+def test_secrets_in_files_of_the_repository_are_not_shown(here: Path, output: str) -> None:
+    seed = "SUAO6GKUMIED7LMY3W3J253TDBOCUAUY5FNMARC2J6AJOCFEQEUMLYSH5Q"
+    (here / "user.nk").write_text(f"{seed}\n")
+    (here / "passphrase").write_text(f"{SECRET}\n")
+    (here / "credentials").write_text(f"https://bob:{SECRET}@github.example\n")
+    (here / "variables").write_text(f"P = {SECRET}.b\n")
+    (here / "users.cfg").write_text(
+        f'authorization {{ users: [ {{user: a, password: "{SECRET}", bogus: 1}}, {{nkey: {seed}}} ] }}\n'
+        f'leafnodes {{ remotes [ {{url: 5, urls: ["nats://u:{SECRET}@h.example"], seed: {seed}, creds: 5}} ] }}\n'
+    )
+    for name in ("user.nk", "passphrase", "credentials", "users.cfg"):
+        (here / f"{name}.conf").write_text(f'listen: 127.0.0.1:4222\ninclude "{name}"\n')
+    (here / "v.conf").write_text('include "variables"\nlisten: 127.0.0.1:4222\nmappings { "foo.>": $P }\n')
+    (here / "s.yaml").write_text("scenario: 1\nname: s\ntopology: passphrase\nsteps:\n  - wait: 5s\n")
+    ran = vstream("lint", ".", "--format", output)
+    assert ran.code == 1
+    for code in ("VS010", "VS424", "VS425", "VS307", "VS005"):
+        assert code in ran.out
+    for secret in (seed, SECRET):
+        assert secret not in ran.out + ran.err
+
+
 def test_files_outside_of_the_repository_are_not_read(here: Path) -> None:
     elsewhere = outside(here)
     (here / "a.conf").write_text(f'listen: 127.0.0.1:4222\ninclude "../{elsewhere.name}/passwd"\n')

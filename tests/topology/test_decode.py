@@ -124,6 +124,8 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("links: {default: {jitter: unlimited}}",
          "5:27: error VS005: `links.default.jitter`: an unlimited time would cut the link: write a time such as `140ms`\n"),
         ("links: {default: {rate: 200}}", "5:25: error VS005: `links.default.rate`: a rate needs a unit: write it like `200mbit`\n"),
+        ('defaults: {metadata: {"a\\e[31m\\n::error::b": v}}',
+         "5:46: error VS005: `defaults.metadata.a\\x1b[31m\\n::error::b.[key]`: a key of metadata has no line breaks and no other control characters\n"),
         ("links: {default: {loss: 1}}", "5:25: error VS005: `links.default.loss`: a loss is a percentage such as `1%`\n"),
         ("links: {default: {loss: 100%}}",
          "5:25: error VS005: `links.default.loss`: `100%` is not a percentage below 100: write it like `1%` or `0.5%`\n"),

@@ -200,6 +200,7 @@ def run() -> None:
     gc.set_threshold(200_000, 20, 100)
     # Else pydantic reads the metadata of every installed package, in search of plugins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    os.umask(os.umask(0o077) | 0o022)  # nobody else may write what any command makes, directories too
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a name that a terminal cannot show is no reason to fail

@@ -122,7 +122,7 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
     marker = directory / BUNDLE_MARKER
     paths = {artifact.path for artifact in artifacts}
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make_directory(directory, artifacts, directory)
         _check_no_links(directory, PurePosixPath(BUNDLE_MARKER))
         if any(directory.iterdir()) and not marker.is_file():
             raise VstreamError(
@@ -134,6 +134,7 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
         # Both lists first: whatever happens below, the next run knows which files are ours.
         _write_readable(marker, "".join(f"{path}\n" for path in sorted(paths | old_paths)))
         for artifact in artifacts:
+            _make_directory((directory / artifact.path).parent, artifacts, directory)
             _write_artifact(directory / artifact.path, artifact)
         stale_paths = old_paths - paths
         for path in stale_paths:
@@ -160,8 +161,13 @@ def _check_no_links(directory: Path, path: PurePosixPath) -> None:
             )
 
 
+def _make_directory(path: Path, artifacts: Sequence[Artifact], top: Path) -> None:
+    """Make *path*, for nobody else if one of *artifacts* in it is private."""
+    has_secrets = any(is_private(artifact.path) and (top / artifact.path).parent == path for artifact in artifacts)
+    path.mkdir(mode=0o700 if has_secrets else 0o755, parents=True, exist_ok=True)
+
+
 def _write_artifact(path: Path, artifact: Artifact) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     if is_private(artifact.path):
         write_atomically(path, artifact.text, mode=_PRIVATE)
     else:

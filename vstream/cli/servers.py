@@ -15,6 +15,7 @@ from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab import keys as lab_keys
 from vstream.lab import status as lab
 from vstream.lint.load_topology import render_bundle
+from vstream.permissions import find_secret_file
 from vstream.render import account_view
 from vstream.topology.accounts import password_variable, regional_user, regional_variable
 from vstream.topology.bundle import Bundle
@@ -43,6 +44,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     if lab_name is None and connect:
         # Whether a region that was given up answers again is asked, too.
         connect |= {lost.name: lost.region.endpoint for lost in topology.lost if lost.region.endpoint is not None}
+        connect = {region: _find_files(endpoint, region, topology) for region, endpoint in connect.items()}
         for endpoint in connect.values():
             monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
         addresses = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
@@ -60,6 +62,17 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
         f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
         hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
     )
+
+
+def _find_files(endpoint: Endpoint, region: str, topology: Topology) -> Endpoint:
+    """*endpoint* of *topology* with the paths of its secret files. Raises VstreamError for one that it may not name."""
+    keys = default_directory(topology.name)
+    named = {field: getattr(endpoint, field) for field in ("creds", "nkey", "tls_cert", "tls_key")}
+    files: dict[str, Any] = {
+        field: find_secret_file(path, f"region `{region}`", keys) for field, path in named.items() if path
+    }
+    system = endpoint.system and _find_files(endpoint.system, region, topology)
+    return replace(endpoint, system=system, **files)
 
 
 def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mapping[str, Endpoint]:

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from vstream.diagnostics import SEED
 from vstream.permissions import ALLOWED_VARIABLES
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _PAIR = re.compile(
 )
 _SHAPES = (
     re.compile(r"-----BEGIN[^-]*(?:PRIVATE KEY|SEED|JWT)-----.*?-----+END[^-]*-----+", re.DOTALL),
-    re.compile(r"\bS[ACNOUX][A-Z2-7]{50,}\b"),  # seeds of nkeys
+    SEED,
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]+"),  # signed tokens
     re.compile(r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}"),  # hashes of passwords
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Finding, Related, Severity
+from vstream.diagnostics import Finding, Related, Severity, Span
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, secrets, suppress
 from vstream.lint.read import Shown, Source, gather
@@ -114,10 +114,17 @@ def lint(
     placed = {_place_in_user_file(declared_topology, shown): None for declared_topology in findings}
     suppressions = suppress.collect(comments, texts, streams, known_codes())
     unsuppressed = suppress.apply(_merge_places(placed), suppressions)
-    reported = (selection or Selection()).apply(secrets.mask(finding, around.env or {}) for finding in unsuppressed)
+    unquoted = (gathered.unquoted | before.unquoted).difference(gathered.checked)
+    used = {place.span for place in gathered.references if place.definition and place.definition.file in unquoted}
+
+    def quotes(span: Span | None) -> bool:
+        return span is None or not (span in used or span.file in unquoted)
+
+    masked = (secrets.mask(finding, around.env or {}, quotes=quotes(finding.span)) for finding in unsuppressed)
+    reported = (selection or Selection()).apply(masked)
     return LintReport(
         diagnostics=tuple(sorted(reported, key=Finding.sort_key)),
-        texts=texts,
+        texts={file: text for file, text in texts.items() if file not in unquoted},
         files=tuple(sorted({*gathered.checked, *(source.name for source in declared)})),
     )
 

@@ -76,7 +76,9 @@ def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bo
     beside = _topology(document, read)
     scenario, problems = _check(document, beside)
     everything = (*document.diagnostics, *problems, *beside.diagnostics, *_templates(scenario, document, is_directory))
-    texts = {file: document.text, **({beside.file: beside.text} if beside.file else {})}
+    texts = {file: document.text}
+    if beside.file and beside.file.lower().endswith((".yaml", ".yml")):  # lines of another file may be secrets
+        texts[beside.file] = beside.text
     return LoadedScenario(
         scenario=scenario,
         topology=beside.topology,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Read: TypeAlias = Callable[[str], bytes]
 """The content of a file, by its name; raises OSError or ValueError."""
 
+_CONFIGURATIONS = (".conf", ".cfg", ".json")
 _OPTIONS_IN_JSON = frozenset({"mappings", "maps", "accounts", "cluster", "gateway", "jetstream", "listen", "port"})
 
 
@@ -81,6 +82,8 @@ class Gathered:
     shown: dict[str, Shown] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
     """The files that had something to check, but for the topologies and scenarios."""
+    unquoted: set[str] = field(default_factory=set)
+    """Included files that are not called like a configuration: a mistake, or an attack, includes files with secrets."""
 
     def workspace(self, topology: Topology | None = None, server_version: ServerVersion | None = None) -> Workspace:
         """Everything as rules see it. A version that is given wins over that of *topology*."""
@@ -241,6 +244,7 @@ class _Gatherer:
             return
         including = _Including(self._read, self._included, self.gathered.texts, len(text), marks)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
+        self.gathered.unquoted |= {name for name in including.names if not name.lower().endswith(_CONFIGURATIONS)}
         self.gathered.checked.append(source.name)
         is_given = self._env is not None
         diagnostics = without_chart_variables(document.diagnostics, document.root)

@@ -1,4 +1,4 @@
-"""Values of the environment: they may be used to read a configuration, and are never shown."""
+"""Secrets: values of the environment may be used to read a configuration. They, and keys and logins, are never shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Severity, mask_secrets
 from vstream.syntax.natsconf import ConfScalar
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _CHART_VARIABLES: Final = frozenset({"POD_NAME", "SERVER_NAME"})
 _CHART_PID_FILE: Final = "/var/run/nats/nats.pid"
 """What it has every server write, and lets nobody change."""
 _BREAK: Final = re.compile(r"""[\s"'{}\[\],;]+""")
+_QUOTED: Final = re.compile(r"`[^`]*`")
 _LONG: Final = 4
 """From here on, a value is masked inside of words too."""
 
@@ -67,19 +68,23 @@ def unknown_places(references: Iterable[Reference], env: Mapping[str, str]) -> s
     return {reference.span for reference in references if reference.definition is None and reference.name not in env}
 
 
-def mask(finding: Finding, env: Mapping[str, str]) -> Finding:
-    """*finding* with `$NAME` in the place of each value of *env*."""
-    if not env:
-        return finding
+def mask(finding: Finding, env: Mapping[str, str], *, quotes: bool = True) -> Finding:
+    """*finding* with `$NAME` in the place of each value of *env*, and without anything quoted unless it *quotes*."""
+
+    def mask_text(text: str) -> str:
+        return mask_secrets(_masked_text(text, env))
+
     message = finding.message
     if finding.code == "VS012" and " cannot be read: " in message:
         message = message.partition(": ")[0]
+    if not quotes:
+        return replace(finding, message=_QUOTED.sub("`…`", message), hint=None, related=(), fix=())
     return replace(
         finding,
-        message=_masked_text(message, env),
-        hint=_masked_text(finding.hint, env) if finding.hint else finding.hint,
-        related=tuple(replace(related, message=_masked_text(related.message, env)) for related in finding.related),
-        fix=() if any(_masked_text(edit.text, env) != edit.text for edit in finding.fix) else finding.fix,
+        message=mask_text(message),
+        hint=mask_text(finding.hint) if finding.hint else finding.hint,
+        related=tuple(replace(related, message=mask_text(related.message)) for related in finding.related),
+        fix=() if any(mask_text(edit.text) != edit.text for edit in finding.fix) else finding.fix,
     )
 
 

@@ -117,7 +117,7 @@ class ServerOptionsDocument(_Closed):
     """Such as `az:`: replicas of a stream are on servers whose tags that begin so differ. Every server needs one."""
     connect_backoff: bool = False
     """Servers wait longer and longer, up to 30 s, before they dial an unreachable server or region again (2.12)."""
-    metadata: dict[fields.Text, str] = {}
+    metadata: dict[fields.Label, str] = {}
     """Metadata that every server adds to its monitoring answers (2.12)."""
 
 
@@ -300,7 +300,7 @@ class SettingsDocument(_Closed):
     placement_tags: fields.Names | None = None
     """Servers must have all these tags to hold a replica."""
     description: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[fields.Label, str] | None = None
     config: dict[str, Any] | None = None
     """Any other field of the JetStream stream configuration, in the server's spelling and units (nanoseconds, bytes)."""
 
@@ -342,7 +342,7 @@ class ConsumerDocument(_Closed):
     """Whether its state is kept in memory, and lost when its servers stop."""
     headers_only: bool = False
     description: str | None = None
-    metadata: dict[str, str] = {}
+    metadata: dict[fields.Label, str] = {}
     config: dict[str, Any] = {}
     """Any other field of the JetStream consumer configuration, in the server's spelling and units."""
 
@@ -407,7 +407,7 @@ class BucketDocument(_Closed):
     compression: Literal["none", "s2"] | None = None
     placement_tags: fields.Names | None = None
     description: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[fields.Label, str] | None = None
 
 
 class KeyValueDocument(BucketDocument):

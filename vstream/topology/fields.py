@@ -293,6 +293,12 @@ def _names(value: object) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(_name_list(value))
 
 
+def _label(value: object) -> object:
+    if isinstance(value, str) and not value.isprintable():
+        raise PydanticCustomError("label", "a key of metadata has no line breaks and no other control characters")
+    return value
+
+
 def _tags(value: object) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
         raise PydanticCustomError("tags", "one entry for each server: a tag (`az:a`) or a list of tags")
@@ -326,6 +332,8 @@ Wait = Annotated[int, BeforeValidator(_wait), WithJsonSchema({"type": "string", 
 MarkerTime = Annotated[
     int, BeforeValidator(_marker_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]
+Label = Annotated[str, BeforeValidator(_label)]
+"""A key of metadata: plans and reports print it."""
 Waits = Annotated[tuple[Wait, ...], BeforeValidator(_waits)]
 LinkTime = Annotated[
     int, BeforeValidator(_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})

@@ -11,6 +11,8 @@ import re
 
 from rich.text import Text
 
+from vstream.diagnostics import mask_secrets
+
 _CI_COMMAND = re.compile(r"(?<!\S):(?=:)|#(?=#\[|#vso\[)")
 _MARKDOWN = {"|": "\\|", "<": "&lt;", ">": "&gt;", "@": "&#64;", "[": "\\[", "!": "\\!"}
 _ASCII = {
@@ -54,8 +56,8 @@ def cut(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """*text* on one line: what cannot be printed, or would be obeyed, is escaped."""
-    text = cut(text)
+    """*text* on one line: what cannot be printed, or would be obeyed, is escaped, and secrets are masked."""
+    text = mask_secrets(cut(text))
     if not text.isprintable():
         text = "".join(char if char.isprintable() else _escape(char) for char in text)
     return _CI_COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
@@ -79,6 +81,9 @@ def clean_lines(text: str) -> str:
 def clean_text(text: Text) -> Text:
     """*text* on one line, with its styles."""
     text = cut_text(text)
+    if (masked := mask_secrets(text.plain)) != text.plain:
+        text = text.copy()
+        text.plain = masked
     if clean(text.plain) == text.plain:
         return text
     cleaned = Text(style=text.style, justify=text.justify, overflow=text.overflow, no_wrap=text.no_wrap)

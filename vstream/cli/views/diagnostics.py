@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Severity, mask_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +91,7 @@ class _Snippets:
         lines = self._lines[span.file]
         if span.file not in self._sources or not 0 < span.line <= len(lines):
             return
-        line = lines[span.line - 1].rstrip("\r")
+        line = mask_line(lines[span.line - 1].rstrip("\r"))
         start = span.column - 1
         end = span.end_column - 1 if span.end_line == span.line else len(line)
         width = max(1, min(end, len(line)) - start)
