@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 SEED = re.compile(r"\bS[ACNOUX][A-Z2-7]{50,}\b")
 """The seed of an nkey: a secret wherever it stands."""
-_LOGIN = re.compile(r"(?<=//)[^/@\s\"'`]*:[^/@\s\"'`]*(?=@)")
+_LOGIN = re.compile(r"(?<=//)(?!USER:PASSWORD@)[^/@\s\"'`]*:[^/@\s\"'`]*(?=@)")
 _PASSWORD = re.compile(
     r"""((?:pass(?:word)?|token|secret|seed)["']?[\s:=]\s*)("[^"]*"|'[^']*'|(?!\$[A-Za-z_])[^\s,}\]#]+)""",
     re.IGNORECASE,

@@ -71,7 +71,7 @@ def find_secret_file(path: str, reader: str, keys: Path) -> str:
             f"{reader}: a topology may not name the file {path}",
             hint=f"put it below the current directory, or allow its directory: export {FILE_PLACES}={named.parent}",
         )
-    return str(file)
+    return str(file) if file.is_file() else path
 
 
 def is_plaintext_allowed() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,6 +95,11 @@ def applied(directory: Path, routing: str) -> Iterator[PermittedServer]:
             permit(running, "apply")
             ran = vstream("apply", running.file, "--yes")
             assert ran.code == 0, ran.out + ran.err
+            permit(running, "status")
+            deadline = time.monotonic() + 120
+            # On a busy machine a source needs seconds until it is heard first.
+            while (ran := vstream("status", running.file)).code != 0:
+                assert time.monotonic() < deadline, ran.out + ran.err
             yield running
 
 
