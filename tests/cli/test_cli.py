@@ -282,7 +282,8 @@ def test_without_servers_a_command_says_how_to_get_some(good: Path, command: str
 def test_a_region_that_cannot_be_reached(good: Path) -> None:
     text = GOOD.replace("max_age: 1h}", "max_age: 1h}, consumers: {reader: {}}")
     good.write_text(text + "connect: {west: {urls: 'nats://127.0.0.1:1'}, east: {urls: 'nats://127.0.0.1:1'}}\n")
-    for command in (["plan", good], ["probe", good], ["consumer", "sync", "-t", good]):
+    commands: tuple[tuple[str | Path, ...], ...] = (("plan", good), ("probe", good), ("consumer", "sync", "-t", good))
+    for command in commands:
         ran = vstream(*command)
         assert ran.code == 3, command
         assert "127.0.0.1:1" in ran.out + ran.err

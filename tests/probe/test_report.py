@@ -43,7 +43,7 @@ def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], verdict: str)
     probed = report(*(check(status) for status in statuses))
     assert (probed.is_pass, probed.is_fail) == (verdict == "PASS", verdict == "FAIL")
     *_, last = view.text(probed)
-    assert last.plain.startswith(f"{verdict}: ")
+    assert str(last).startswith(f"{verdict}: ")
 
 
 def test_regions_of_which_none_is_reached_are_unknown_and_one_of_several_is_a_failure() -> None:
