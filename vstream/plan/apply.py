@@ -314,7 +314,8 @@ class _Run:
             return
         is_sent = False
         try:
-            await _send(change, config, self._streams)
+            if not (isinstance(change, Update) and change.lacks_note):
+                await _send(change, config, self._streams)
             is_sent = True
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.

@@ -171,6 +171,7 @@ def _update(
         fields=tuple(fields),
         adopts=observed.config.owner != context.topology.name,
         given_up={origin: ends for origin, ends in left_open.items() if origin not in desired.source_names},
+        lacks_note=bool(left_open) and left_open.keys().isdisjoint(observed.config.source_names),
     )
     if change_sources.is_stopped(observed):
         yield change_sources.start_sources(update)

@@ -138,7 +138,11 @@ def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
     name, sources = change.config.name, change.config.source_names
     dropped = [loss for loss in losses if name in loss.last_seqs and loss.stream not in sources]
     ends = {loss.stream: (loss.readers[name] or 0, loss.last_seqs[name]) for loss in dropped}
-    return replace(change, given_up={**ends, **change.given_up})
+    return replace(
+        change,
+        given_up={**ends, **change.given_up},
+        lacks_note=change.lacks_note and ends.keys() <= change.given_up.keys(),
+    )
 
 
 def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:
