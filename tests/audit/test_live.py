@@ -210,7 +210,7 @@ def test_following_reads_what_is_new_and_judges_the_last_minutes(filled: JetStre
 
 
 @pytest.mark.night
-def test_a_stream_that_is_made_anew_is_followed_from_its_begin(filled: JetStreamServer, follower: Follower) -> None:
+def test_a_stream_that_is_made_anew_is_followed_from_its_beginning(filled: JetStreamServer, follower: Follower) -> None:
     follower.round()
     filled.api("STREAM.DELETE.r-east")
     with_error = follower.round()

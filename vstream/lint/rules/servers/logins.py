@@ -45,7 +45,7 @@ def find_open_servers(group: list[ServerConf]) -> Iterator[Violation]:
     for server in group if guarded and not has_guests else ():
         # Who may log in can also be in a file that is included, and in certificates.
         is_known = not server.included and not has_any(table(server.root, "tls"), "verify", "verify_and_map")
-        asks = has_any(server.root, "authorization", *OPERATORS, *TRUSTED) or server in guarded
+        asks = has_any(server.root, "authorization", *OPERATORS, *TRUSTED) or _asks_for_login(server)
         if is_known and not asks:
             yield Violation(
                 at=place(server),
