@@ -149,12 +149,10 @@ def test_a_lab_keeps_what_it_speaks(sealed: Path) -> None:
     ran = run("lab", "up", sealed, "--no-tls", code=3)
     assert "lab `sealed` runs, and speaks TLS" in ran.err
     certificate = (lab_directory(LAB).certificates / "server.pem").read_bytes()
-    ports = [address.client for address in lab.addresses(LAB)]
     run("lab", "down", LAB)
     run("lab", "up", sealed)
     assert {endpoint.urls[0].partition(":")[0] for endpoint in lab.endpoints(LAB).values()} == {"tls"}
     assert (lab_directory(LAB).certificates / "server.pem").read_bytes() == certificate
-    assert [address.client for address in lab.addresses(LAB)] == ports
     run("plan", sealed, "--detailed-exitcode")  # a probe waits for sources, for 30 to 40 s with TLS and without
 
 
