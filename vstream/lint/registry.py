@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vstream import resources
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
@@ -55,12 +57,19 @@ class Rule(Generic[S]):
 
 
 def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], Iterator[Violation]]], Rule[S]]:
-    """Turn a generator of findings into a Rule. Registers nothing: `RULES` tuples list what runs."""
+    """Turn a generator of findings into a Rule. `find_rules` sees it where it stands."""
 
     def decorate(check: Callable[[S], Iterator[Violation]]) -> Rule[S]:
         return Rule(code=code, name=name, severity=severity, check=check)
 
     return decorate
+
+
+def find_rules(package: str, path: Iterable[str]) -> tuple[Rule[Any], ...]:
+    """Every rule in the modules of *package*, whose files are in *path*, in the order of their codes."""
+    modules = (import_module(f"{package}.{module.name}") for module in pkgutil.iter_modules(path))
+    rules = {each for module in modules for each in vars(module).values() if isinstance(each, Rule)}
+    return tuple(sorted(rules, key=lambda each: each.code))
 
 
 def _as_it_is(path: Path) -> Path:

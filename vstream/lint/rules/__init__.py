@@ -1,5 +1,5 @@
 """
-The rules, by what they look at. Nothing registers itself: what is not listed does not run.
+The rules, by what they look at. A folder has every rule of its modules.
 
 Those of a folder take as long to import as a small file takes to check, so each is imported where there is something
 that it looks at.
