@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.backups import killed_after
 from tests.support.command import vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 pytestmark = pytest.mark.lab
 
@@ -41,10 +46,15 @@ async def leaders(field: str = "leader") -> dict[str, str]:
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("version", ["2.12.8", "2.15.1"])
+@pytest.mark.parametrize(
+    ("version", "killed"),
+    [("2.12.8", ()), ("2.15.1", ()), ("2.15.1", (0.8, 1.1, 1.4))],
+    ids=["2.12.8", "2.15.1", "killed"],
+)
 async def test_readers_of_a_write_stream_that_moved_take_from_it_at_once(
-    version: str, state: Path, tmp_path: Path
+    version: str, killed: Sequence[float], state: Path, tmp_path: Path
 ) -> None:
+    """*killed*: after so many seconds `apply` is, again and again, before it is left to end."""
     file = tmp_path / "moving.yaml"
     file.write_text(document("a"))
 
@@ -61,15 +71,20 @@ async def test_readers_of_a_write_stream_that_moved_take_from_it_at_once(
         async with under_load(load, lab.client_endpoints(NAME)):
             await load.acknowledged(20)
             file.write_text(document("b"))
-            printed = await succeed("apply", file, "--yes", "--allow-destructive", "--allow-many")
+            apply = ("apply", file, "--yes", "--allow-destructive", "--allow-many")
+            cut_short = [seconds for seconds in killed if await killed_after(seconds, *apply)]
+            printed = await succeed(*apply)
             await load.acknowledged(20)
         after = await leaders()
         assert {name: after[name] for name in after if "write" in name} == {
             f"foo-write-{region}": f"{region}-2" for region in REGIONS
         }
         # Only a new leader asks at once. By itself, a reader keeps its leader, and asks 10 to 20 s later.
-        assert "2 readers refreshed" in printed
-        assert all(after[name] != before[name] for name in after if "read" in name), (before, after)
+        if killed:
+            assert cut_short, "apply was faster than it was killed"
+        else:
+            assert "2 readers refreshed" in printed
+            assert all(after[name] != before[name] for name in after if "read" in name), (before, after)
         await check_contents(NAME, {region: f"foo-read-{region}" for region in REGIONS}, load)
     finally:
         await succeed("lab", "down", NAME, "--purge")
