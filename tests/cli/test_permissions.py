@@ -67,7 +67,7 @@ REFUSED = {
     *((name, f"backup {each}") for name in PROFILES[1:] for each in ("take", "restore")),
 }
 """Commands that say of a profile that they do nothing there."""
-ENDS = {("mapped", "backup restore"): 1, **{(name, "map --trace"): 3 for name in PROFILES[1:]}}
+ENDS = {("mapped", "backup restore"): 1, ("accounts", "map --trace"): 3}
 """Other codes than 0: its streams exist; a trace ends where an account does."""
 NOT_ASKED = {("regional", "repair messages", "$JS.API.STREAM.INFO.*")}
 """What a run asks for only if something is wrong."""

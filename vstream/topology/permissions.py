@@ -72,7 +72,7 @@ AS_CLIENT: Final = {
     ),
 }
 """Its requests by virtual names, as clients send them."""
-_NEVER_ASKS_WHO_IT_IS: Final = frozenset({"repair sources", "consumer", "map --trace", "backup take", "backup restore"})
+_NEVER_ASKS_WHO_IT_IS: Final = frozenset({"repair sources", "map --trace", "backup take", "backup restore"})
 COMMANDS: Final = tuple(MANAGED)
 
 
