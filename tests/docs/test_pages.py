@@ -22,6 +22,7 @@ TUTORIALS_AT_NIGHT = ("audit", "scenario-in-ci")
 LIVE_HOW_TOS = (
     "add-a-region",
     "remove-a-region",
+    "from-mapped-to-accounts",
     "from-a-plain-stream",
     "move-a-stream",
     "rolling-upgrade",
@@ -113,7 +114,6 @@ def test_what_is_not_run_says_why() -> None:
 NOT_RUN = {
     "it is what the test's own environment is made of": 2,
     "needs a Kubernetes cluster": 1,
-    "needs a lab of six servers and minutes; tests/plan does it under load": 1,
     "needs hosts and root": 1,
     "needs hosts with Docker": 1,
 }
