@@ -85,6 +85,16 @@ async def test_a_drained_region_is_empty_and_comes_back(tmp_path: Path) -> None:
         alone = vstream("region", "drain", "west-1", file)
         assert alone.code == 1
         assert "`foo-write-west` has its only replica there" in alone.out
+        asked = vstream("region", "drain", "west", file, "--format", "json")
+        assert (asked.code, asked.json()["safe"]) == (1, False)
+        unread = tmp_path / "unread.yaml"
+        urls = {region: list(one.urls) for region, one in lab.client_endpoints("drained").items()}
+        connect = {region: {"urls": addresses} for region, addresses in urls.items()}
+        unread.write_text(f"connect: {json.dumps(connect)}\n{file.read_text()}")
+        for options in ((), ("--yes",)):
+            unknown = vstream("region", "drain", "west", unread, *options)
+            assert unknown.code == 3, unknown.out
+            assert "are loaded on central-1, east-1, west-1" in unknown.out
         load = Load(50)
         async with under_load(load, lab.client_endpoints("drained")):
             await load.acknowledged(20)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 
 from tests.support.lost_region import document
-from vstream.cli import failback
+from vstream.cli import failback, failover
+from vstream.cli.options import load_topology
 from vstream.cli.servers import Servers
 from vstream.errors import LabError
+from vstream.plan.plan import Plan
 from vstream.topology.model import Topology
 
 
@@ -32,3 +35,12 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
             )
         assert file.read_text() == lost
     assert started == ["west", "central", "east"] * 2
+
+
+def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "lost.yaml"
+    file.write_text(document("lost", 1))
+    plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
+    with pytest.raises(typer.Exit) as ended:
+        failover.end(load_topology(file).require(), plan, True, "in again")
+    assert ended.value.exit_code == 3

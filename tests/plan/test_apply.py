@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.night import repetitions
 from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered
+from vstream.cli.views import applied as outcome
 from vstream.errors import NotPermittedError
 from vstream.jetstream import error_codes
 from vstream.plan import apply as module
@@ -210,6 +211,8 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     assert not plan.rules
     applied = await apply(plan, servers, None, servers)
     assert applied.unread_servers == ("east-1",)
+    said = " ".join(line.plain for line in outcome.text(applied, "mappings.cfg"))
+    assert "could not read whether the mappings of east-1 still use it" in said
     assert len(applied.skipped) == 6
     assert not applied.is_complete
     assert servers.calls == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -94,16 +95,25 @@ def _drain_region(
     if not is_json:
         console.print_note(f"{topology.name} on {where.description}")
         console.print_lines(plan_view.text(planned.plan, is_allowed=True))
-    is_done = yes and not planned.plan.blocked
+    left = planned.plan
+    is_done = yes and not left.blocked
     if is_done:
-        carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
-    if is_undone or not (is_done or planned.plan.is_empty):
+        left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
+    if is_undone or not (is_done or left.is_empty):
+        reason = f"{region} is not drained: it is not safe to stop"
         if is_json:
-            print_json("drain", view.as_dict(region, None, planned.plan, is_done=is_done))
-        end(planned, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it.")
+            seen = None if is_undone else Emptiness(missing=(reason,))
+            print_json("drain", view.as_dict(region, seen, planned.plan, is_done=is_done))
+        end(topology, left, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it.")
+        if not is_undone:
+            console.print_note(f"{reason}.", style="bold red")
+            raise typer.Exit(NO)
         return
     within = gate_timeout if yes else _LOOK
     seen = run(empty_region(topology, find_target_servers(topology, lab), region, within=within, moves=yes))
+    if unread := left.unknown_servers:
+        rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"
+        seen = replace(seen, unknown=(*seen.unknown, rules))
     servers = [seat.server.name for seat in topology.processes if seat.region == region]
     _end(region, seen, planned, output, is_done=is_done, servers=servers)
 

@@ -59,14 +59,15 @@ def command(
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
     planned = run(plan_servers(edit.topology, lab, templates))
+    left = planned.plan
     if not is_json:
-        console.print_lines(plan_view.text(planned.plan, is_allowed=True))
-    is_done = yes and not planned.plan.blocked
+        console.print_lines(plan_view.text(left, is_allowed=True))
+    is_done = yes and not left.blocked
     if is_done:
-        carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
+        left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
     if is_json:
         print_json("failback", view.as_dict(None, region, {}, planned.plan, is_done=is_done))
-    end(planned, is_done, f"Region {region} is in again. {topology} says so: commit it.")
+    end(edit.topology, left, is_done, f"Region {region} is in again. {topology} says so: commit it.")
 
 
 def _runs_in_lab(name: str, topology: Topology, region: str) -> bool:

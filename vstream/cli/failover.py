@@ -16,6 +16,7 @@ from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan_request import Planned, plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.shipping import Shipping
+from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
@@ -26,7 +27,9 @@ from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.lost_region import choose_homes
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
+from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit, find_region
+from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Endpoint, Topology
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
@@ -41,8 +44,12 @@ ShipWith = Annotated[
 
 def carry_out_edit(
     edit: TopologyEdit, planned: Planned, gate_timeout: float, ship_with: str | None, *, is_quiet: bool
-) -> None:
-    """Write *edit*, carry out the plan of it, and make read streams that stand still source again. Exits unless all is done."""
+) -> Plan:
+    """
+    Write *edit*, carry out the plan of it, and make read streams that stand still source again.
+
+    Returns the plan of what is left. Exits unless all is done.
+    """
     edit.save()
     applied, left = run(carry_out(planned, gate_timeout, Shipping(command=ship_with, loaded_timeout=None)))
     if not is_quiet or not applied.is_complete or (left is not None and not left.is_empty):
@@ -50,6 +57,7 @@ def carry_out_edit(
     behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
+    return planned.plan if left is None else left
 
 
 def read_edit(file: Path, topology: Topology) -> TopologyEdit:
@@ -98,23 +106,28 @@ def command(
         raise typer.Exit(NO if proof.alive else FAILED)
     edit, homes = _mark_lost(read_edit(topology, current), region, where)
     planned = run(plan_servers(edit.topology, lab, templates))
+    left = planned.plan
     if not is_json:
-        console.print_lines((*view.describe_homes(homes), *plan_view.text(planned.plan, is_allowed=True)))
-    is_done = yes and not planned.plan.blocked
+        console.print_lines((*view.describe_homes(homes), *plan_view.text(left, is_allowed=True)))
+    is_done = yes and not left.blocked
     if is_done:
-        carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
+        left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
         _remove_from_meta_group(edit.topology, region, where)
     if is_json:
         print_json("failover", view.as_dict(proof, region, homes, planned.plan, is_done=is_done))
-    end(planned, is_done, f"Region {region} is given up. {topology} says so: commit it.")
+    end(edit.topology, left, is_done, f"Region {region} is given up. {topology} says so: commit it.")
 
 
-def end(planned: Planned, is_done: bool, success: str) -> None:
-    """Say whether anything was changed, and exit with 1 if something is blocked."""
+def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
+    """Say what was changed. Exits with 1 if something is blocked, and with 3 if nobody knows what servers have loaded."""
     if is_done:
+        if plan.unknown_servers:
+            for line in outcome.unknown_rules(plan, loaded_path(topology)):
+                console.print_note(line.plain)
+            raise typer.Exit(FAILED)
         console.print_note(success, style="bold green")
         return
-    if planned.plan.blocked:
+    if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO)
     console.print_note("Nothing was changed: pass `--yes` to do it.")

@@ -42,7 +42,7 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
         yield Text("Nothing is lost. Run `vstream apply` again once that is fixed: it continues from here.")
     if result.unread_servers:
         yield Text(
-            "Nothing was removed: could not read whether the mappings of {', '.join(result.unread_servers)} still use it."
+            f"Nothing was removed: could not read whether the mappings of {', '.join(result.unread_servers)} still use it."
         )
 
 

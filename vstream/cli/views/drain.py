@@ -31,7 +31,7 @@ def describe(seen: Emptiness, target: str, servers: Sequence[str], *, is_done: b
     else:
         yield Text(f"Safe to stop: {', '.join(servers)}", style="bold green")
         yield Text("`nats-server --signal ldm=PID` on each disconnects its clients one by one.")
-    if not is_done and len(servers) == 1:
+    if not is_done and list(servers) == [target]:
         yield Text("Nothing was changed: pass `--yes` to let others lead what it leads.")
 
 
