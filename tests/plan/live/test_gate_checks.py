@@ -1,20 +1,26 @@
-"""How far a reader has come in a write stream that is gone, on a real server."""
+"""What gates wait for, on real servers: replicas that are current, and how far a reader of a stream that is gone has come."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.support.command import vstream
 from tests.support.jetstream import JetStreamServer, fill
-from tests.support.labs import eventually
+from tests.support.labs import eventually, pids
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
+from vstream.lab import lab
 from vstream.plan.live import gate_checks
 from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.plan import Gate, GateKind
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
@@ -108,3 +114,38 @@ async def test_a_lost_origins_end_is_found_however_much_others_have_published_si
             assert await checker.cursors("foo-write-north", ["foo"]) == ({"foo": None}, 0)
     finally:
         server.stop()
+
+
+@pytest.mark.lab
+async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_current(
+    state: Path, tmp_path: Path
+) -> None:
+    file, name = tmp_path / "scaled.yaml", "foo-write-west"
+    file.write_text(
+        'version: 1\nname: scaled\nserver_version: "2.12"\nregions: {west: {servers: 3}}\n'
+        "streams: {foo: {subjects: [foo.>], replicas: 1, write: {max_age: 1h}}}\n"
+    )
+    for arguments in (("lab", "up", file), ("apply", file, "--yes")):
+        ran = await asyncio.to_thread(vstream, *arguments)
+        assert ran.code == 0, ran.err
+    async with connect(lab.endpoints("scaled")["west"], "west") as connection:
+        checker, gate = LiveGateChecker(connection), Gate(kind=GateKind.SETTLED, stream=name)
+        assert await checker.missing(gate) is None
+        info = await connection.request_json(f"$JS.API.STREAM.INFO.{name}")
+        asked = {connection.server_name, info["cluster"]["leader"]}
+        stopped = next(pid for server, pid in pids("scaled").items() if server not in asked and pid is not None)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            larger = json.dumps({**info["config"], "num_replicas": 3}).encode()
+            await connection.request(f"$JS.API.STREAM.UPDATE.{name}", larger, timeout=30)
+            assert await checker.missing(gate) in {
+                f"`{name}` has 1 replicas on its way to 3",
+                f"not all replicas of `{name}` are current",
+                f"`{name}` has no leader",
+            }
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        async with asyncio.timeout(60):
+            while await checker.missing(gate) is not None:
+                await asyncio.sleep(0.1)
+    await asyncio.to_thread(vstream, "lab", "down", "scaled", "--purge")
