@@ -79,6 +79,10 @@ NOT_PERMITTED: dict[str, None] = {}
 """What servers have not let this process do, in their order: a command that was refused something cannot say yes or no."""
 
 
+class LoginRefusedError(NotReachableError):
+    """The servers are there and refuse this user: what others can do is not known."""
+
+
 class NoRespondersError(VstreamError):
     """Nobody listens on the subject: what was asked has not happened."""
 

@@ -560,7 +560,8 @@ class ProbeOutput(Output):
     """What a probe proved, and how long a message takes from region to region, in milliseconds."""
 
     topology: str
-    passed: bool
+    passed: bool | None
+    """None where that is not known."""
     regions: list[str]
     counts: dict[str, int]
     matrix: dict[str, dict[str, float | None]]

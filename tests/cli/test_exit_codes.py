@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,19 @@ def raised_code(error: Exception) -> int:
     with pytest.raises(type(error)) as caught:
         raise error
     return report_failure(caught.value)
+
+
+def test_an_answer_that_nobody_reads_to_its_end_is_not_no() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run(
+        [sys.executable, "-m", "vstream", "lint", "--explain", "VS101"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (3, b"")
 
 
 COMMANDS = dict(walk_commands())

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +33,7 @@ from tests.support.broken_labs import (
 from tests.support.golden import Golden
 from tests.support.night import IS_NIGHT
 from tests.support.paths import ROOT
+from tests.support.relay import relay
 from vstream.health.live import collect
 from vstream.health.snapshot import ServerSnapshot, SourceSnapshot, StreamSnapshot
 from vstream.lab import lab
@@ -177,6 +179,23 @@ async def test_a_stream_that_listens_to_nobody_is_named(small: BrokenLab) -> Non
     publish = {region["name"]: region["publish"]["works"] for region in seen["regions"]}
     assert publish == {"west": 0, "central": 1, "east": 1}
     assert [one["about"] for one in doctor.json()["findings"] if one["code"] == "VD512"] == ["foo-write-west"]
+
+
+async def test_a_silent_monitoring_port_leaves_time_to_ask_a_region_that_is_far_away(small: BrokenLab) -> None:
+    """What is not asked for lack of time is not unavailable; and a server that takes connections runs."""
+    await small.reset()
+    endpoints = dict(lab.endpoints(LAB))
+    port = int(endpoints["central"].urls[0].rpartition(":")[2])
+    topology = load(small.file.read_bytes(), small.file.name).require()
+    with socket.create_server(("127.0.0.1", 0)) as silent, relay(port, lambda _: None, delay=0.1) as far:
+        monitor = (f"http://127.0.0.1:{silent.getsockname()[1]}",)
+        endpoints["west"] = replace(endpoints["west"], monitor=monitor)
+        endpoints["central"] = replace(endpoints["central"], urls=(f"nats://127.0.0.1:{far}",))
+        snapshot = await collect.collect_snapshot(topology, endpoints, deadline=8)
+    assert {region.name: region.control for region in snapshot.regions} == dict.fromkeys(small.sizes)
+    (west,) = (server for server in snapshot.servers if server.region == "west")
+    assert (west.is_reached, west.url) == (False, None)
+    assert "but it runs" in (west.problem or "")
 
 
 OPTIONAL = {

@@ -42,6 +42,7 @@ def report(*checks: Check) -> ProbeReport:
 def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], verdict: str) -> None:
     probed = report(*(check(status) for status in statuses))
     assert (probed.is_pass, probed.is_fail) == (verdict == "PASS", verdict == "FAIL")
+    assert probed.as_dict()["passed"] is {"PASS": True, "FAIL": False}.get(verdict)
     *_, last = view.text(probed)
     assert str(last).startswith(f"{verdict}: ")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -315,6 +316,24 @@ async def wrong_credentials(broken: BrokenLab) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def wrong_login(broken: BrokenLab) -> AsyncIterator[None]:
+    """West refuses vstream, and nobody else."""
+    os.environ["VSTREAM_TEST_WRONG"] = "wrong"
+    broken.write(west={**broken.endpoints["west"], "user": "other", "password_env": "VSTREAM_TEST_WRONG"})
+    try:
+        yield
+    finally:
+        del os.environ["VSTREAM_TEST_WRONG"]
+
+
+@asynccontextmanager
+async def silent_monitor(broken: BrokenLab) -> AsyncIterator[None]:
+    """The server of west runs; only its monitoring port is shut."""
+    broken.write(west={**broken.endpoints["west"], "monitor": [f"http://127.0.0.1:{free_port()}"]})
+    yield
+
+
+@asynccontextmanager
 async def unfinished_restore(broken: BrokenLab) -> AsyncIterator[None]:
     """A server has all of a snapshot but its end: the stream answers, and listens to nobody."""
     name, chunks = "foo-write-west", list[bytes]()
@@ -603,6 +622,10 @@ CASES = (
         hides=True,
     ),
     Case(title="servers refuse the credentials", break_lab=wrong_credentials, false=_truths(SERVES, FLOWS), hides=True),
+    Case(title="a region refuses the credentials", break_lab=wrong_login, hides=True, is_in_suite=True),
+    Case(
+        title="the monitoring port of a server does not answer", break_lab=silent_monitor, hides=True, is_in_suite=True
+    ),
     Case(
         title="the password of a region is not set",
         break_lab=missing_password,

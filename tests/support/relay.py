@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 
 @contextmanager
-def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20) -> Iterator[int]:
+def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20, delay: float = 0.0) -> Iterator[int]:
     """
     A port that leads to *target*. Whoever has received *much* through it is told on, by the port that is his.
 
     Until *on_much* returns, he receives no more: so long he is certainly not done. If it raises OSError, that was all
-    that he receives. Where *target* does not answer, whoever comes is sent away.
+    that he receives. Where *target* does not answer, whoever comes is sent away. Each way takes *delay* seconds.
     """
 
     def pump(source: socket.socket, sink: socket.socket, port: int | None) -> None:
@@ -23,6 +24,7 @@ def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20) -
             # Closed alone, a socket stays open for as long as the other thread receives from it.
             both.callback(_end, source, sink)
             while data := source.recv(65_536):
+                time.sleep(delay)  # the way is long
                 sink.sendall(data)
                 total += len(data)
                 if port is not None and total > much:

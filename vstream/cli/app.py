@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli.exit_codes import INTERRUPTED
+from vstream.cli.exit_codes import FAILED, INTERRUPTED
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
 from vstream.errors import NOT_PERMITTED
 
@@ -216,6 +216,8 @@ def run() -> None:
         # Typer ends with 1 where Ctrl-C came outside of `asyncio_runner.run`, such as at a question.
         if isinstance(ended.__context__, typer.Abort):
             sys.exit(INTERRUPTED)
+        if isinstance(ended.__context__, BrokenPipeError):
+            sys.exit(FAILED)  # and with 1, too, where nobody reads the answer to its end, whatever it is
         if NOT_PERMITTED:
             sys.exit(import_module("vstream.cli.failures").report_refusals(ended.code))
         raise

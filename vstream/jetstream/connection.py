@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import nats.errors
 
-from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError
+from vstream.errors import LoginRefusedError, NoRespondersError, NotPermittedError, NotReachableError
 from vstream.jetstream.answers import decode_object
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import connection_options, resolve_context
@@ -266,9 +266,16 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         await client.close()  # also if this was cancelled
         if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts and TLS failures are OSErrors
             raise
-        why = describe_reason(problems[0] if problems else error)
+        first_error = problems[0] if problems else error
+        is_silent = _is_timeout(first_error)
+        why = f"no answer within {timeout:g} s" if is_silent else describe_reason(first_error)
+        addresses = ", ".join(map(without_secrets, endpoint.urls))
+        if "authorization violation" in why.lower():
+            raise LoginRefusedError(
+                f"region `{region}` refuses the login at {addresses}: {why}", hint="is the login under `connect` right?"
+            ) from error
         raise NotReachableError(
-            f"region `{region}` cannot be reached at {', '.join(map(without_secrets, endpoint.urls))}: {why}",
+            f"region `{region}` cannot be reached at {addresses}: {why}",
             hint=_NO_TLS if "does not use TLS" in why else "are its servers running, and is `connect` right?",
         ) from error
     return Connection(client, region)

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vstream.errors import NotReachableError, VstreamError
+from vstream.errors import LoginRefusedError, NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT
 from vstream.probe import direct_get, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
@@ -145,11 +145,12 @@ class _Probe:
             error = self._unreached.get(region)
             detail = error.message if error else f"region `{region}`: there is no connection to it"
             hint = error.hint if error else "`connect` in the topology says how a region is reached"
+            is_refused = isinstance(error, LoginRefusedError)
             check = Check(
                 stream=stream.name,
                 region=region,
                 hop=Hop.CONNECTION,
-                status=CheckStatus.FAILED,
+                status=CheckStatus.UNKNOWN if is_refused else CheckStatus.FAILED,
                 detail=detail,
                 hint=hint,
             )

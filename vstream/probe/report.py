@@ -163,7 +163,7 @@ class ProbeReport:
         """The report as JSON would have it."""
         return {
             "topology": self.topology,
-            "passed": self.is_pass,
+            "passed": self.is_pass or (False if self.is_fail else None),
             "regions": list(self.regions),
             "counts": {status.value: count for status, count in self.counts.items()},
             "matrix": {origin: _round_times(row) for origin, row in self.matrix().items()},

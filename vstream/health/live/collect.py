@@ -56,6 +56,8 @@ _SCOUTING = 1.0
 _IN_FLIGHT = 128
 _CONNECTING = 0.4
 """The share of the deadline that connecting may take. The rest is for requests."""
+_MONITORS, _STREAMS = 0.6, 0.8
+"""The shares after which monitoring ports, and then leaders of streams, have had their time: others still have to be asked."""
 _NOT_TOLD = "$G"
 """The account to assume if no server names one: that of clients without a user."""
 
@@ -84,6 +86,7 @@ class _SnapshotCollector:
         self._endpoints = endpoints
         self._began = began
         self._deadline = began + deadline
+        self._phases = [began + deadline * share for share in (_MONITORS, _STREAMS, 1)]
         self._connecting = deadline * _CONNECTING
         self._is_deep = is_deep
         self._connections: dict[str, Connection] = {}
@@ -96,7 +99,7 @@ class _SnapshotCollector:
         """How far servers' clocks, which give messages their times, are ahead of the one here, which may be wrong."""
 
     def _remaining(self) -> float:
-        return max(0.05, self._deadline - time.monotonic())
+        return max(0.05, self._phases[0] - time.monotonic())
 
     async def run(self) -> Snapshot:
         at = time.time()
@@ -106,10 +109,13 @@ class _SnapshotCollector:
                 "no region can be reached: " + "; ".join(sorted(self._problems.values())),
                 hint="are the servers running, and is `connect` right?",
             )
+        self._phases.pop(0)
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
             observe.check_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
+        self._phases.pop(0)
+        servers = [self._without_doubt(server) for server in servers]
         regions, lags, astray, consumers, sightings, errors = await asyncio.gather(
             asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
             lag.measure_lag(self._topology, self._streams, self._connections, self._deadline),
@@ -133,6 +139,15 @@ class _SnapshotCollector:
             beacons=sightings,
             consumers=consumers,
         )
+
+    def _without_doubt(self, server: ServerSnapshot) -> ServerSnapshot:
+        """*server*; where only its monitoring port is silent, as one that no monitoring address leads to."""
+        running = {stream.leader for stream in self._streams.values()}
+        running |= {connection.server_name for connection in self._connections.values()}
+        if server.is_reached or server.url is None or server.name not in running:
+            return server
+        problem = f"{server.problem}; but it runs: it takes connections, or leads a stream"
+        return replace(server, url=None, problem=problem, rules_problem=problem)
 
     async def _consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
         """Ask for the topology's consumers. Their leaders answer, even in a region that is cut off."""
@@ -224,6 +239,8 @@ class _SnapshotCollector:
             for name, answer in zip_longest(unnamed, silent[: len(unnamed)]):
                 url = answer.url if answer else None
                 problem = answer.problem if answer else "`monitor` under `connect` does not lead to it"
+                if url and len(silent) < len(unnamed):
+                    url, problem = None, f"{problem}; whose address that is, is not known"
                 servers.append(ServerSnapshot(name=name, region=region.name, url=url, problem=problem))
         return servers
 
@@ -367,7 +384,7 @@ class _SnapshotCollector:
 
     async def _ask(self, admin: JetStreamAdmin, name: str, patience: float) -> bool:
         """Ask for stream *name*. Returns whether anything answered."""
-        if time.monotonic() > self._deadline:
+        if time.monotonic() > self._phases[0]:
             return False
         try:
             info = await admin.info(name, timeout=patience)
