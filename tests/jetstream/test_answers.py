@@ -73,6 +73,13 @@ def test_a_number_that_no_server_has_is_refused(number: str) -> None:
     assert decode_object(b'{"a": 18446744073709551615, "b": -9223372036854775808, "c": 1.5}', "subject")["c"] == 1.5
 
 
+@pytest.mark.parametrize("leader", ["-0.5", "[]", "{}", "true"])
+def test_a_leader_that_is_no_name_is_refused_wherever_it_stands(leader: str) -> None:
+    with pytest.raises(MalformedAnswerError, match="is not a text"):
+        decode_object(f'{{"meta_cluster": {{"leader": {leader}}}}}'.encode(), "http://127.0.0.1:8222/jsz")
+    assert decode_object(b'{"meta_cluster": {"leader": null}}', "/jsz")["meta_cluster"]["leader"] is None
+
+
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "²", "9" * 5000, "1_0", " 1"])
 def test_a_header_that_is_no_number_is_none(text: str) -> None:
     assert read_sequence(text) is None

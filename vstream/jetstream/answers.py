@@ -105,6 +105,8 @@ def decode_object(data: bytes, origin: str) -> dict[str, Any]:
     def as_object(pairs: list[tuple[str, Any]]) -> _Object:
         value = _Object(pairs)
         value.origin = origin
+        if value.get("leader") is not None:
+            read_text(value["leader"])  # of a stream, a consumer or the meta group: those who count votes compare names
         return value
 
     with reading(origin):
