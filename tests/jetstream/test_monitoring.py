@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+from tests.support.single_server import NAME, SingleServer
+from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 
 NOT_READY = b'{"status":"error","error":"failed to be ready for connections after 1ms: server"}'
@@ -32,3 +36,19 @@ async def starting() -> AsyncIterator[str]:
 async def test_a_server_that_is_not_ready_yet_has_a_problem_and_is_no_error(starting: str, is_deep: bool) -> None:
     problem = await monitoring.health_problem(starting, is_deep=is_deep)
     assert problem == "failed to be ready for connections after 1ms: server"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("ending", ["", "/"])
+async def test_a_server_is_asked_below_its_own_path_with_a_slash_at_the_end_or_without(
+    tmp_path: Path, ending: str
+) -> None:
+    port = free_port()
+    server = SingleServer(tmp_path, more=f'http: "127.0.0.1:{port}"\nhttp_base_path: "/nats"\n')
+    await server.start()
+    try:
+        assert (await monitoring.varz(f"http://127.0.0.1:{port}/nats{ending}")).server_name == NAME
+        with pytest.raises(ServerError):
+            await monitoring.varz(f"http://127.0.0.1:{port}{ending}")
+    finally:
+        server.kill()

@@ -24,7 +24,9 @@ NAME = "west-1"
 class SingleServer:
     """A server at a port of its own. What it stores outlives it."""
 
-    def __init__(self, directory: Path, version: str | None = None, *, port: int | None = None) -> None:
+    def __init__(self, directory: Path, version: str | None = None, *, port: int | None = None, more: str = "") -> None:
+        """*more* is for its configuration, beside what is given as arguments."""
+        self._more = more
         self._directory = directory
         self._binary = locate(version)
         self._port = port or free_port()
@@ -59,6 +61,10 @@ class SingleServer:
             "-sd",
             str(self._directory / "store"),
         ]
+        if self._more:
+            conf = self._directory / f"{NAME}.conf"
+            conf.write_text(self._more)
+            argv += ["-c", str(conf)]
         with (self._directory / f"{NAME}.log").open("ab") as log:
             return subprocess.Popen(argv, stdout=log, stderr=log)
 

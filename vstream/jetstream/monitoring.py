@@ -229,7 +229,7 @@ _trusted: dict[str, ssl.SSLContext] = {}
 
 
 async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:
-    url = url_base + path
+    url = url_base.rstrip("/") + path
     try:
         async with asyncio.timeout(timeout):
             return await _exchange(url)
