@@ -7,26 +7,45 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-SEED = re.compile(r"\bS[ACNOUX][A-Z2-7]{50,}\b")
-"""The seed of an nkey: a secret wherever it stands."""
-_LOGIN = re.compile(r"(?<=//)(?!USER:PASSWORD@)[^/@\s\"'`]*:[^/@\s\"'`]*(?=@)")
+SHAPES = (
+    re.compile(r"-----BEGIN[^-\"]*(?:PRIVATE KEY|SEED|JWT)-----(?:(?!-----BEGIN)[^\"])*?-----+END[^-\"]*-----+"),
+    # Seeds of nkeys, and signed tokens. An escape of JSON ends in a letter that belongs to no word.
+    re.compile(r"S(?:(?<!\wS)|(?<=\\[bfnrt]S)|(?<=\\u[\da-f]{4}S))[ACNOUX][A-Z2-7]{50,}\b"),
+    re.compile(r"eyJ(?:(?<![\w-]eyJ)|(?<=\\[bfnrt]eyJ)|(?<=\\u[\da-f]{4}eyJ))[\w-]+\.[\w-]+\.[\w-]+"),
+    re.compile(r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}"),  # hashes of passwords
+)
+"""What is a secret wherever it stands."""
+_LOGIN = re.compile(r"(//)(?!USER:PASSWORD@)[^/\s\"'`]+(?=@)")
+_ASSIGNED = re.compile(r"((?:password|token|secret)=)[^\s\"'`,;&\\$<…]+")
+_BARE_LOGIN = re.compile(r"(?<![^\s\"'\[,])[^\s\"'\[,/@:]+:[^\s\"'\[,/]+(?=@)")
 _PASSWORD = re.compile(
-    r"""((?:pass(?:word)?|token|secret|seed)["']?[\s:=]\s*)("[^"]*"|'[^']*'|(?!\$[A-Za-z_])[^\s,}\]#]+)""",
+    r"""((?:pass?w(?:or)?d|pass(?:phrase)?|pwd|token|secret|seed)(_env)?["']?[\s:=]\s*)"""
+    r"""(?(2)(?!["']?(?-i:[A-Z][A-Z0-9_]*)\b))("[^"]*"|'[^']*'|(?!\$[A-Za-z_])[^\s,}\]#]+)""",
     re.IGNORECASE,
 )
-"""What follows such a key in a file; not a variable."""
+"""What follows such a key in a file; not a variable, nor the name of one."""
 
 
 def mask_secrets(text: str) -> str:
-    """*text* with a star for each character of what has the form of a secret: seeds, and logins in addresses."""
-    for shape in (SEED, _LOGIN):
-        text = shape.sub(lambda match: "*" * len(match[0]), text)
+    """
+    *text* with a star for each character of what has the form of a secret: keys, tokens, and logins in addresses.
+
+    Of JSON it leaves JSON: no form goes beyond a string.
+    """
+    for shape in (*SHAPES, _LOGIN, _ASSIGNED):
+        text = shape.sub(_mask, text)
     return text
 
 
 def mask_line(line: str) -> str:
-    """The same for a line of a file, where passwords stand behind their keys."""
-    return _PASSWORD.sub(lambda match: match[1] + "*" * len(match[2]), mask_secrets(line))
+    """The same for a line of a file, where passwords stand behind their keys, and logins without a scheme."""
+    line = _BARE_LOGIN.sub(_mask, mask_secrets(line))
+    return _PASSWORD.sub(_mask, line)
+
+
+def _mask(match: re.Match[str]) -> str:
+    key = match[1] if match.re.groups else ""
+    return key + "*" * (len(match[0]) - len(key))
 
 
 class Span(NamedTuple):

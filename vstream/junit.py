@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from vstream.diagnostics import mask_secrets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
@@ -90,5 +92,5 @@ def _case(suite: ET.Element, case: TestCase) -> None:
 
 
 def _clean(value: str) -> str:
-    """*value* without the characters that XML cannot hold; a server's answer, or a file's name, may have them."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", value)
+    """*value* without secrets, and without characters that XML cannot hold: a server's answer may have them."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", mask_secrets(value))

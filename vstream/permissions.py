@@ -40,6 +40,11 @@ def read_variable(name: str | None, reader: str) -> str:
     is_allowed = name.startswith(ALLOWED_VARIABLES) or any(
         name.startswith(entry.removesuffix("*")) if entry.endswith("*") else name == entry for entry in more
     )
+    if not is_allowed and name != name.upper():
+        raise VstreamError(
+            f"{reader}: `connect` has no name of a variable where one must be",
+            hint=f"write a name, such as {ALLOWED_VARIABLES[0]}PASSWORD, never the secret itself",
+        )
     if not is_allowed:
         raise VstreamError(
             f"{reader}: the environment variable {name} may not be read",

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import SEED
+from vstream.diagnostics import SHAPES
 from vstream.permissions import ALLOWED_VARIABLES
 
 if TYPE_CHECKING:
@@ -25,12 +25,6 @@ _PAIR = re.compile(
     r"""(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,}\]#$\[{][^\s,}\]#]*)""",
     re.IGNORECASE,
 )
-_SHAPES = (
-    re.compile(r"-----BEGIN[^-]*(?:PRIVATE KEY|SEED|JWT)-----.*?-----+END[^-]*-----+", re.DOTALL),
-    SEED,
-    re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]+"),  # signed tokens
-    re.compile(r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}"),  # hashes of passwords
-)
 _LOGIN = re.compile(r"(?P<scheme>\b[a-z+]+://)[^/@\s\"']+@")
 _SECRET_NAMES = re.compile(r"PASS|TOKEN|SECRET|SEED|KEY|CREDS|URL", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"://[^/@\s:]*:?([^/@\s]+)@")
@@ -38,7 +32,7 @@ _URL_PASSWORD = re.compile(r"://[^/@\s:]*:?([^/@\s]+)@")
 
 def redact(text: str, secrets: Iterable[str]) -> str:
     """*text* without *secrets*, and without everything in the place or form of a secret."""
-    for shape in _SHAPES:
+    for shape in SHAPES:
         text = shape.sub(REDACTED, text)
     text = _LOGIN.sub(rf"\g<scheme>{REDACTED}@", text)
     text = _PAIR.sub(_redact_pair, text)

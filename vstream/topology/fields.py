@@ -257,6 +257,8 @@ def _gateway_address(value: object) -> str:
     host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if isinstance(value, str) and (not host or value.endswith("]")):
         host, port = value, str(DEFAULT_GATEWAY_PORT)
+    if "@" in str(value):
+        raise PydanticCustomError("gateway", "a user or password has no place here: write `HOST` or `HOST:PORT`")
     if not port.isdecimal() or not 1 <= int(port) <= MAX_PORT or not re.fullmatch(HOST_PATTERN, host):
         raise PydanticCustomError(
             "gateway", "{value} is not a valid address: write `HOST` or `HOST:PORT`", {"value": quote_value(value)}

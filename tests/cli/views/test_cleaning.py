@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -29,8 +31,10 @@ from vstream.cli.views import diagnostics, findings
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
 from vstream.cli.views.console import CleanConsole, print_error
-from vstream.diagnostics import Finding, Severity, Span
+from vstream.cli.views.json_output import print_json
+from vstream.diagnostics import Finding, Severity, Span, mask_line
 from vstream.errors import VstreamError
+from vstream.junit import Result, TestCase, to_xml
 
 HOSTILE = [
     "a\x1b[31mred",
@@ -67,6 +71,74 @@ def test_a_cell_of_millions_of_characters_is_cut_before_it_is_laid_out(as_text: 
     shown = written(table, Text("y" * 2_000_000), "z" * 2_000_000)
     assert len(shown) < 150_000
     assert shown.count("(2,000,000 characters)") == 3
+
+
+SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+TOKEN = "eyJ0eXAiOiJKV1QifQ.eyJqdGkiOiJzIn0.c2lnbmF0dXJl"
+FORMS = {
+    "a login": "nats://ops:hunter2@west.example.net",
+    "a token in an address": "nats://hunter2@west.example.net",
+    "a password with an @": "nats://ops:hunt@hunter2@west.example.net",
+    "a seed": SEED.replace("SSL3", "hunter2".upper()),
+    "a signed token": TOKEN.replace("c2ln", "hunter2"),
+    "a private key": "-----BEGIN PRIVATE KEY-----hunter2-----END PRIVATE KEY-----",
+    "a hash": "$2a$11$" + "hunter2".ljust(53, "x"),
+    "an assignment": "http://127.0.0.1/?token=hunter2&x",
+}
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_no_way_to_print_shows_what_has_the_form_of_a_secret(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_json("size", {"evidence": f"before\n{text}\tafter", "list": [text, f"//{text}"]})
+    document = capsys.readouterr().out
+    assert [len(item) for item in json.loads(document)["list"]] == [len(text), len(text) + 2]
+    case = TestCase(classname=text, name=text, result=Result.FAILURE, message=text, text=text)
+    assert "hunter2" not in "".join(
+        (document, written(text, Text(text)), markdown_code(text), markdown_text(text), to_xml(text, {text: [case]}))
+    ).lower().replace("\n", "")
+
+
+WRITTEN = {
+    "a login without a scheme": ("urls", '"ops:hunter2@127.0.0.1:4222"'),
+    "an unknown key": ("password", "hunter2"),
+    "a login in the address of a gateway": ("gateway", '"ops:hunter2@127.0.0.1:7222"'),
+    "a key that is spelled wrong": ("pasword", "hunter2"),
+    "a password for the name of a variable": ("user: ops, password_env", "hunter2"),
+    "another that can be none": ("user: ops, password_env", '"hunter2!"'),
+    "a token": ("token_env", "hunter2"),
+    "a key for its file": (
+        "tls",
+        '{cert: a.pem, key: "-----BEGIN PRIVATE KEY-----\\nhunter2\\n-----END PRIVATE KEY-----"}',
+    ),
+    "credentials for their file": ("creds", TOKEN.replace("c2ln", "hunter2")),
+    "the password of the system account": ("system", "{user: system, password: hunter2}"),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), WRITTEN.values(), ids=WRITTEN)
+def test_no_command_shows_a_secret_that_stands_in_a_topology(tmp_path: Path, key: str, value: str) -> None:
+    entry = f", {key}: {value}"
+    region, connect = (entry, "") if key == "gateway" else ("", entry)
+    file = tmp_path / "acme.yaml"
+    file.write_text(
+        f'version: 1\nname: acme\nserver_version: "2.12"\nregions: {{west: {{servers: 1{region}}}}}\n'
+        "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
+        f'connect: {{west: {{urls: "nats://127.0.0.1:1"{connect}}}}}\n'.replace(
+            'urls: "nats://127.0.0.1:1", urls', "urls"
+        )
+    )
+    for command in (("validate", "--format", "json"), ("lint", "--format", "junit"), ("plan",)):
+        ran = vstream(*command, file)
+        assert ran.code in {0, 1, 3}
+        assert "hunter2" not in ran.out + ran.err, command
+
+
+def test_masking_takes_no_longer_than_reading() -> None:
+    parts = ("-----BEGIN SEED-----", "eyJ-", "eyJ.", "a:b,", "//a@", "//", "password=", "$2a$11$", "SU")
+    for part in parts:
+        began = time.process_time()
+        mask_line(part * (200_000 // len(part)))
+        assert time.process_time() - began < 2, part
 
 
 def check_harmless(text: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vstream.cli.views.cleaning import escape_surrogate
+from vstream.diagnostics import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +34,8 @@ class JsonLayout(Enum):
 
 
 def print_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = JsonLayout.INDENTED) -> None:
-    """Print *result* as the output *name* of `vstream.outputs`."""
-    typer.echo(format_json(name, result, layout=layout))
+    """Print *result* as the output *name* of `vstream.outputs`, with secrets masked."""
+    typer.echo(mask_secrets(format_json(name, result, layout=layout)))
 
 
 def format_json(name: str, result: Mapping[str, Any], *, layout: JsonLayout = JsonLayout.INDENTED) -> str:
