@@ -148,7 +148,7 @@ def test_a_disk_is_full(file: Path) -> None:
 def test_a_planned_evacuation(file: Path) -> None:
     follow(file, "Planned evacuation", "Is it really so?")
     plan, drain, undo, server = read_commands("Planned evacuation", "Act.")
-    look(file, plan, 0)
+    look(file, plan, 1)
     assert "Safe to stop" in look(file, drain, 0)
     chaos(file, "kill-region", "west", "--yes-really")
     heal()
