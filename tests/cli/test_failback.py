@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
 
 from tests.support.lost_region import document
-from vstream.cli import failback, failover
+from vstream.cli import drain, failback, failover
+from vstream.cli.failures import report_failure
 from vstream.cli.options import load_topology
 from vstream.cli.servers import Servers
-from vstream.errors import LabError
-from vstream.plan.plan import Plan
+from vstream.errors import LabError, RefusedError, VstreamError
+from vstream.plan.plan import UNANSWERED, Blocked, Plan
 from vstream.topology.model import Topology
 
 
@@ -35,6 +37,16 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
             )
         assert file.read_text() == lost
     assert started == ["west", "central", "east"] * 2
+
+
+def test_what_nobody_answered_for_is_not_said_to_differ() -> None:
+    silent = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
+    plan = Plan(topology="lost", observed="", blocked=(silent,))
+    with pytest.raises(VstreamError, match="nobody answered for `foo`") as caught:
+        drain.require_nothing_else(plan)
+    assert report_failure(caught.value) == 3
+    with pytest.raises(RefusedError):
+        drain.require_nothing_else(replace(plan, blocked=(silent, replace(silent, name="bar", reason="it is sealed"))))
 
 
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded(tmp_path: Path) -> None:

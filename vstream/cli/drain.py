@@ -19,10 +19,11 @@ from vstream.cli.views import console
 from vstream.cli.views import drain as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
-from vstream.errors import RefusedError, UnknownNameError
+from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
+from vstream.health.units import list_names
+from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.topology.model import Topology
 
 _LOOK = 5.0
 """Seconds in which a region that is drained shows that nothing more comes."""
@@ -63,7 +64,7 @@ def command(
         before = read_edit(topology, current)
         edit = before.undo_drain(target) if is_undone else before.drain(target, to)
         if edit.topology is not current:
-            _require_nothing_else(current, lab, templates)
+            require_nothing_else(run(plan_servers(current, lab, templates)).plan)
         _drain_region(edit, target, lab, templates, output, gate_timeout, ship_with, is_undone=is_undone, yes=yes)
         return
     servers = [seat.server.name for seat in current.processes]
@@ -129,9 +130,17 @@ def _end(
     raise typer.Exit({True: OK, False: NO, None: FAILED}[seen.is_safe])
 
 
-def _require_nothing_else(topology: Topology, lab: str | None, templates: Path | None) -> None:
-    """Raises RefusedError if there is something to apply besides: it would be carried out without a look at its own risks."""
-    plan = run(plan_servers(topology, lab, templates)).plan
+def require_nothing_else(plan: Plan) -> None:
+    """
+    Refuse what is to be applied besides, by *plan*: it would be carried out without a look at its own risks.
+
+    Raises RefusedError, or VstreamError where it is not known whether there is anything.
+    """
+    if plan.names_without_answer and not plan.differs:
+        raise VstreamError(
+            f"nobody answered for {list_names(list(plan.names_without_answer))}, and nothing was changed",
+            hint="is a server down? run this again when it is back",
+        )
     if not plan.is_empty:
         raise RefusedError(
             "the servers differ from the topology already, and nothing was changed",

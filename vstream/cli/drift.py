@@ -91,9 +91,11 @@ def _show(
         verdict = "UNKNOWN: no difference was found, but not everything could be compared"
     configs_compared = f"{diagnosis.configs} configuration file{'' if diagnosis.configs == 1 else 's'} with what"
     with_files = f", {configs_compared} was loaded" if diagnosis.configs else ""
+    streams = {stream.config.name for stream in planned.request.bundle.streams}.difference(
+        planned.plan.names_without_answer
+    )
     out.print(
-        f"{verdict}: {len(planned.request.bundle.streams):,} streams and the rules of {diagnosis.servers} servers "
-        f"compared{with_files}",
+        f"{verdict}: {len(streams):,} streams and the rules of {diagnosis.servers} servers compared{with_files}",
         soft_wrap=True,
     )
 

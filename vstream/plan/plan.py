@@ -374,8 +374,12 @@ class Plan:
     @property
     def differs(self) -> bool:
         """Whether anything on the servers is known not to be as the topology says."""
-        is_seen = any(blocked.reason != UNANSWERED for blocked in self.blocked)
-        return bool(self.changes or self.rules or self.leaving or is_seen)
+        return bool(self.changes or self.rules or self.leaving or len(self.blocked) > len(self.names_without_answer))
+
+    @property
+    def names_without_answer(self) -> tuple[str, ...]:
+        """The streams and consumers of which it is not known whether they differ: nobody answered for them."""
+        return tuple(blocked.name for blocked in self.blocked if blocked.reason == UNANSWERED)
 
     @property
     def is_destructive(self) -> bool:
