@@ -52,7 +52,7 @@ def kinds(report: Report, virtual: str | None = None) -> Counter[str]:
     return +counts
 
 
-def names_without_answer() -> History:
+def unanswered() -> History:
     return clean(Shape(rejected=0.1, indeterminate=0.2, messages=60))
 
 
@@ -111,7 +111,7 @@ def repeated() -> History:
     return history
 
 
-PLANTED = (names_without_answer, wrong_in_the_journal, ordered, misordered, emptied, repeated)
+PLANTED = (unanswered, wrong_in_the_journal, ordered, misordered, emptied, repeated)
 
 
 @pytest.fixture(scope="module")
@@ -145,14 +145,14 @@ def renamed(tables: ExtractedTables, virtual: str) -> ExtractedTables:
 
 
 def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted: Report) -> None:
-    assert planted.verdict("names_without_answer") is AuditVerdict.PASS
-    answers = [one for one in planted.answers if one.virtual == "names_without_answer"]
+    assert planted.verdict("unanswered") is AuditVerdict.PASS
+    answers = [one for one in planted.answers if one.virtual == "unanswered"]
     indeterminate = [one for one in answers if one.outcome == "indeterminate"]
     publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
-    assert publishes == len(names_without_answer().of(OperationOutcome.INDETERMINATE))
+    assert publishes == len(unanswered().of(OperationOutcome.INDETERMINATE))
     assert 0 < stored < publishes
     assert {one.outcome: one.stored for one in answers if one.outcome == "rejected"} == {"rejected": 0}
-    settled = [one for one in planted.settled if one.virtual == "names_without_answer"]
+    settled = [one for one in planted.settled if one.virtual == "unanswered"]
     assert {(one.window, one.region) for one in settled} == {
         ("kill-region west", region) for region in ("west", "central", "east")
     }

@@ -37,7 +37,7 @@ _NS = 1_000_000_000
 
 @dataclass(slots=True)
 class _Open:
-    """A message without an outcome. *names_without_answer* of its attempts may still have an effect."""
+    """A message without an outcome. *unanswered* of its attempts may still have an effect."""
 
     number: int
     subject: str
@@ -45,7 +45,7 @@ class _Open:
     due: int
     sent: int
     attempts: int = 0
-    names_without_answer: int = 0
+    unanswered: int = 0
     error: str | None = None
 
 
@@ -125,7 +125,7 @@ class Publisher:
         except NotConnectedError as error:
             self._handle_refusal(message, error.message)
             return
-        message.names_without_answer += 1
+        message.unanswered += 1
         self._expiring.append((self._recorder.now() + self._spec.timeout, message.number, message.attempts))
 
     async def _look_after(self, now: int) -> None:
@@ -153,7 +153,7 @@ class Publisher:
         if error is None:
             self._end(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
         else:
-            message.names_without_answer -= 1
+            message.unanswered -= 1
             self._handle_refusal(message, error)
 
     def _handle_refusal(self, message: _Open, error: str) -> None:
@@ -181,7 +181,7 @@ class Publisher:
         if stream is not None:
             outcome = OperationOutcome.OK
         else:
-            outcome = OperationOutcome.INDETERMINATE if message.names_without_answer else OperationOutcome.REJECTED
+            outcome = OperationOutcome.INDETERMINATE if message.unanswered else OperationOutcome.REJECTED
         self._recorder.operation(
             OperationRecord(
                 client=self._spec.client,
