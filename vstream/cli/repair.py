@@ -9,7 +9,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
@@ -34,7 +34,7 @@ def command(
     as its readers hold it. `replay` puts skipped messages into a read stream, and `delete` removes duplicates: these
     two read the streams from their beginning.
 
-    Exits with 0 if nothing is (left) to repair, and with 1 if something is, or if not all streams answer.
+    Exits with 0 if nothing is (left) to repair, with 1 if something is, and with 3 if that is not known: a stream did not answer.
 
     Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
@@ -59,4 +59,4 @@ def command(
     else:
         console.print_lines(render_end(result))
     if result.needs_more:
-        raise typer.Exit(NO)
+        raise typer.Exit(FAILED if result.is_unknown else NO)

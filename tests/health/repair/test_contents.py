@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vstream.chaos.target_servers import TargetServers
 from vstream.cli.views import repair as view
 from vstream.errors import VstreamError
 from vstream.health.repair.live.duplicates import _difference
-from vstream.health.repair.pipeline import ContentRepairs, RepairKind, select
+from vstream.health.repair.pipeline import (
+    ContentRepairs,
+    RepairKind,
+    RepairRequest,
+    RepairResult,
+    SourcingRepairs,
+    select,
+)
 from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, missing_sequences
 from vstream.health.repair.refill import find_standstills
 from vstream.health.repair.sequence_set import SequenceSet
@@ -247,3 +257,24 @@ def test_what_was_never_tried_is_refused() -> None:
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
     topology = load_topology.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
     assert select(topology, [], []) == (frozenset({RepairKind.RESUME, RepairKind.REFILL}), frozenset({"foo"}))
+
+
+@pytest.mark.parametrize("is_approved", [False, True])
+def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
+    request = RepairRequest(
+        topology=load_topology.load(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
+        endpoints={},
+        site=cast("TargetServers", None),
+        kinds=frozenset(),
+        streams=frozenset(),
+        deadline=1,
+        is_approved=is_approved,
+    )
+    silent = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),))
+    unread = ContentRepairs(unread={"foo-read-west": "no answer"})
+    known = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN), pair("b", PairState.SILENT)))
+    assert RepairResult(request=request, sourcing=silent).is_unknown
+    assert RepairResult(request=request, contents=unread).is_unknown
+    assert not RepairResult(request=request).is_unknown
+    assert not RepairResult(request=request, sourcing=known).is_unknown
+    assert not RepairResult(request=request, contents=unread, left=["foo-read-west"]).is_unknown

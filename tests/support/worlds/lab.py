@@ -208,7 +208,7 @@ def run_worlds(directory: Path, plans: list[Plan], version: str, spark: SparkSes
         verdicts = [judging.judge_status(world, status) for world in worlds.worlds]
         absent = sum("VD502" in world.truth.doctor for world in worlds.worlds)
         verdicts += [judging.judge_doctor(world, report, status, absent) for world in worlds.worlds]
-        report = worlds.ask("repair", "messages")
+        report = worlds.ask("repair", "messages", codes=(0, 1, 3))
         verdicts += [judging.judge_repair(world, report) for world in worlds.worlds]
         if worlds.version < (2, 15) or any(world.unfed for world in worlds.worlds):
             # What has not arrived by then is late, and no longer on its way.
@@ -216,9 +216,9 @@ def run_worlds(directory: Path, plans: list[Plan], version: str, spark: SparkSes
         report = worlds.audit(spark)
         verdicts += [judging.judge_audit(world, report) for world in worlds.worlds]
         assert set(REGIONS) == set(report["regions"])
-        done = worlds.ask("repair", "messages", "--yes")
+        done = worlds.ask("repair", "messages", "--yes", codes=(0, 1, 3))
         refilled = {item["origin"] for item in done["refills"] if not item["blocked"]}
-        again = worlds.ask("repair", "messages")
+        again = worlds.ask("repair", "messages", codes=(0, 1, 3))
         left = [(item["reader"], item["missing"]) for item in again["replays"] if item["missing"]]
         assert (left, [item for item in again["doubles"] if item["copies"]]) == ([], []), again
         report = worlds.audit(spark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -152,6 +152,13 @@ class RepairResult:
         if not self.request.is_approved:
             return self.found_any
         return bool(self.left or self.sourcing.unknown or self.contents.unread or self.sourcing.has_blocked)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether only what did not answer may still need a repair."""
+        seen = tuple(pair for pair in self.sourcing.unknown if pair.state is not PairState.UNKNOWN)
+        sourcing, contents = replace(self.sourcing, unknown=seen), replace(self.contents, unread={})
+        return self.needs_more and not replace(self, sourcing=sourcing, contents=contents).needs_more
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
