@@ -13,6 +13,7 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error
 
+from vstream.jetstream.client import TidyClient
 from vstream.jetstream.endpoints import connection_options
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
@@ -98,12 +99,12 @@ class Load:
 @asynccontextmanager
 async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
     """*load* in every region of *endpoints*, until the end of the block. The tasks are by region."""
-    clients = {
-        region: await nats.connect(
-            list(one.urls), error_cb=_quiet, **connection_options(one, region), connect_timeout=30
-        )
-        for region, one in endpoints.items()
-    }
+    # The library's own client forgets sockets where a server dies while it connects.
+    clients = {region: TidyClient(endpoint) for region, endpoint in endpoints.items()}
+    for region, client in clients.items():
+        endpoint = endpoints[region]
+        options = connection_options(endpoint, region)
+        await client.connect(list(endpoint.urls), error_cb=_quiet, **options, connect_timeout=30)
     tasks = {region: asyncio.create_task(load.publish(client, region)) for region, client in clients.items()}
     try:
         yield tasks
