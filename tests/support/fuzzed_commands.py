@@ -196,7 +196,8 @@ class Bench:
             ran = self._run(name, is_json=is_json)
             code, memory, problem = ran.code, ran.memory, _find_problem(ran, is_json=is_json)
         except TimeoutError:
-            code, memory, problem = None, 0, f"{HANG}: longer than {command.limit:g} s"
+            busy = f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
+            code, memory, problem = None, 0, f"{HANG}: longer than {command.limit:g} s, {busy}"
         if memory > command.memory and problem is None:
             problem = f"{MEMORY}: {memory:,} kB"
         return Outcome(

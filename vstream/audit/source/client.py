@@ -346,6 +346,9 @@ def _open(access: Access) -> Client:
     for url in who.servers:
         parsed = urlsplit(url if "://" in url else f"nats://{url}")
         host, port = parsed.hostname or "", parsed.port or DEFAULT_PORT
+        if parsed.scheme in {"ws", "wss"}:
+            problems.append(f"{host}:{port}: this reads no WebSockets, only `nats://` and `tls://` addresses")
+            continue
         try:
             conversation = socket.create_connection((host, port), timeout=access.timeout)
         except OSError as error:

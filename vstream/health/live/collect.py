@@ -91,6 +91,7 @@ class _SnapshotCollector:
         self._is_deep = is_deep
         self._connections: dict[str, Connection] = {}
         self._problems: dict[str, str] = {}
+        self._refusals: list[VstreamError] = []
         self._account: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._is_account_known = False
         self._streams: dict[str, StreamSnapshot] = {}
@@ -105,10 +106,7 @@ class _SnapshotCollector:
         at = time.time()
         servers, _ = await asyncio.gather(self._servers(), self._connect())
         if not self._connections and not any(server.is_reached for server in servers):
-            raise NotReachableError(
-                "no region can be reached: " + "; ".join(sorted(self._problems.values())),
-                hint="are the servers running, and is `connect` right?",
-            )
+            raise NotReachableError.of_all(self._refusals)
         self._phases.pop(0)
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
@@ -198,15 +196,19 @@ class _SnapshotCollector:
         if not self._account.done():
             self._account.set_result(_NOT_TOLD)
 
+    def _refuse(self, region: str, error: VstreamError) -> None:
+        self._problems[region] = error.message
+        self._refusals.append(error)
+
     async def _connect_to(self, region: str) -> None:
         endpoint = self._endpoints.get(region)
         if endpoint is None:
-            self._problems[region] = f"no address is known for region `{region}`"
+            self._refuse(region, observe.no_address(region))
             return
         try:
             connection = await open_connection(endpoint, region, timeout=self._connecting)
         except VstreamError as error:
-            self._problems[region] = error.message
+            self._refuse(region, error)
             return
         connection.client.is_mapped = partial(profile_of(self._topology).maps, self._topology, region)
         self._connections[region] = connection

@@ -80,13 +80,18 @@ async def connect_all(
         await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
 
 
+def no_address(region: str) -> NotReachableError:
+    """Nothing says how *region* is reached."""
+    return NotReachableError(
+        f"no address is known for region `{region}`", hint=f"add `{region}` to `connect` in the topology"
+    )
+
+
 async def _open(
     region: str, endpoint: Endpoint | None, timeout: float, on_open: Callable[[str], None]
 ) -> Connection | NotReachableError:
     if endpoint is None:
-        return NotReachableError(
-            f"no address is known for region `{region}`", hint=f"add `{region}` to `connect` in the topology"
-        )
+        return no_address(region)
     try:
         return await open_connection(endpoint, region, timeout=timeout)
     except NotReachableError as error:
@@ -175,10 +180,8 @@ def any_connection(connections: Mapping[str, Connection | NotReachableError]) ->
     for connection in connections.values():
         if isinstance(connection, Connection):
             return DomainRoutingConnection(connection, connections)
-    reasons = [str(error) for error in connections.values()]
-    raise NotReachableError(
-        "no region can be reached: " + "; ".join(reasons), hint="are the servers running, and is `connect` right?"
-    )
+    errors = [error for error in connections.values() if isinstance(error, NotReachableError)]
+    raise NotReachableError.of_all(errors)
 
 
 def check_mode(topology: Topology, account: str) -> None:
