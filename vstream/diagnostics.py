@@ -19,7 +19,8 @@ _LOGIN = re.compile(r"(//)(?!USER:PASSWORD@)[^/\s\"'`]+(?=@)")
 _ASSIGNED = re.compile(r"((?:password|token|secret)=)[^\s\"'`,;&\\$<…]+")
 _BARE_LOGIN = re.compile(r"(?<![^\s\"'\[,])[^\s\"'\[,/@:]+:[^\s\"'\[,/]+(?=@)")
 _PASSWORD = re.compile(
-    r"""((?:pass?w(?:or)?d|pass(?:phrase)?|pwd|token|secret|seed)(_env)?["']?[\s:=]\s*)"""
+    r"""((?:pass?w(?:or)?d|pass(?:phrase)?|pwd|token|secret|seed|\b(?:prev_)?(?:encryption_)?key|\bek)(_env)?"""
+    r"""["']?[\s:=]\s*)"""
     r"""(?(2)(?!["']?(?-i:[A-Z][A-Z0-9_]*)\b))("[^"]*"|'[^']*'|(?!\$[A-Za-z_])[^\s,}\]#]+)""",
     re.IGNORECASE,
 )

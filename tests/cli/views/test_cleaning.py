@@ -133,6 +133,12 @@ def test_no_command_shows_a_secret_that_stands_in_a_topology(tmp_path: Path, key
         assert "hunter2" not in ran.out + ran.err, command
 
 
+@pytest.mark.parametrize("key", ["key", "ek", "encryption_key", "prev_key", "password", "token", '"pass"'])
+def test_a_line_of_a_file_is_shown_without_what_encrypts_or_logs_in(key: str) -> None:
+    assert "hunter2" not in mask_line(f'jetstream {{ store_dir: "/data", {key}: hunter2, cipher: aess }}')
+    assert mask_line(f"{key}: $HUNTER2 # which").endswith("$HUNTER2 # which")
+
+
 def test_masking_takes_no_longer_than_reading() -> None:
     parts = ("-----BEGIN SEED-----", "eyJ-", "eyJ.", "a:b,", "//a@", "//", "password=", "$2a$11$", "SU")
     for part in parts:
