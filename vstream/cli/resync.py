@@ -13,6 +13,7 @@ from vstream.cli.exit_codes import NO
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
 from vstream.health.live.refresh import LOOK_DEADLINE, watch
 from vstream.health.live.resync import resync
 
@@ -51,7 +52,10 @@ def command(
         show = view.RefreshPrinter(is_json=output == "json").show
         site = find_target_servers(loaded, lab)
         run(watch(loaded, site, every=every, deadline=LOOK_DEADLINE, on_look=show))
-    result = run(resync(loaded, find_target_servers(loaded, lab), timeout=timeout, step_down=not wait_only))
+    site = find_target_servers(loaded, lab)
+    with progress_bar() as bar:
+        bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
+        result = run(resync(loaded, site, timeout=timeout, step_down=not wait_only))
     if output == "json":
         print_json("resync", view.resync_as_dict(result))
     else:
