@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.labs import eventually, pids
+from vstream.chaos.leaders import meta_leader
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
@@ -128,11 +130,14 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
     for arguments in (("lab", "up", file), ("apply", file, "--yes")):
         ran = await asyncio.to_thread(vstream, *arguments)
         assert ran.code == 0, ran.err
-    async with connect(lab.endpoints("scaled")["west"], "west") as connection:
+    west = lab.endpoints("scaled")["west"]
+    async with connect(west, "west") as connection:
+        info = await connection.request_json(f"$JS.API.STREAM.INFO.{name}")
+    leader = next(address for address in lab.addresses("scaled") if address.server.name == info["cluster"]["leader"])
+    async with connect(replace(west, urls=(f"nats://127.0.0.1:{leader.client}",)), "west") as connection:
         checker, gate = LiveGateChecker(connection), Gate(kind=GateKind.SETTLED, stream=name)
         assert await checker.missing(gate) is None
-        info = await connection.request_json(f"$JS.API.STREAM.INFO.{name}")
-        asked = {connection.server_name, info["cluster"]["leader"]}
+        asked = {leader.server.name, await meta_leader(west.monitor)}
         stopped = next(pid for server, pid in pids("scaled").items() if server not in asked and pid is not None)
         os.kill(stopped, signal.SIGSTOP)
         try:
