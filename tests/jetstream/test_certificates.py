@@ -168,7 +168,7 @@ def test_nothing_is_said_over_a_websocket_whose_certificate_is_wrong_or_missing(
     with serving(show(certificate, authority), tmp_path) as (_, _, port):
         if certificate == "right":
             connect_websocket(port, ca, 60.0)
-            with pytest.raises(NotReachableError, match="reads no WebSockets"):
+            with pytest.raises(NotReachableError, match="cannot use WebSockets"):
                 connect_audit(port, ca, 60.0, secret, scheme="wss")
             return
         began = time.monotonic()

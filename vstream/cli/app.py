@@ -217,7 +217,7 @@ def run() -> None:
         if isinstance(ended.__context__, typer.Abort):
             sys.exit(INTERRUPTED)
         if isinstance(ended.__context__, BrokenPipeError):
-            sys.exit(FAILED)  # and with 1, too, where nobody reads the answer to its end, whatever it is
+            sys.exit(FAILED)  # Typer ends with 1 where the reader of a pipe has gone, whatever the answer is
         if NOT_PERMITTED:
             sys.exit(import_module("vstream.cli.failures").report_refusals(ended.code))
         raise

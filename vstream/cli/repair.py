@@ -34,7 +34,7 @@ def command(
     as its readers hold it. `replay` puts skipped messages into a read stream, and `delete` removes duplicates: these
     two read the streams from their beginning.
 
-    Exits with 0 if nothing is (left) to repair, with 1 if something is, and with 3 if that is not known: a stream did not answer.
+    Exits with 0 if nothing is (left) to repair, with 1 if something is, and with 3 if that is not known because a stream did not answer.
 
     Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`

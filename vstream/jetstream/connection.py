@@ -36,7 +36,7 @@ _REPEAT = 1.0
 _NOT_THERE = "are the servers running, and is `connect` right?"
 _HINTS = {
     "does not use TLS": "serve TLS there; without it, `connect` has `nats://` or `ws://` addresses, and no `tls`",
-    "certificate verify failed": "the certificate needs the host of the address, an authority that `tls.ca` names, and a date to come",
+    "certificate verify failed": "the certificate must name the host of the address, come from an authority in `tls.ca`, and not have expired",
     "needs aiohttp": "pip install 'vstream[websocket]', or use `nats://` or `tls://` addresses",
 }
 """What to do, by words of the reason."""

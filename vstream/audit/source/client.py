@@ -347,7 +347,7 @@ def _open(access: Access) -> Client:
         parsed = urlsplit(url if "://" in url else f"nats://{url}")
         host, port = parsed.hostname or "", parsed.port or DEFAULT_PORT
         if parsed.scheme in {"ws", "wss"}:
-            problems.append(f"{host}:{port}: this reads no WebSockets, only `nats://` and `tls://` addresses")
+            problems.append(f"{host}:{port}: an audit cannot use WebSockets: name a `nats://` or `tls://` address")
             continue
         try:
             conversation = socket.create_connection((host, port), timeout=access.timeout)

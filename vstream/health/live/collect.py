@@ -242,7 +242,7 @@ class _SnapshotCollector:
                 url = answer.url if answer else None
                 problem = answer.problem if answer else "`monitor` under `connect` does not lead to it"
                 if url and len(silent) < len(unnamed):
-                    url, problem = None, f"{problem}; whose address that is, is not known"
+                    url, problem = None, f"{problem}; which server has that address is not known"
                 servers.append(ServerSnapshot(name=name, region=region.name, url=url, problem=problem))
         return servers
 
