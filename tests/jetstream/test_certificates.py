@@ -177,7 +177,7 @@ def test_nothing_is_said_over_a_websocket_whose_certificate_is_wrong_or_missing(
         assert "SSLContext" not in caught.value.message
         if certificate != "none":
             assert "certificate verify failed" in caught.value.message
-            assert "needs the host of the address" in str(caught.value.hint)
+            assert "must name the host of the address" in str(caught.value.hint)
             assert time.monotonic() - began < 30  # nobody tries again what stays wrong
     assert "authentication error" not in (tmp_path / "server.log").read_text().lower()
 
