@@ -29,7 +29,9 @@ from tests.support.broken_labs import (
     lost_mappings,
     running_lab,
     unfinished_restore,
+    wrong_login,
 )
+from tests.support.command import vstream
 from tests.support.golden import Golden
 from tests.support.night import IS_NIGHT
 from tests.support.paths import ROOT
@@ -166,6 +168,20 @@ async def test_lost_mapping_rules_are_named(small: BrokenLab) -> None:
     assert publish == {"west": 0, "central": 1, "east": 1}
     loaded = dict(re.findall(r'^vstream_server_mapping_ok{.*server="(.*)"} (\d)$', page.out, re.MULTILINE))
     assert loaded == {"west-1": "0", "central-1": "1", "east-1": "1"}
+
+
+async def test_what_a_region_that_refuses_the_login_hides_is_unknown(small: BrokenLab, tmp_path: Path) -> None:
+    await small.reset()
+    sync, take = ("consumer", "sync", "-t", small.file), ("backup", "take", tmp_path / "backup", small.file)
+    async with wrong_login(small):
+        for command in (sync, take):
+            ran = await asyncio.to_thread(vstream, *command)
+            assert (ran.code, "Authorization Violation" in ran.out + ran.err) == (3, True), ran.out + ran.err
+        planned = await asyncio.to_thread(vstream, "plan", small.file)
+        assert "No changes: what answered is as the topology says" in planned.out
+        await small.api("CONSUMER.DELETE.foo-read-east.billing")
+        ran = await asyncio.to_thread(vstream, *sync)
+        assert (ran.code, "there is no consumer `billing` on `foo-read-east`" in ran.out) == (1, True), ran.out
 
 
 async def test_a_stream_that_listens_to_nobody_is_named(small: BrokenLab) -> None:

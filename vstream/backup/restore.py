@@ -34,7 +34,7 @@ from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig, header_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
     from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -92,7 +92,7 @@ async def look(request: RestoreRequest) -> RestoreState:
 
     NotReachableError if a region does not answer: all must be there.
     """
-    async with reading_connections(request.topology, request.endpoints) as connections:
+    async with reading_connections(request.topology, request.endpoints, needs_all=True) as connections:
         return await _look(request, connections)
 
 
@@ -103,7 +103,7 @@ async def restore(request: RestoreRequest, on_stream: Callable[[str], None]) -> 
     Killed anywhere, it can be run again. Raises as `look`, and as requests do. *on_stream* is told what is being done.
     """
     with request.directory.hold_lock():
-        async with reading_connections(request.topology, request.endpoints) as connections:
+        async with reading_connections(request.topology, request.endpoints, needs_all=True) as connections:
             await _restore(request, connections, on_stream)
 
 
@@ -125,7 +125,7 @@ async def _restore(
 
 
 async def _look(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
-    _check_request(request, connections)
+    _check_request(request)
     record = request.record
     missing: list[str] = []
     marked: list[str] = []
@@ -150,8 +150,8 @@ async def _look(request: RestoreRequest, connections: Mapping[str, ReconnectingC
     return RestoreState(missing=tuple(missing), marked=tuple(marked), unfinished=tuple(unfinished))
 
 
-def _check_request(request: RestoreRequest, regions: Collection[str]) -> None:
-    """Raise RefusedError if the backup is of something else than the topology, NotReachableError if one of its regions is not in *regions*."""
+def _check_request(request: RestoreRequest) -> None:
+    """Raise RefusedError if the backup is of something else than the topology."""
     require_one_account(request.streams)
     record, names = request.record, {stream.config.name for stream in request.streams}
     if record.topology != request.topology.name:
@@ -162,9 +162,6 @@ def _check_request(request: RestoreRequest, regions: Collection[str]) -> None:
                 f"the backup has `{saved.name}`, and the topology does not",
                 hint="restore it with the topology that is in its directory, and change that afterwards",
             )
-    for region in request.topology.regions:
-        if region.name not in regions:
-            raise NotReachableError(f"region `{region.name}` does not answer: its streams cannot be restored")
 
 
 class _Restored:

@@ -100,8 +100,7 @@ async def take_backup(
     started, began = datetime.now(UTC), time.monotonic_ns()
     try:
         directory.begin(request.text)
-        async with reading_connections(request.topology, request.endpoints) as connections:
-            _require_regions(request, connections)
+        async with reading_connections(request.topology, request.endpoints, needs_all=True) as connections:
             manifest = _begin_manifest(request, connections, started)
             directory.capture.write_manifest(manifest)
             saved = {}
@@ -138,15 +137,6 @@ async def take_backup(
     except OSError as error:
         raise VstreamError(f"the backup cannot be written to {directory.path}: {error.strerror or error}") from error
     return record
-
-
-def _require_regions(request: BackupRequest, connections: Mapping[str, object]) -> None:
-    for region in request.topology.regions:
-        if region.name not in connections:
-            raise NotReachableError(
-                f"region `{region.name}` does not answer: a backup needs all regions",
-                hint="try again when it is back; the other regions keep what they have of its messages",
-            )
 
 
 def _begin_manifest(

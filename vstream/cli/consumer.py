@@ -110,7 +110,7 @@ def sync(
 
     The record is in the metadata of a consumer `NAME-of-REGION` there, which takes no messages. Run it as a service with `--watch`, outside of
     the regions or in each: what is acknowledged after the last check comes again after a failover. Exits with 1 if a
-    position could not be read, or not recorded everywhere, and with 3 if no region can be reached.
+    consumer does not exist or servers refuse a record, and with 3 if nothing but a region that is not reached is missing.
 
     Examples: `vstream consumer sync`, `vstream consumer sync -t acme.yaml --watch --every 1`
     """
@@ -133,10 +133,9 @@ async def _sync(
         # Regions come and go: each look connects for itself.
         async with connect_all(topology, endpoints) as connections:
             synced = await keeper.keep(connections)
-            is_known = any(isinstance(connection, Connection) for connection in connections.values())
         show(synced)
         if every is None:
-            problem = NO if is_known else FAILED
+            problem = NO if any(item.is_no for item in synced) else FAILED
             return problem if any(item.problems for item in synced) else OK
         await asyncio.sleep(every)
 

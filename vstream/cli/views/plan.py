@@ -78,6 +78,8 @@ def summary(plan: Plan) -> str:
                 "No changes to streams and consumers. Unknown: whether every server has loaded "
                 f"the {_count(plan.rule_count, 'rule')} of the topology."
             )
+        if plan.unreachable:
+            return "No changes: what answered is as the topology says."
         return "No changes: the servers are as the topology says."
     counts = {"create": 0, "update": 0, "delete": 0}
     for change in plan.changes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vstream.errors import RefusedError, ServerError, VstreamError
+from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.health.live.consumer_position import read_position
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
@@ -34,6 +34,8 @@ class SyncedConsumer:
     position: Position | None
     kept_in: tuple[str, ...]
     problems: tuple[str, ...]
+    is_no: bool = False
+    """Whether one of them is an answer: something does not exist, or is refused. What does not answer is unknown."""
 
 
 class ConsumerSync:
@@ -63,15 +65,16 @@ class ConsumerSync:
             home = _open(connections[durable.region])
             position = await read_position(home, self._topology, stream, durable.region, durable.name, earlier=earlier)
         except VstreamError as error:
-            return replace(synced, problems=(error.message,))
-        kept_in, problems = [], []
+            return replace(synced, problems=(error.message,), is_no=_is_no(error))
+        kept_in, problems, is_no = [], [], False
         for region in destinations:
             try:
                 await self._write(_open(connections[region]), durable, region, stream, position)
                 kept_in.append(region)
             except VstreamError as error:
                 problems.append(f"{region}: {error.message}")
-        return replace(synced, position=position, kept_in=tuple(kept_in), problems=tuple(problems))
+                is_no |= _is_no(error)
+        return replace(synced, position=position, kept_in=tuple(kept_in), problems=tuple(problems), is_no=is_no)
 
     async def _write(
         self, connection: Connection, durable: Durable, region: str, stream: VirtualStream, position: Position
@@ -94,6 +97,12 @@ def _open(connection: Connection | VstreamError) -> Connection:
     if isinstance(connection, VstreamError):
         raise connection
     return connection
+
+
+def _is_no(error: VstreamError) -> bool:
+    if isinstance(error, ServerError):
+        return error.err_code not in error_codes.TEMPORARILY_UNAVAILABLE
+    return isinstance(error, (RefusedError, UnknownNameError))
 
 
 async def find_record(admin: JetStreamAdmin, stream: str, name: str) -> ObservedConsumer | None:

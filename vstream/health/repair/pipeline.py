@@ -18,7 +18,7 @@ from vstream.health.status import assess
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.endpoints import resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.live.observe import any_connection, connect_all, no_address
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
@@ -310,9 +310,9 @@ async def _examine_and_repair_contents(
 
 @asynccontextmanager
 async def reading_connections(
-    topology: Topology, endpoints: Mapping[str, Endpoint]
+    topology: Topology, endpoints: Mapping[str, Endpoint], *, needs_all: bool = False
 ) -> AsyncIterator[dict[str, ReconnectingConnection]]:
-    """Connections to all regions that can be reached, by region. Raises NotReachableError if none can."""
+    """Connections to all regions that can be reached, by region. Raises NotReachableError if none can, or with *needs_all* not all."""
     connections: dict[str, ReconnectingConnection] = {}
     problems: list[str] = []
     try:
@@ -328,9 +328,9 @@ async def reading_connections(
                 )
             except NotReachableError as error:
                 problems.append(error.message)
-        if not connections:
-            unnamed = f"nothing says how to reach `{topology.name}`"
-            raise NotReachableError(problems[0] if problems else unnamed)
+        problems += [no_address(region.name).message for region in topology.regions if region.name not in endpoints]
+        if not connections or (needs_all and problems):
+            raise NotReachableError(problems[0], hint="all regions are needed" if needs_all else None)
         yield connections
     finally:
         for connection in connections.values():
