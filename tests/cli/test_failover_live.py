@@ -10,7 +10,6 @@ import pytest
 from tests.support.command import vstream
 from tests.support.lost_region import (
     LIVING,
-    SequencedLoad,
     comes_back,
     command,
     dies_for_good,
@@ -18,7 +17,7 @@ from tests.support.lost_region import (
     said_losses,
     wait_for,
 )
-from tests.support.publish_load import identities, under_load
+from tests.support.publish_load import Load, identities, under_load
 from vstream.lab import lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.night, pytest.mark.usefixtures("state")]
@@ -52,7 +51,7 @@ async def test_what_is_said_to_be_lost_is_what_is_lost(tmp_path: Path) -> None:
     try:
         assert vstream("lab", "up", file).code == 0
         assert vstream("apply", file, "--yes").code == 0
-        load = SequencedLoad(200)
+        load = Load(200, patience=10)
         async with under_load(load, {"west": lab.client_endpoints("announced")["west"]}):
             await load.acknowledged(200)
             await command("chaos", "isolate", "west", "-t", file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +15,13 @@ from nats.aio import transport
 
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
+from tests.support.single_server import configured
 from vstream.audit.source.client import connect
 from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.lab.binaries import locate
 from vstream.topology.model import Endpoint
 
 pytestmark = [pytest.mark.server]
@@ -113,16 +112,8 @@ def serving(certificate: trustme.LeafCert | None, directory: Path) -> Iterator[t
         f'websocket {{ listen: "127.0.0.1:{socket}", {files or "no_tls: true"} }}\n'
         f"authorization {{ user: ops, password: {SECRET} }}\n"
     )
-    process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
-    try:
-        deadline = time.monotonic() + 120
-        while not (log.exists() and "Server is ready" in log.read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    with configured(conf, log):
         yield port, https, socket
-    finally:
-        process.kill()
-        process.wait(timeout=120)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,13 +16,13 @@ import pytest
 from tests.support.command import vstream
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
+from tests.support.single_server import configured
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect, open_connection
 from vstream.jetstream.endpoints import endpoint_problems, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.lab.binaries import locate
 from vstream.permissions import PLAINTEXT, read_variable
 from vstream.topology.model import Endpoint
 
@@ -84,16 +83,8 @@ def real_server(directory: Path, *, is_secure: bool) -> Iterator[int]:
         f'listen: "127.0.0.1:{port}"\nauthorization {{ user: ops, password: {SECRET} }}\n{tls if is_secure else ""}\n'
     )
     log = directory / "server.log"
-    process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
-    try:
-        deadline = time.monotonic() + 120
-        while not (log.exists() and "Server is ready" in log.read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    with configured(conf, log):
         yield port
-    finally:
-        process.kill()
-        process.wait(timeout=120)
 
 
 def login(*urls: str, **fields: Any) -> Endpoint:

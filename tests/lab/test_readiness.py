@@ -56,3 +56,8 @@ def test_followers_that_their_leader_does_not_list_are_unheard(monkeypatch: pyte
             Member(name=name, host="", client=0, monitor=name, siblings=frozenset(), clusters=frozenset(), peers=5)
         )
     assert asyncio.run(find_unheard(members)) == {"central-1"}
+
+    groups["west-1"] = groups["central-1"] = groups["north-1"]  # no server has a leader
+    assert asyncio.run(find_unheard(members[:2])) == {"west-1", "central-1"}
+    del groups["west-1"]  # which may have one
+    assert not asyncio.run(find_unheard(members[:2]))

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import sys
 import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-import nats
-from nats.aio.client import Client
-from nats.errors import Error
 
 from tests.support.command import environment, vstream
 from tests.support.labs import pids
@@ -24,29 +19,6 @@ from vstream.plan.live.witnesses import wait_for_members
 
 REGIONS = ("west", "central", "east")
 LIVING = ("central", "east")
-
-
-@dataclass
-class SequencedLoad(Load):
-    """As Load, and the sequence of each acknowledged message in the stream that took it."""
-
-    seqs: dict[str, int] = field(default_factory=dict)
-    before: set[str] = field(default_factory=set)
-    """What was acknowledged before the region died."""
-
-    async def _one(self, client: Client, region: str, identity: str) -> None:
-        try:
-            answer = await client.request(f"{self.prefix}.{identity}", identity.encode(), timeout=10)
-            self.seqs[identity] = int(json.loads(answer.data)["seq"])
-        except nats.errors.NoRespondersError:
-            self.refused[region] += 1
-        except (Error, OSError, TimeoutError, KeyError):
-            self.unknown.add(identity)
-        else:
-            self.acked[region].add(identity)
-            now = time.monotonic()
-            self.gap[region] = max(self.gap.get(region, 0.0), now - self._last.get(region, now))
-            self._last[region] = now
 
 
 def document(name: str, servers: int) -> str:
@@ -124,7 +96,7 @@ def said_losses(text: str) -> dict[str, int]:
 
 async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[float]) -> Aftermath:
     """The west of the running lab *name* dies under load, and is given up by a command that is killed after *delays* seconds."""
-    foo, prices = SequencedLoad(rate), SequencedLoad(rate / 2, prefix="prices", tag="p")
+    foo, prices = Load(rate, patience=10), Load(rate / 2, prefix="prices", tag="p", patience=10)
     endpoints = lab.client_endpoints(name)
     async with under_load(foo, endpoints), under_load(prices, {region: endpoints[region] for region in LIVING}):
         await foo.acknowledged(round(rate))
@@ -223,7 +195,7 @@ async def foo_in_living(load: Load, number: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def is_said_lost(load: SequencedLoad, identity: str, write: str, said: dict[str, int]) -> bool:
+def is_said_lost(load: Load, identity: str, write: str, said: dict[str, int]) -> bool:
     """Whether the command said of this message that it is lost: of what went into *write* before the region died."""
     region = identity.partition("-")[0]
     if write == "prices":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -41,6 +42,12 @@ class Load:
     unknown: set[str] = field(default_factory=set)
     gap: dict[str, float] = field(default_factory=dict)
     """The longest time between two acknowledgements, in seconds, in each region."""
+    seqs: dict[str, int] = field(default_factory=dict)
+    """The sequence of each acknowledged message in the stream that took it."""
+    before: set[str] = field(default_factory=set)
+    """What a test notes as acknowledged before something happens."""
+    patience: float = 60.0
+    """How long a publish waits for its answer, in seconds."""
     _last: dict[str, float] = field(default_factory=dict)
 
     async def publish(self, client: Client, region: str) -> None:
@@ -63,10 +70,13 @@ class Load:
     async def _one(self, client: Client, region: str, identity: str) -> None:
         try:
             headers = {"Nats-Msg-Id": identity} if self.has_ids else None
-            await client.request(f"{self.prefix}.{identity}", identity.encode(), timeout=60, headers=headers)
+            answer = await client.request(
+                f"{self.prefix}.{identity}", identity.encode(), timeout=self.patience, headers=headers
+            )
+            self.seqs[identity] = int(json.loads(answer.data)["seq"])
         except nats.errors.NoRespondersError:
             self.refused[region] += 1
-        except (Error, OSError, TimeoutError):
+        except (Error, OSError, TimeoutError, KeyError):
             self.unknown.add(identity)
         else:
             self.acked[region].add(identity)

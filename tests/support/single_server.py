@@ -6,8 +6,8 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +118,18 @@ async def eventually(holds: Any, within: float = DEADLINE) -> None:
     while not await holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
+
+
+@contextmanager
+def configured(conf: Path, log: Path) -> Iterator[None]:
+    """A server with the configuration *conf*, ready for clients."""
+    process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
+    try:
+        deadline = time.monotonic() + 120
+        while not (log.exists() and "Server is ready" in log.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield
+    finally:
+        process.kill()
+        process.wait(timeout=120)

@@ -174,17 +174,22 @@ def is_complete(group: Meta, peers: int, *, is_leader: bool) -> bool:
 
 
 async def find_unheard(everyone: Sequence[Member]) -> frozenset[str]:
-    """Which of *everyone* follow the leader of their meta group, and are no members to it: it has not heard them."""
-    leaders: dict[str, str] = {}
-    heard: dict[str, frozenset[str]] = {}
+    """
+    Which of *everyone* shall connect anew: they follow the leader of their meta group, and it has not heard them.
+
+    Where all answer and none has a leader, the votes of one of them reach nobody, and which one cannot be seen: all.
+    """
+    groups: dict[str, Meta] = {}
     for member in everyone:
         with suppress(NotReachableError, ServerError):
-            group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT) if member.peers else None
-            if group is not None and group.leader is not None:
-                leaders[member.name] = group.leader
-            if group is not None and group.leader == member.name:
-                heard[member.name] = group.followers | {member.name}
-    return frozenset(name for name, leader in leaders.items() if leader in heard and name not in heard[leader])
+            if member.peers and (group := await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)) is not None:
+                groups[member.name] = group
+    if len(groups) == sum(member.peers > 0 for member in everyone) and all(
+        group.leader is None for group in groups.values()
+    ):
+        return frozenset(groups)
+    heard = {name: group.followers | {name} for name, group in groups.items() if group.leader == name}
+    return frozenset(name for name, group in groups.items() if name not in heard.get(group.leader or "", {name}))
 
 
 async def wait_for_stage(
