@@ -49,3 +49,32 @@ def test_work_on_rendered_files_grows_with_the_streams_and_not_with_their_square
         return count_calls(lambda: lint(files, surroundings({})))
 
     assert count(48) < 4.5 * count(12)
+
+
+def test_of_a_topology_with_many_servers_a_few_are_rendered() -> None:
+    def count(servers: int) -> int:
+        regions = ", ".join(f"{name}: {{servers: {servers}}}" for name in "abcd")
+        text = f'version: 1\nname: acme\nserver_version: "2.12"\nregions: {{{regions}}}\n'
+        return count_calls(lambda: lint([Source(name="t.yaml", content=text.encode())], surroundings({})))
+
+    assert count(99) < count(24)
+
+
+def test_of_many_servers_those_with_tags_are_looked_at_and_all_are_counted() -> None:
+    servers = ", ".join(f"h{number}.example.net" for number in range(99))
+    tags = ", ".join(["hdd", *["[]"] * 97, "ssd"])
+    text = f"""\
+version: 1
+name: acme
+server_version: "2.12"
+security: {{transport: {{none: a test}}, users: elsewhere}}
+regions:
+  a: {{servers: [{servers}], tags: [{tags}]}}
+  b: {{servers: [x.example.net]}}
+  c: {{servers: [y.example.net]}}
+streams: {{s: {{subjects: [s.>], write: {{max_age: 1h}}, replicas: 1, placement_tags: [ssd], regions: [a]}}}}
+"""
+    report = lint([Source(name="t.yaml", content=text.encode())], surroundings({}))
+    assert [(finding.code, finding.message) for finding in report.diagnostics] == [
+        ("VS409", "cluster `a` has 99 of 101 servers with JetStream: without this cluster the API stops")
+    ]

@@ -15,7 +15,7 @@ from vstream.lint.engine import LintReport, Surroundings, lint
 from vstream.lint.fixes import apply_fixes, diff
 from vstream.lint.load_scenario import LoadedScenario
 from vstream.lint.load_scenario import load as load_any_scenario
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.load_topology import load, render_sample
 from vstream.lint.manual import PAGES
 from vstream.lint.read import Source, gather
 from vstream.lint.simulate import simulate
@@ -134,7 +134,7 @@ def surroundings(files: Mapping[str, bytes]) -> Surroundings:
         return load_any_scenario(content, name, read)
 
     env = {"PASSWORD": "secret", "PATH": "/bin"}
-    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render_bundle)
+    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render_sample)
 
 
 def checked(files: Mapping[str, bytes]) -> LintReport:

@@ -60,7 +60,7 @@ def surroundings(
         return loaded
 
     def render(topology: Topology) -> Bundle:
-        bundle: Bundle = import_module("vstream.lint.load_topology").render_bundle(topology, templates=templates)
+        bundle: Bundle = import_module("vstream.lint.load_topology").render_sample(topology, templates)
         if rendered is not None:
             rendered.append(bundle)
         return bundle

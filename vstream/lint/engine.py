@@ -179,7 +179,7 @@ class _Declared:
         gathered: Gathered = gather(files, read=_read_placeholder)
         self.texts |= gathered.texts
         yield from gathered.diagnostics
-        yield from _judge(gathered.workspace(topology, server_version))
+        yield from _judge(replace(gathered.workspace(topology, server_version), is_rendered=True))
 
 
 def _read_placeholder(name: str) -> bytes:

@@ -19,13 +19,16 @@ from vstream.topology import buckets, decode
 from vstream.topology.language import LANGUAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from vstream.syntax.yaml import Document
     from vstream.topology.bundle import Bundle, ServerAddress
     from vstream.topology.model import Topology
     from vstream.topology.signing import Signer
+
+_MOST_SERVERS = 100
+"""Whose files are all rendered to be checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,7 @@ def render_bundle(
     topology: Topology,
     *,
     addresses: Sequence[ServerAddress] | None = None,
+    written: Sequence[ServerAddress] | None = None,
     templates: Path | None = None,
     signer: Signer | None = None,
 ) -> Bundle:
@@ -103,4 +107,33 @@ def render_bundle(
     In operator mode servers refuse what no *signer* has signed. Raises InvalidInputError.
     """
     directories = [directory for directory in (templates, resources.templates()) if directory is not None]
-    return render(topology, default_addresses(topology) if addresses is None else addresses, directories, signer)
+    every = default_addresses(topology) if addresses is None else addresses
+    return render(topology, every, directories, signer, written=every if written is None else written)
+
+
+def render_sample(topology: Topology, templates: Path | None = None) -> Bundle:
+    """
+    Render *topology* to be checked: files of some servers, if there are many. Raises InvalidInputError.
+
+    Each lists all others, so those of thousands would take hours. Of a cluster, the first two stand for the rest, which
+    differ in names, addresses and tags. If that are still many, so do those of regions that are set up alike.
+    """
+    addresses = default_addresses(topology)
+    if len(addresses) <= _MOST_SERVERS:
+        return render_bundle(topology, templates=templates)
+
+    def describe(address: ServerAddress) -> Hashable:
+        region = topology.region(address.region)
+        return region.jetstream, region.gateway, address.is_stretch, address.is_hub, address.server.host is None
+
+    listed = _take_two(addresses, lambda address: address.cluster_name)
+    written = listed if len(listed) <= _MOST_SERVERS else _take_two(listed, describe)
+    return replace(render_bundle(topology, addresses=listed, written=written, templates=templates), servers=addresses)
+
+
+def _take_two(addresses: Iterable[ServerAddress], key: Callable[[ServerAddress], Hashable]) -> list[ServerAddress]:
+    """Of *addresses* the first two with each value of *key*."""
+    alike: dict[Hashable, list[ServerAddress]] = {}
+    for address in addresses:
+        alike.setdefault(key(address), []).append(address)
+    return [address for group in alike.values() for address in group[:2]]

@@ -409,6 +409,8 @@ class Workspace:
     """The oldest server that has to understand the files."""
     is_version_stated: bool = False
     """Whether somebody said so; anything but the default, and that of a topology, was said."""
+    is_rendered: bool = False
+    """Whether the files are what the topology renders to: of many servers, those of some."""
     running: tuple[ServerConf, ...] = ()
     """What the servers run with now, if that was given to compare with."""
 

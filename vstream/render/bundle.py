@@ -46,10 +46,12 @@ def render(
     topology: Topology,
     addresses: Sequence[bundle.ServerAddress],
     templates: Sequence[Path],
-    signer: Signer | None = None,
+    signer: Signer | None,
+    *,
+    written: Sequence[bundle.ServerAddress],
 ) -> bundle.Bundle:
     """
-    Render everything. The same input gives the same bytes.
+    Render everything. The same input gives the same bytes. Of all *addresses*, those in *written* get a file.
 
     *templates* are directories, searched in order for each file. In operator mode, what
     is rendered without a *signer* can be looked at, and servers refuse it. Raises
@@ -62,7 +64,7 @@ def render(
     artifacts = [
         *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.streams(layout)),
         *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.consumers(layout)),
-        *renderer.servers(topology, addresses),
+        *renderer.servers(topology, addresses, written),
         *renderer.contexts(topology, addresses),
         (renderer.operator if topology.security is Security.OPERATOR else renderer.mappings)(topology, mappings),
         *renderer.hubs(topology),
@@ -334,7 +336,9 @@ class _Renderer:
             self._fail(code, template, f"the output is not a NATS configuration: {error.message}{line}")
         return None if errors else document.root
 
-    def servers(self, topology: Topology, addresses: Sequence[bundle.ServerAddress]) -> Iterator[bundle.Artifact]:
+    def servers(
+        self, topology: Topology, addresses: Sequence[bundle.ServerAddress], written: Sequence[bundle.ServerAddress]
+    ) -> Iterator[bundle.Artifact]:
         members: dict[str, list[bundle.ServerAddress]] = {
             cluster: [] for cluster in (*topology.clusters, *server_view.hub_clusters(topology))
         }
@@ -351,7 +355,7 @@ class _Renderer:
         )
         hubs = {address.region: address for address in addresses if address.is_hub}
         template = "server.conf.j2"
-        for address in addresses:
+        for address in written:
             text = self._text(
                 "VS401",
                 template,

@@ -136,6 +136,8 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
 
 def peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
     """How many servers with JetStream each of the clusters *names* has, None where files are missing to say it."""
+    if workspace.is_rendered:
+        return {name: sizes[name] for name in names} if set(names) <= sizes.keys() else None
     counted = dict.fromkeys(names, 0)
     files = dict.fromkeys(names, 0)
     for server in whole(workspace):
