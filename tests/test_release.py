@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.command import environment
 from tests.support.paths import ROOT
 
 WORKFLOWS = sorted((*ROOT.glob(".github/**/*.yml"), *ROOT.glob("examples/ci/*.yml")))
@@ -71,3 +72,19 @@ def test_the_container_is_built_from_files_that_exist() -> None:
 def test_no_placeholder_is_left() -> None:
     texts = [*WORKFLOWS, ROOT / "README.md", ROOT / "pyproject.toml", *(ROOT / "docs").rglob("*.md")]
     assert [file.name for file in texts if re.search(r"OWNER/|TODO|FIXME", file.read_text())] == []
+
+
+@pytest.mark.lab
+def test_an_installed_vstream_can_be_tried(tmp_path: Path) -> None:
+    """`scripts/release` does it with one that is installed from the wheel alone."""
+    tried = subprocess.run(
+        [ROOT / "scripts" / "try-installed", Path(sys.executable).with_name("vstream")],
+        env=environment({"TMPDIR": str(tmp_path)}),
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    assert "PASS" in tried.stdout
+    assert list(tmp_path.iterdir()) == []
