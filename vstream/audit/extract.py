@@ -28,6 +28,7 @@ from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import ABSENT, StreamRef, split_tasks
 from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream.connection import choose_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,7 +193,7 @@ def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
             f"none of the {len(cuts)} streams exist",
             hint="`vstream apply` creates them. Is this the right topology, account and lab?",
         )
-    raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+    raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint=choose_hint(cuts[0].error or ""))
 
 
 def stream_row(one: StreamCut) -> tuple[Any, ...]:

@@ -42,6 +42,11 @@ _HINTS = {
 """What to do, by words of the reason."""
 
 
+def choose_hint(why: str) -> str:
+    """What to do about a server that cannot be reached, for the reason *why*."""
+    return next((hint for words, hint in _HINTS.items() if words in why), _NOT_THERE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """An answer: payload and headers. *status* is the code of a status-only message, such as 404."""
@@ -282,7 +287,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
             ) from error
         raise NotReachableError(
             f"region `{region}` cannot be reached at {addresses}: {why}",
-            hint=next((hint for words, hint in _HINTS.items() if words in why), _NOT_THERE),
+            hint=choose_hint(why),
         ) from error
     return Connection(client, region)
 
