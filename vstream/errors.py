@@ -5,7 +5,8 @@ What goes wrong in the world: one exception tree.
     ├── InvalidInputError           the user's files have errors: carries the diagnostics (exit code 1)
     ├── NotReachableError           no connection, or no answer before the deadline
     │   ├── MalformedAnswerError    an answer with the wrong form: not JSON, or values of other types
-    │   └── NotPermittedError       the user lacks a permission: nothing has happened
+    │   ├── NotPermittedError       the user lacks a permission: nothing has happened
+    │   └── HangingError            something takes connections, and does not answer
     ├── NoRespondersError           nobody listens on the subject: nothing has happened
     ├── NotConnectedError           not connected: nothing was sent
     ├── ServerError                 the JetStream API answered with an error
@@ -88,6 +89,10 @@ NOT_PERMITTED: dict[str, None] = {}
 
 class LoginRefusedError(NotReachableError):
     """The servers are there and refuse this user: what others can do is not known."""
+
+
+class HangingError(NotReachableError):
+    """Something takes connections, and does not answer: a process that is stopped or stuck, or a machine that is overloaded."""
 
 
 class NoRespondersError(VstreamError):

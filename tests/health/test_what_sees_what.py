@@ -31,6 +31,7 @@ from tests.support.broken_labs import (
     unfinished_restore,
     wrong_login,
 )
+from tests.support.chaos_lab import succeeded
 from tests.support.command import vstream
 from tests.support.golden import Golden
 from tests.support.night import IS_NIGHT
@@ -168,6 +169,18 @@ async def test_lost_mapping_rules_are_named(small: BrokenLab) -> None:
     assert publish == {"west": 0, "central": 1, "east": 1}
     loaded = dict(re.findall(r'^vstream_server_mapping_ok{.*server="(.*)"} (\d)$', page.out, re.MULTILINE))
     assert loaded == {"west-1": "0", "central-1": "1", "east-1": "1"}
+
+
+async def test_a_server_that_hangs_is_not_one_to_start(small: BrokenLab) -> None:
+    await small.reset()
+    said = {}
+    for fault in ("pause", "kill-region"):
+        await small.chaos(fault, "central")
+        doctor = (await asyncio.to_thread(vstream, "doctor", small.file, "--format", "json")).json()
+        (said[fault],) = (one for one in doctor["findings"] if one["code"] == "VD404")
+        succeeded(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
+    assert "takes connections, but has not answered" in said["pause"]["evidence"]
+    assert ["restart it" in one["do"] for one in said.values()] == [True, False]
 
 
 async def test_what_a_region_that_refuses_the_login_hides_is_unknown(small: BrokenLab, tmp_path: Path) -> None:

@@ -638,6 +638,12 @@ CASES = (
         hides=True,
     ),
     Case(
+        title="the servers of a region hang",
+        break_lab=with_fault("pause", "central"),
+        false=_truths(SERVES, FLOWS, SPARE),
+        hides=True,
+    ),
+    Case(
         title="one server of three is down",
         break_lab=lost_spare_server,
         false=_truths(SPARE),

@@ -34,6 +34,8 @@ class ServerSnapshot:
     """The region it is in. Members of the stretch cluster are in regions, too."""
     url: str | None = None
     problem: str | None = None
+    hangs: bool = False
+    """Whether it takes connections there all the same."""
     cluster: str | None = None
     version: str | None = None
     gateways: Mapping[str, int] | None = None

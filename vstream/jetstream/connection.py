@@ -140,7 +140,7 @@ class Connection:
         except NotPermittedError as error:
             raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            reason = f"no answer within {timeout:g} s" if _is_timeout(error) else describe_reason(error)
+            reason = f"no answer within {round(timeout, 2):g} s" if _is_timeout(error) else describe_reason(error)
             if later := self._client.refusals[refusals:]:
                 raise NotPermittedError(
                     f"region `{self.region}`: {reason} on `{subject}`, and the server refused {' and '.join(later)}"
@@ -208,7 +208,7 @@ class Connection:
             raise NotPermittedError(f"region `{self.region}`: {error.message}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             came = f"{len(answers)} answers, and not the last" if answers else "no answer"
-            reason = f"{came} within {timeout:g} s" if _is_timeout(error) else describe_reason(error)
+            reason = f"{came} within {round(timeout, 2):g} s" if _is_timeout(error) else describe_reason(error)
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
         finally:
             _ = refusal.cancel() or refusal.exception()
@@ -279,7 +279,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
             raise
         first_error = problems[0] if problems else error
         is_silent = _is_timeout(first_error)
-        why = f"no answer within {timeout:g} s" if is_silent else describe_reason(first_error)
+        why = f"no answer within {round(timeout, 2):g} s" if is_silent else describe_reason(first_error)
         addresses = ", ".join(map(without_secrets, endpoint.urls))
         if "authorization violation" in why.lower():
             raise LoginRefusedError(

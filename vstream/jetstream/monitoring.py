@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
+from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import decode_object, read_list, read_text, reading
 from vstream.permissions import load_certificates
 from vstream.topology.naming import probe_subject
@@ -229,22 +229,27 @@ _trusted: dict[str, ssl.SSLContext] = {}
 
 
 async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:
-    url = url_base.rstrip("/") + path
+    url, connected = url_base.rstrip("/") + path, asyncio.Event()
     try:
         async with asyncio.timeout(timeout):
-            return await _exchange(url)
+            return await _exchange(url, connected)
     except TimeoutError as error:
-        raise NotReachableError(f"no answer from `{url}` within {timeout:g} s") from error
+        if connected.is_set():
+            raise HangingError(
+                f"`{url}` takes connections, but has not answered within {round(timeout, 2):g} s"
+            ) from error
+        raise NotReachableError(f"no answer from `{url}` within {round(timeout, 2):g} s") from error
     except (OSError, ssl.SSLError, ValueError) as error:
         raise NotReachableError(f"no answer from `{url}`: {error}") from error
 
 
-async def _exchange(url: str) -> tuple[int, bytes]:
+async def _exchange(url: str, connected: asyncio.Event) -> tuple[int, bytes]:
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     reader, writer = await asyncio.open_connection(
         parts.hostname, parts.port or (443 if is_tls else 80), ssl=_trusted.get(parts.netloc, True) if is_tls else None
     )
+    connected.set()
     try:
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         # HTTP/1.0: the answer is not chunked, and ends where the connection ends.

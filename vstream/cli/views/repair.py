@@ -85,7 +85,7 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
             f"{pair.state.value:8}",
             "bold cyan",
             f"{pair.origin} → {pair.reader}",
-            f": {pair.detail}; start its servers, then check again",
+            f": {pair.detail}; bring its servers back, then check again",
         )
 
 

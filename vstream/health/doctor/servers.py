@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from vstream.health.snapshot import ServerSnapshot
     from vstream.topology.model import Seat
 
+_RESTART = "it hangs, or its machine is overloaded: look at its process and its log, then restart it"
+
 
 @check("VD401", "no-gateway")
 def no_gateway(patient: Patient) -> Iterator[Symptom]:
@@ -101,11 +103,13 @@ def server_away(patient: Patient) -> Iterator[Symptom]:
     is removed.
 
     ## What to do
-    Start it. If it is lost for ever, remove it from the meta group: `nats server raft peer-remove NAME`.
+    Start it. If it runs and hangs, look at its process and its log, and restart it. If it is lost for ever, remove it from
+    the meta group: `nats server raft peer-remove NAME`.
     """
     for server in patient.snapshot.servers:
         if server.url is not None and not server.is_reached:
-            yield Symptom(about=server.name, evidence=server.problem or "no answer", do="start it")
+            do = _RESTART if server.hangs else "start it; if it runs, let this machine reach that address"
+            yield Symptom(about=server.name, evidence=server.problem or "no answer", do=do)
 
 
 @check("VD405", "jetstream-off")
@@ -255,7 +259,7 @@ def unreachable_region(patient: Patient) -> Iterator[Symptom]:
     1. A variable or a file is missing: `export NAME=…`, or put the file where `connect` says.
     2. Otherwise, on this machine, with the region's address and login (`--creds FILE`, or `--user NAME --password …`):
        `nats --server nats://HOST:4222 server check connection`.
-    3. The login is refused: correct it under `connect`. There is no answer: start its servers (VD404), or open the port.
+    3. The login is refused: correct it under `connect`. There is no answer: see VD404, or open the port.
     4. `vstream doctor` again.
     """
     for region in patient.snapshot.regions:

@@ -27,7 +27,7 @@ _RECREATE = (
 )
 _STORES_POSITIONS: Version = (2, 15, 0)
 _LISTEN = "run `vstream backup restore` again if it was interrupted; otherwise restart its leader"
-_START_SERVERS = "start the servers that are down (VD404)"
+_BRING_BACK = "bring back the servers that do not answer (VD404)"
 
 
 @check("VD101", "doubles-on-restart")
@@ -178,7 +178,7 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(
             about=list_names(silent),
             evidence=f"{len(silent):,} without a leader, or without an answer",
-            do=_START_SERVERS,
+            do=_BRING_BACK,
         )
 
 
@@ -202,7 +202,7 @@ def few_replicas(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(
                 about=stream.name,
                 evidence=f"{observed.current} of {observed.replicas} replicas are up to date",
-                do="start the servers that are down, or wait until they have caught up",
+                do="bring back the servers that do not answer, or wait until they have caught up",
             )
 
 
@@ -232,12 +232,12 @@ def silent_consumer(patient: Patient) -> Iterator[Symptom]:
     Its clients get no messages. A consumer has its own replicas: it can lose its leader while the stream has one.
 
     ## What to do
-    Start the servers that are down (VD404). If all run, make it elect a leader: `nats consumer cluster step-down`.
+    Bring back the servers that do not answer (VD404). If all run, make it elect a leader: `nats consumer cluster step-down`.
     """
     for durable in _consumers_of_led_streams(patient):
         key = durable.stream, durable.name
         if key not in patient.snapshot.consumers and patient.snapshot.was_connected:
-            yield Symptom(about=" > ".join(key), evidence="it does not answer", do=_START_SERVERS)
+            yield Symptom(about=" > ".join(key), evidence="it does not answer", do=_BRING_BACK)
 
 
 def _consumers_of_led_streams(patient: Patient) -> Iterator[Durable]:

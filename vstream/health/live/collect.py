@@ -14,12 +14,12 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, repeat
 from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
+from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.health.live import beacons, gaps, lag, reachability, write_errors
 from vstream.health.snapshot import (
     UNCLUSTERED,
@@ -238,12 +238,15 @@ class _SnapshotCollector:
             # Which address is whose is known only of those that answer.
             seats = [seat.server.name for seat in self._topology.seats if seat.region == region.name]
             unnamed = [name for name in seats if name not in {server.name for server in reached}]
-            for name, answer in zip_longest(unnamed, silent[: len(unnamed)]):
-                url = answer.url if answer else None
-                problem = answer.problem if answer else "`monitor` under `connect` does not lead to it"
-                if url and len(silent) < len(unnamed):
-                    url, problem = None, f"{problem}; which server has that address is not known"
-                servers.append(ServerSnapshot(name=name, region=region.name, url=url, problem=problem))
+            nobody = ServerSnapshot(
+                name="?", region=region.name, problem="`monitor` under `connect` does not lead to it"
+            )
+            for name, answer in zip(unnamed, chain(silent, repeat(nobody)), strict=False):
+                away = replace(answer, name=name)
+                if answer.url and len(silent) < len(unnamed):
+                    problem = f"{answer.problem}; which server has that address is not known"
+                    away = replace(away, url=None, problem=problem)
+                servers.append(away)
         return servers
 
     async def _server(self, region: str, url: str) -> ServerSnapshot:
@@ -251,7 +254,8 @@ class _SnapshotCollector:
             with reading(url):
                 return await self._read_server(region, url)
         except VstreamError as error:
-            return ServerSnapshot(name="?", region=region, url=url, problem=error.message)
+            hangs = isinstance(error, HangingError)
+            return ServerSnapshot(name="?", region=region, url=url, problem=error.message, hangs=hangs)
 
     async def _read_server(self, region: str, url: str) -> ServerSnapshot:
         varz = await monitoring.varz(url, self._remaining())
