@@ -170,6 +170,21 @@ def test_a_publish_crosses_leaf_nodes_and_is_mapped_on_the_other_side(leaves: Pa
     assert "  75 % seen on `hub`, account `A` as b.x, by the connection at edge.conf:2:22" in ran.out.splitlines()
 
 
+def test_rules_of_two_servers_for_the_global_account_are_told_apart_by_the_server(tmp_path: Path) -> None:
+    (tmp_path / "hub.conf").write_text(
+        'server_name: hub\nleafnodes {listen: "127.0.0.1:7422"}\nmappings: {"orders.*": "hub.{{wildcard(1)}}"}\n'
+    )
+    (tmp_path / "edge.conf").write_text(
+        'server_name: edge\nleafnodes {remotes: [{url: "nats://127.0.0.1:7422"}]}\n'
+        'mappings: {"in.*": "orders.{{wildcard(1)}}"}\n'
+    )
+    for account in ((), ("--account", "$G")):
+        asked = vstream("map", "in.a", "edge.conf", "hub.conf", *account, cwd=tmp_path)
+        assert (asked.code, "choose a server with --region: edge, hub" in asked.err) == (3, True), asked.err
+        ran = vstream("map", "in.a", "edge.conf", "hub.conf", "--region", "edge", *account, cwd=tmp_path)
+        assert "  seen on `hub`, account `$G` as hub.a, by the connection at edge.conf:2:22" in ran.out, ran.err
+
+
 def test_a_denied_subject_does_not_cross_and_the_denial_is_named(leaves: Path) -> None:
     ran = vstream("map", "private.x", "edge.conf", "hub.conf", "--region", "edge", "--format", "json", cwd=leaves)
     (crossing,) = json.loads(ran.out)["leaf_nodes"]

@@ -250,7 +250,7 @@ def _server(workspace: Workspace, account: str | None, region: str | None) -> Se
 def _block(workspace: Workspace, account: str | None, server: ServerConf | None) -> MappingsBlock:
     """The mappings that are meant. Raises VstreamError where that is not clear."""
     is_signed = any(has_operator(server) for server in workspace.servers)
-    blocks = [block for block in workspace.blocks if account is None or block.account == account]
+    blocks = [block for block in workspace.blocks if account in {None, block.account or GLOBAL_ACCOUNT}]
     if is_signed and account is None:
         # No client is in the global account, whose rules these are.
         blocks = [block for block in blocks if block.account is not None]
@@ -280,8 +280,17 @@ def _block(workspace: Workspace, account: str | None, server: ServerConf | None)
         hint = f"the accounts are {', '.join(accounts)}" if accounts else "name a file with `mappings`"
         raise VstreamError("the files have no mappings" + (f" of account `{account}`" if account else ""), hint=hint)
     listed = ", ".join(place(block.key_span) for block in blocks[:5])
-    hint = f"choose one with --account: {', '.join(accounts)}" if len(accounts) > 1 else "name one file"
+    several = accounts if account is None and len(accounts) > 1 else []
+    hint = f"choose one with --account: {', '.join(several)}" if several else _list_servers(workspace, blocks)
     raise VstreamError(f"the files have {len(blocks)} blocks of mappings: {listed}", hint=hint)
+
+
+def _list_servers(workspace: Workspace, blocks: Sequence[MappingsBlock]) -> str:
+    """How to choose between *blocks* of one account."""
+    spans = {block.key_span for block in blocks}
+    holders = [server for server in workspace.servers if any(block.key_span in spans for block in server.mappings)]
+    names = {server.server_name.text for server in holders if server.server_name and server.server_name.text}
+    return f"choose a server with --region: {', '.join(sorted(names))}" if len(names) > 1 else "name one file"
 
 
 def _is_bound(workspace: Workspace, server: ServerConf, account: str | None) -> bool:
