@@ -26,6 +26,8 @@ SEED = "SUAAAAICAMCAKBQHBAEQUCYMBUHA6EARCIJRIFIWC4MBSGQ3DQOR4H776Y"
 SYSTEM = "ABR32PKMKZAQC3V72FHUJ4VDVUMZFB3GAUQD4DKCPQXJPHFPRAR7MB4X"
 CLAIMS = f'{{"nats": {{"type": "operator", "system_account": "{SYSTEM}"}}}}'.encode()
 TOKEN = f"eyJhbGciOiJlZDI1NTE5LW5rZXkifQ.{base64.urlsafe_b64encode(CLAIMS).decode().rstrip('=')}.AA"
+UNNAMED = base64.urlsafe_b64encode(b'{"nats": {"type": "operator"}}').decode().rstrip("=")
+SIGNED = f"operator: {TOKEN}\nresolver: URL(https://h/jwt)\n"
 RULES = '"a.>": [{destination: "_vs.a.west.>", weight: 100%, cluster: west}, {destination: "_vs.a.east.>", weight: 100%, cluster: east}]'
 
 
@@ -62,6 +64,13 @@ def limited(limit: str) -> str:
 
 def consumer(fields: str) -> str:
     return f'{{"durable_name": "d", "ack_policy": "explicit", {fields}}}'
+
+
+def routed(name: str, port: int, peer: int) -> str:
+    return (
+        f"server_name: {name}\nlisten: 127.0.0.1:{port}\n"
+        f"cluster {{ name: A, listen: 127.0.0.1:{port + 2000}, routes: ['nats://127.0.0.1:{peer + 2000}'] }}\n"
+    )
 
 
 def option(code: str, text: str, cure: str, hint: str | None = None) -> Case:
@@ -345,6 +354,69 @@ CASES = [
             ('cluster { name: ‹"eu west"›, port: 6222 }\n', "eu-west", "write `eu-west`"),
             ("‹tls { ›cert_file: /c }\n", "tls { key_file: /k, ", "add `key_file`"),
         )
+    ),
+    # What an operator forbids and needs, by jwt.go (validateTrustedOperators) and leafnode.go (validateLeafNode)
+    *(
+        option(code, SIGNED + text, cure, hint)
+        for code, text, cure, hint in (
+            (
+                "VS426",
+                f"authorization {{ timeout: 2, ‹auth_callout› {{ issuer: {ACCOUNT}, auth_users: [a] }} }}\n",
+                "} # ",
+                "token of the account",
+            ),
+            (
+                "VS426",
+                "leafnodes { listen: 127.0.0.1:7422, authorization { ‹users›: [{ user: a, password: $P }] } }\n",
+                "timeout: 2 } }\n# ",
+                "credentials of a user",
+            ),
+            (
+                "VS426",
+                "leafnodes { listen: 127.0.0.1:7422, authorization { account: ‹APP› } }\n",
+                ACCOUNT,
+                "begins with `A`",
+            ),
+            ("VS426", "resolver_pinned_accounts: [‹APP›]\n", ACCOUNT, "begins with `A`"),
+            ("VS424", f"resolver_preload ‹{{ {ACCOUNT}: {TOKEN} }}›\n", "{}", "remove `resolver_preload`"),
+            ("VS430", "authorization { ‹token›: $P }\n", "timeout: 2 } #", "nsc add user"),
+            ("VS430", "authorization { ‹user›: a, password: $P }\n", "timeout: 2 } #", "nsc add user"),
+            ("VS430", "authorization { ‹default_permissions› { publish: a } }\n", "timeout: 2 } #", "nsc add user"),
+        )
+    ),
+    option("VS426", f"‹operator›: {TOKEN}\n", "resolver: MEMORY\noperator", "add `resolver`"),
+    option(
+        "VS426",
+        f"operator: eyJhbGciOiJlZDI1NTE5LW5rZXkifQ.{UNNAMED}.AA\n‹resolver› {{ type: full, dir: /r }}\n",
+        f"system_account: {SYSTEM}\nresolver",
+        "add `system_account`",
+    ),
+    option(
+        "VS426",
+        "accounts { S {} }\nsystem_account: S\ndefault_js_domain { ‹S: hub› }\n",
+        "",
+        "remove it",
+    ),
+    option(
+        "VS426",
+        "jetstream { store_dir: /d, ‹key›: $KEY, tpm { keys_file: /k, encryption_password: $P } }\n",
+        "cipher: aes } #",
+        "remove one of them",
+    ),
+    *(
+        option(
+            "VS426", f"jetstream {{ store_dir: /d, {text} }}\n" + routed("s", 4222, 4223).partition("\n")[2], cure, hint
+        )
+        for text, cure, hint in (
+            ("extension_hint: ‹extend›", "no_extend", "did you mean `no_extend`?"),
+            ("max_outstanding_catchup: ‹-5›", "64MB", "the default is 64MB"),
+        )
+    ),
+    option(
+        "VS430",
+        "jetstream { store_dir: /d }\nmqtt { port: 1883, ‹consumer_replicas: 3› }\n",
+        "",
+        "remove it",
     ),
     option("VS427", "accounts { A {} }\n‹accounts { B {} }›\n", "", "merge both, or remove one of them"),
     option("VS427", "cluster { name: a, port: 6222, ‹name: b› }\n", "", "remove one of them"),
@@ -1197,11 +1269,7 @@ LEAF = "server_name: l\nlisten: 127.0.0.1:4300\nleafnodes { remotes: [{ url: 'tl
 SAME_USER = "u, password: $P, permissions {publish: 'o.>'}}] } }\n# "
 
 
-def routed(name: str, port: int, peer: int) -> str:
-    return (
-        f"server_name: {name}\nlisten: 127.0.0.1:{port}\n"
-        f"cluster {{ name: A, listen: 127.0.0.1:{port + 2000}, routes: ['nats://127.0.0.1:{peer + 2000}'] }}\n"
-    )
+TWO_USERS = "accounts { A { users: [{user: u, password: $P}, {user: v, password: $P}] } }\n"
 
 
 def gateway(name: str, port: int, peer: int) -> str:
@@ -1214,6 +1282,18 @@ def gateway(name: str, port: int, peer: int) -> str:
 
 def users(name: str, rights: str) -> str:
     return f"accounts {{ A {{ users: [{{user: {name}, password: $P, permissions {{{rights}}}}}] }} }}\n"
+
+
+def linked(cluster: str, port: int, own: str) -> bytes:
+    remotes = ", ".join(f'{{name: {name}, url: "nats://127.0.0.1:1"}}' for name in ("west", "east", "cent"))
+    destinations = ", ".join(
+        f'{{destination: "_vs.o.{name}.>", weight: 100%, cluster: {name}}}' for name in ("west", "east", own)
+    )
+    return (
+        f"server_name: {cluster}\nlisten: 127.0.0.1:{port}\n"
+        f"gateway {{name: {cluster}, listen: 127.0.0.1:{port + 3000}, gateways: [{remotes}]}}\n"
+        f'mappings {{ "o.>": [{destinations}] }}\n'
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -1414,6 +1494,51 @@ def users(name: str, rights: str) -> str:
                 "publish: 'o.>', subscribe: {deny: x}",
             )
         ),
+        *(
+            (
+                Case("VS432", routed(name, 4223, 4222) + text, cure, hint, "b.conf"),
+                routed("a", 4222, 4223) + text.replace("‹", "").replace("›", "").replace(*difference),
+            )
+            for name, text, cure, hint, difference in (
+                ("b", users("u", "") + "no_auth_user: ‹v›\n", "u", "the same", ("user: v", "user: u")),
+                ("‹b›", users("u", ""), "b\nno_auth_user: u", "the same", ("}\n", "}\nno_auth_user: u\n")),
+                (
+                    "‹b",
+                    users("u", "") + "›",
+                    routed("b", 4223, 4222).removeprefix("server_name: ") + TWO_USERS,
+                    "add it to the `users`",
+                    (users("u", ""), TWO_USERS),
+                ),
+                (
+                    "b",
+                    "accounts { ‹A› { jetstream { max_file: 1G, max_mem: 1G } } }\n",
+                    "A { jetstream { max_mem: 1G, max_file: 9G } } }\n# ",
+                    "the same",
+                    ("max_file: 1G", "max_file: 9G"),
+                ),
+            )
+        ),
+        *(
+            (
+                Case("VS319", routed(name, 4223, 4222) + rules, cure, "the same mappings file", "b.conf"),
+                routed("a", 4222, 4223) + 'mappings { "a.>": "b.>", "c": d }\n',
+            )
+            for name, rules, cure in (
+                ("b", 'mappings { "c": d, ‹"a.>"›: "e.>" }\n', '"a.>": "b.>" }\n# '),
+                ("b", '‹mappings› { "c": d }\n', 'mappings { "a.>": "b.>", "c": d }\n# '),
+                ("‹b›", "", 'b\nmappings { "a.>": "b.>", "c": d }\n'),
+            )
+        ),
+        (
+            Case(
+                "VS319",
+                linked("east", 4223, "cent").decode().partition("mappings")[0].replace("east", "‹east", 1) + "›",
+                linked("east", 4223, "cent").decode().removeprefix("server_name: "),
+                "the same mappings file",
+                "b.conf",
+            ),
+            linked("west", 4222, "cent").decode(),
+        ),
         (
             Case(
                 "VS432",
@@ -1545,18 +1670,6 @@ def test_servers_before_2_11_refuse_an_empty_source_of_a_transform() -> None:
         report = lint([Source(name="a.json", content=text)], surroundings({}), server_version=version)
         found = [one for one in report.diagnostics if "an empty `src`" in one.message]
         assert len(found) == count
-
-
-def linked(cluster: str, port: int, own: str) -> bytes:
-    remotes = ", ".join(f'{{name: {name}, url: "nats://127.0.0.1:1"}}' for name in ("west", "east", "cent"))
-    destinations = ", ".join(
-        f'{{destination: "_vs.o.{name}.>", weight: 100%, cluster: {name}}}' for name in ("west", "east", own)
-    )
-    return (
-        f"server_name: {cluster}\nlisten: 127.0.0.1:{port}\n"
-        f"gateway {{name: {cluster}, listen: 127.0.0.1:{port + 3000}, gateways: [{remotes}]}}\n"
-        f'mappings {{ "o.>": [{destinations}] }}\n'
-    ).encode()
 
 
 @pytest.mark.parametrize(

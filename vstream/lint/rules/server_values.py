@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
 from vstream.lint import detect
+from vstream.lint.reading.nodes import entry, several, url_parts
 from vstream.syntax.natsconf import ConfArray, ConfScalar
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
     from vstream.syntax.natsconf import ConfMap
@@ -107,6 +108,39 @@ def are_copies(one: ServerConf, other: ServerConf) -> bool:
     names = [(written.text if (written := cluster(server)) else None) for server in (one, other)]
     bases = {posixpath.basename(server.file) for server in (one, other)}
     return one.file != other.file and len(bases) == 1 and names[0] == names[1]
+
+
+def _addresses(server: ServerConf, block: str) -> Iterator[tuple[str, int | None]]:
+    """Where the routes or gateways of *server* lead."""
+    routes = entry(server.cluster, "routes") if block == "cluster" else None
+    remotes = server.gateway.remotes if server.gateway and block == "gateway" else ()
+    for url in (*(several(routes.value) if routes else ()), *(url for remote in remotes for url in remote.urls)):
+        yield url_parts(url)[:2]
+
+
+def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerConf]]:
+    """The servers of one directory that connect to each other, by `cluster` or `gateway`; those that are alone left out."""
+    # Several servers at one address are alternatives: files do not say which of them is meant.
+    listening: dict[tuple[str, str, int | None], set[int]] = {}
+    for index, server in enumerate(servers):
+        for listener in server.listeners:
+            if listener.block == block:
+                names = [server.server_name.text] if server.server_name else []
+                hosts = [*names, *([] if listener.is_everywhere else [listener.host])]
+                for host in hosts:
+                    listening.setdefault((directory(server), str(host).lower(), listener.port), set()).add(index)
+    leader = list(range(len(servers)))
+    for index, server in enumerate(servers):
+        for host, port in _addresses(server, block):
+            heard = listening.get((directory(server), host.lower(), port), set())
+            if len(heard) == 1:
+                first, second = sorted((leader[index], *(leader[peer] for peer in heard)))
+                leader = [first if number == second else number for number in leader]
+    groups: dict[int, list[ServerConf]] = {}
+    for index, server in enumerate(servers):
+        groups.setdefault(leader[index], []).append(server)
+    # By name: where two servers differ, the first is taken for right.
+    return [sorted(group, key=lambda server: server.file) for group in groups.values() if len(group) > 1]
 
 
 def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:

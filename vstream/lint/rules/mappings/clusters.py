@@ -12,7 +12,15 @@ from vstream.diagnostics import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, sources, view
-from vstream.lint.rules.server_values import are_copies, cluster, super_clusters, whole
+from vstream.lint.rules.server_values import (
+    are_copies,
+    cluster,
+    directory,
+    group_connected,
+    place,
+    super_clusters,
+    whole,
+)
 from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import SubjectTrie, is_subset, overlaps
@@ -303,26 +311,62 @@ def _covers(entry: MappingEntry, subject: str) -> bool:
 @rule("VS319", "servers-map-differently", Severity.WARNING)
 def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
     """
-    Two servers of one super-cluster have different rules for the same account.
+    Two servers of one cluster or super-cluster have different rules for the same account.
 
     ## Why is this bad?
     A server maps the publishes of its own clients, with its own file (server/accounts.go, selectMappedSubject; all
     versions). If files differ, the result depends on the server to which a client is connected. This rule compares the
-    destinations for the same cluster, and reports rules that one of the servers lacks. Include the same mappings file
-    in all server configurations.
+    destinations for the same cluster, and reports rules that one of the servers lacks, and servers without any for
+    their cluster. Include the same mappings file in all server configurations.
     """
+    # By name: where two servers differ, the first is taken for right.
+    servers = sorted(whole(workspace), key=lambda server: server.file)
     groups = {name: number for number, names in enumerate(super_clusters(workspace)) for name in names}
+    # A cluster without gateways is no super-cluster: its servers are known by their routes.
+    connected = group_connected(servers, "cluster")
+    alone = {server.file: -number for number, group in enumerate(connected, 1) for server in group}
     first: dict[tuple[int, str | None], tuple[ServerConf, MappingsBlock]] = {}
+    systems: dict[tuple[int, str], list[ServerConf]] = defaultdict(list)
     findings: list[Violation] = []
-    for server in whole(workspace):
-        cluster_name = cluster(server)
-        for block in server.mappings if cluster_name and cluster_name.text in groups else ():
-            assert cluster_name is not None
-            earlier, earlier_block = first.setdefault((groups[cluster_name.text or ""], block.account), (server, block))
+    for server in servers:
+        name = _cluster_name(server)
+        if name in groups:
+            systems[groups[name], directory(server)].append(server)
+        number = groups.get(name, alone.get(server.file, 0))
+        for block in server.mappings if name in groups or number else ():
+            earlier, earlier_block = first.setdefault((number, block.account), (server, block))
             if earlier_block.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
-                is_same = cluster_name.text == getattr(cluster(earlier), "text", None)
+                is_same = name == _cluster_name(earlier)
                 findings += _differences(block, earlier_block, is_same_cluster=is_same)
+    for group in (*connected, *systems.values()):
+        findings += _without_rules(group)
     yield from {finding.at: finding for finding in findings[:_MOST]}.values()
+
+
+def _cluster_name(server: ServerConf) -> str:
+    name = cluster(server)
+    return (name.text if name else None) or ""
+
+
+def _without_rules(group: list[ServerConf]) -> Iterator[Violation]:
+    """Servers that have an account and none of its rules, while others of their cluster have some, or rules name the cluster."""
+    holders = {
+        block.account: (holder, block) for holder in reversed(group) for block in holder.mappings if block.entries
+    }
+    for account, (holder, block) in holders.items():
+        named = {name for entry in block.entries for name in entry.clusters} | {_cluster_name(holder)}
+        for server in group:
+            # VS353 reports rules of the global account that are missing beside other accounts.
+            has_account = not server.accounts if account is None else account in {each.name for each in server.accounts}
+            is_meant = has_account and _cluster_name(server) in named
+            if is_meant and all(each.account != account for each in server.mappings):
+                rules = f"rules of account `{account}`" if account else "rules"
+                yield Violation(
+                    at=place(server),
+                    message=f"`{holder.file}` has {rules} for cluster `{_cluster_name(server)}`, and this server of it has none",
+                    hint="let all servers include the same mappings file",
+                    related=(Related(span=block.key_span, message="the rules"),),
+                )
 
 
 def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:

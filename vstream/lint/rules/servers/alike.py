@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, system_of
-from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
+from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import directory, has_any, place, whole
+from vstream.lint.rules.server_values import directory, group_connected, has_any, place, whole
 from vstream.lint.rules.servers.logins import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.rules.wording import closest, join_names
 from vstream.syntax.natsconf import to_python
@@ -56,7 +56,7 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     directory. The value that most of them have counts as the right one.
     """
     servers = whole(workspace)
-    for group in _group_connected(servers, _route_addresses, "cluster"):
+    for group in group_connected(servers, "cluster"):
         for trait in _TRAITS:
             yield from _compare(group, trait)
         yield from _compare_logins([server.cluster for server in group], "routes")
@@ -66,7 +66,7 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
         yield from compare_secrets(group)
         yield from find_open_servers(group)
         yield from _compare_payloads(group)
-    for group in _group_connected(servers, _gateway_addresses, "gateway"):
+    for group in group_connected(servers, "gateway"):
         for trait in _GATEWAY_TRAITS:
             yield from _compare(group, trait)
         gateways = [server.gateway.conf if server.gateway else None for server in group]
@@ -210,45 +210,6 @@ def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Vi
         )
 
 
-def _route_addresses(server: ServerConf) -> Iterator[tuple[str, int | None]]:
-    routes = entry(server.cluster, "routes")
-    for url in several(routes.value) if routes else ():
-        yield url_parts(url)[:2]
-
-
-def _gateway_addresses(server: ServerConf) -> Iterator[tuple[str, int | None]]:
-    for remote in server.gateway.remotes if server.gateway else ():
-        for url in remote.urls:
-            yield url_parts(url)[:2]
-
-
-def _group_connected(
-    servers: list[ServerConf], addresses: Callable[[ServerConf], Iterator[tuple[str, int | None]]], block: str
-) -> list[list[ServerConf]]:
-    """The servers of one directory that connect to each other, those that are alone left out."""
-    # Several servers at one address are alternatives: files do not say which of them is meant.
-    listening: dict[tuple[str, str, int | None], set[int]] = {}
-    for index, server in enumerate(servers):
-        for listener in server.listeners:
-            if listener.block == block:
-                names = [server.server_name.text] if server.server_name else []
-                hosts = [*names, *([] if listener.is_everywhere else [listener.host])]
-                for host in hosts:
-                    listening.setdefault((directory(server), str(host).lower(), listener.port), set()).add(index)
-    leader = list(range(len(servers)))
-    for index, server in enumerate(servers):
-        for host, port in addresses(server):
-            heard = listening.get((directory(server), host.lower(), port), set())
-            if len(heard) == 1:
-                first, second = sorted((leader[index], *(leader[peer] for peer in heard)))
-                leader = [first if number == second else number for number in leader]
-    groups: dict[int, list[ServerConf]] = {}
-    for index, server in enumerate(servers):
-        groups.setdefault(leader[index], []).append(server)
-    # By name: where two servers differ, the first is taken for right.
-    return [sorted(group, key=lambda server: server.file) for group in groups.values() if len(group) > 1]
-
-
 def _compare(group: list[ServerConf], trait: _Trait) -> Iterator[Violation]:
     values = [trait.read(server) for server in group]
     counted = Counter(value[0] for value in values if value is not None)
@@ -284,6 +245,13 @@ def _system_account(server: ServerConf) -> Reading:
         return None
     account = server.system_account
     return (f"`{account.text}`", account.span) if account and account.text else ("`$SYS`", place(server))
+
+
+def _guest(server: ServerConf) -> Reading:
+    guest = option(server.root, "no_auth_user")
+    if guest is not None and guest.text:
+        return f"`{guest.text}`", guest.span
+    return ("refused", place(server)) if server.users else None
 
 
 def _has_tls(server: ServerConf) -> Reading:
@@ -342,6 +310,7 @@ _TRAITS: Final = (
     _DOMAIN,
     _SYSTEM,
     _Trait("routes have", "they cannot connect", _has_tls),
+    _Trait("clients without a login are", "what they may do depends on the server", _guest),
 )
 _GATEWAY_TRAITS: Final = (_Trait("the gateway has", "they cannot connect", _has_gateway_tls), _DOMAIN, _SYSTEM)
 
@@ -374,10 +343,13 @@ def _compare_accounts(group: list[ServerConf]) -> Iterator[Violation]:
 
 
 def _compare_shared_subjects(group: list[ServerConf]) -> Iterator[Violation]:
-    """What an account exports and imports on each server."""
+    """What an account exports, imports and may store on each server."""
     holders: dict[tuple[str, str], list[tuple[ServerConf, AccountConf, list[str]]]] = {}
     for server in group:
         for account in server.accounts:
+            limits = table(account.conf, "jetstream")
+            sizes = sorted(str((key.lower(), to_python(node))) for key, node in limits.items()) if limits else []
+            holders.setdefault((account.name, "limits"), []).append((server, account, sizes))
             for word in ("exports", "imports"):
                 written = sorted(str(to_python(item)) for item in maps_in(account.conf, word))
                 holders.setdefault((account.name, word), []).append((server, account, written))
@@ -390,7 +362,7 @@ def _compare_shared_subjects(group: list[ServerConf]) -> Iterator[Violation]:
                 yield Violation(
                     at=account.key_span,
                     message=f"the {word} of account `{name}` are others here than in `{example_server.file}`: "
-                    "which messages pass depends on the server",
+                    f"{'what it may store' if word == 'limits' else 'which messages pass'} depends on the server",
                     hint="make it the same on all servers that connect to each other",
                     related=(Related(span=example.key_span, message="the same account"),),
                     severity=Severity.WARNING,
@@ -423,11 +395,11 @@ def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
             accounts = {account.name for account in server.accounts} | ({None} if server.users else set())
             if example.account in accounts and not any(server is holder for holder, _ in having):
                 lacking.append(server)
-        if len(lacking) == 1 and len(having) > 1:
+        if len(lacking) == 1:
             yield Violation(
                 at=place(lacking[0]),
-                message=f"all other servers of the cluster have user `{example.name}`, and this one does not: "
-                "it cannot log in here",
+                message=f"{'all other servers' if len(having) > 1 else 'the other server'} of the cluster "
+                f"{'have' if len(having) > 1 else 'has'} user `{example.name}`, and this one does not: it cannot log in here",
                 hint=f"add it to the `users`, as in `{example_server.file}`",
                 related=(Related(span=example.span, message="the user"),),
                 severity=Severity.WARNING,

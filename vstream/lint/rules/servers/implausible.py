@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Severity
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_any, has_jetstream, is_on, whole
+from vstream.lint.rules.server_values import has_any, has_jetstream, has_operator, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.subjects.algebra import is_subset
 from vstream.syntax.natsconf import ConfArray, ConfMap
@@ -271,7 +271,8 @@ def _check_advertised(server: ServerConf) -> Iterator[Violation]:
 
 
 def _callout(server: ServerConf) -> Iterator[Violation]:
-    callout = table(server.authorization, "auth_callout", "auth_hook")
+    # Beside an operator, VS426 says that the server does not start with it.
+    callout = None if has_operator(server) else table(server.authorization, "auth_callout", "auth_hook")
     names = {user.name for user in server.users}
     listed = entry(callout, "auth_users", "users")
     for user in several(listed.value) if listed else ():

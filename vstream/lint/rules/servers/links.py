@@ -249,17 +249,30 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _remotes_without_effect(server)
         yield from _defaults_for_nobody(server)
         yield from _passwords_beside_keys(server)
+        yield from _ignored_in_mqtt(server)
 
 
 def _defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """Default permissions are for the users that are listed beside them (server/opts.go, applyDefaultPermissions)."""
     defaults = entry(server.authorization, "default_permissions", "default_permission", "permissions")
-    if defaults is not None and server.users and not has_any(server.authorization, "users", "auth_callout"):
+    is_alone = not has_any(server.authorization, "users", "auth_callout") and not has_operator(server)
+    if defaults is not None and server.users and is_alone:
         in_account = any(user.account for user in server.users)
         yield Violation(
             at=defaults.key_span,
             message=f"`{defaults.key}` is for the `users` beside it, and there are none: nobody is restricted",
             hint="move it into the account" if in_account else "write the user into `users: [{…}]`",
+        )
+
+
+def _ignored_in_mqtt(server: ServerConf) -> Iterator[Violation]:
+    """All versions warn of it, and `nats-server -t` refuses what they warn of (server/opts.go, parseMQTT)."""
+    replicas = entry(table(server.root, "mqtt"), "consumer_replicas")
+    if replicas is not None:
+        yield Violation(
+            at=replicas.key_span,
+            message="servers ignore `consumer_replicas`, and `nats-server -t` refuses it",
+            hint="remove it: consumers have as many replicas as their stream",
         )
 
 
@@ -272,6 +285,13 @@ def _passwords_beside_keys(server: ServerConf) -> Iterator[Violation]:
             message=f"beside `{trusted.key}`, the server takes tokens alone: it refuses user `{server.users[0].name}`",
             hint="remove it, or the users",
             related=(Related(span=server.users[0].span, message="who cannot log in"),),
+        )
+    login = entry(server.authorization, "user", "username", "token", "default_permissions", "default_permission")
+    if login is not None and has_any(server.root, *OPERATORS) and not has_any(server.authorization, "users"):
+        yield Violation(
+            at=login.key_span,
+            message=f"beside an operator, clients log in with their tokens alone: `{login.key}` does nothing",
+            hint="remove it, and create a user with `nsc add user`",
         )
 
 

@@ -305,8 +305,15 @@ def _default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]
                 "the server does not start",
                 hint=f"remove it, or the `jetstream` of account `{domain.key}`",
             )
+    system = (server.system_account.text if server.system_account else None) or "$SYS"
     for domain in domains.effective() if domains is not None else ():
-        if domain.key not in {*names, *_BUILT_IN}:
+        if domain.key == system:
+            yield Violation(
+                at=domain.key_span,
+                message="the system account cannot use another domain: the server does not start",
+                hint="remove it",
+            )
+        elif domain.key not in {*names, *_BUILT_IN}:
             yield Violation(
                 at=domain.key_span,
                 message=f"there is no account `{domain.key}` for `default_js_domain`: the server does not start",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ON: Final = frozenset({"enabled", "enable"})
 _ORIGINS: Final = ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin")
 _MOST_THRESHOLDS: Final = 4
+_EXTENSION: Final = ["no_extend", "will_extend"]
 _THRESHOLDS: Final = ("rtt_thresholds", "thresholds", "rtts", "rtt")
 
 
@@ -272,8 +273,27 @@ def _thresholds(server: ServerConf) -> Iterator[Violation]:
             )
 
 
+def _jetstream_options(server: ServerConf) -> Iterator[Violation]:
+    """What JetStream refuses at its start, or only in a cluster (server/jetstream.go, validateJetStreamOptions)."""
+    conf = server.jetstream.conf if server.jetstream and has_jetstream(server) else None
+    key = entry(conf, "key", "ek", "encryption_key")
+    if key is not None and has_any(conf, "tpm"):
+        message = f"the key is in `{key.key}` or in the `tpm`: with both the server does not start"
+        yield Violation(at=key.key_span, message=message, hint="remove one of them")
+    hint, catchup = option(conf, "extension_hint"), option(conf, "max_outstanding_catchup")
+    if not is_clustered(server):
+        return
+    if hint is not None and hint.text and hint.text.lower() not in _EXTENSION:
+        message = f"`{hint.text}` is not a hint that the server knows: it does not start"
+        yield Violation(at=hint.span, message=message, hint=closest(hint.text, _EXTENSION, "hints"))
+    if catchup is not None and isinstance(catchup.value, int) and catchup.value < 0:
+        message = f"`max_outstanding_catchup` is {catchup.value}: below zero the server does not start"
+        yield Violation(at=catchup.span, message=message, hint="remove it: the default is 64MB")
+
+
 CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _cluster_without_routes,
+    _jetstream_options,
     _system_jetstream,
     _https,
     _mixed_urls,

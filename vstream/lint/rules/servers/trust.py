@@ -26,6 +26,7 @@ _URL: Final = re.compile(r"URL\(\s*(https?://[^\s()]+)\s*\)", re.IGNORECASE)
 _RESOLVER_HINT: Final = "write `MEMORY`, `URL(https://HOST/jwt/v1/accounts/)` or `{type: full, dir: DIRECTORY}`"
 _ONLY_CACHE: Final = ("ttl",)
 _ONLY_FULL: Final = ("interval", "allow_delete", "hard_delete")
+_KEY_HINT: Final = "write the key that begins with `A`, as `nsc` prints it"
 _SHORTEST_KEY: Final = 20
 """What is shorter is the name of an account, not a key and not a placeholder for one."""
 _TIMES: Final = ("interval", "ttl", "timeout")
@@ -76,7 +77,10 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
 
 
 def _resolver_preload(server: ServerConf) -> Iterator[Violation]:
-    tokens = table(server.root, "resolver_preload")
+    tokens, resolver = table(server.root, "resolver_preload"), option(server.root, *_RESOLVERS)
+    if tokens is not None and tokens.entries and resolver is not None and _URL.fullmatch(resolver.text or ""):
+        message = f"a resolver at a URL cannot be given tokens: {_STOPS}"
+        yield Violation(at=tokens.span, message=message, hint="remove `resolver_preload`, or write `resolver: MEMORY`")
     for written in tokens.effective() if tokens is not None else ():
         token = written.value.value if isinstance(written.value, ConfScalar) else None
         is_variable = isinstance(written.value, ConfScalar) and written.value.kind is ScalarKind.UNRESOLVED
@@ -244,16 +248,48 @@ def check_operator(server: ServerConf) -> Iterator[Violation]:
         yield Violation(at=sentinel.key_span, message=message, hint="add `operator`, or remove it")
 
 
+def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
+    """A resolver, a system account for it, and public keys for names."""
+    operator, resolver = entry(server.root, *OPERATORS), entry(server.root, *_RESOLVERS)
+    # Of a token in a file of its own, nobody here knows what it claims.
+    claims = operator_claims(operator.value) if operator is not None else {}
+    if operator is not None and claims and resolver is None and not claims.get("account_server_url"):
+        message = f"an operator needs a resolver, which knows its accounts: {_STOPS}"
+        yield Violation(at=operator.key_span, message=message, hint=f"add `resolver`: {_RESOLVER_HINT}")
+    is_in_files = resolver is not None and isinstance(resolver.value, ConfMap)
+    if (
+        resolver is not None
+        and is_in_files
+        and claims
+        and not claims.get("system_account")
+        and not server.system_account
+    ):
+        message = (
+            f"this resolver asks over the system account, and neither the file nor the operator names one: {_STOPS}"
+        )
+        yield Violation(at=resolver.key_span, message=message, hint="add `system_account` with the key of that account")
+    pinned = entry(server.root, "resolver_pinned_accounts")
+    leaves = option(table(table(server.root, "leafnodes", "leaf"), "authorization"), "account")
+    names = (*(several(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
+    for name in names if operator is not None else ():
+        if name.text and len(name.text) < _SHORTEST_KEY:
+            message = f"`{name.text}` is not the public key of an account: {_STOPS}"
+            yield Violation(at=name.span, message=message, hint=_KEY_HINT)
+
+
 def _beside_operator(server: ServerConf) -> Iterator[Violation]:
     """What an operator's tokens say, and a file must not."""
     operator = entry(server.root, *OPERATORS)
     if operator is None:
         return
     in_tokens = "remove it here, and put it into the token of the account"
+    leaves = table(table(server.root, "leafnodes", "leaf"), "authorization")
     for conf, names, hint in (
         (server.root, ("accounts",), in_tokens),
         (server.root, ("mappings", "maps"), in_tokens),
         (server.authorization, ("users",), in_tokens),
+        (server.authorization, ("auth_callout", "auth_hook"), in_tokens),
+        (leaves, ("users",), "remove it: leaf nodes log in with the credentials of a user of the operator"),
         (server.root, TRUSTED, "remove it: the operator says who is trusted"),
         (server.root, ("no_auth_user",), "remove it: users come with the tokens of the operator"),
     ):
@@ -278,7 +314,7 @@ def _name_for_key(server: ServerConf) -> Iterator[Violation]:
     system = server.system_account
     if has_operator(server) and system is not None and system.text and len(system.text) < _SHORTEST_KEY:
         message = f"`{system.text}` is not the public key of an account: {_STOPS}"
-        yield Violation(at=system.span, message=message, hint="write the key that begins with `A`, as `nsc` prints it")
+        yield Violation(at=system.span, message=message, hint=_KEY_HINT)
 
 
 def _is_empty(node: ConfNode) -> bool:
@@ -326,6 +362,7 @@ START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _pinned_twice,
     _guest_alone,
     _beside_operator,
+    _what_operators_need,
     _name_for_key,
 )
 """What VS426 asks: `nats-server -t` accepts it."""
