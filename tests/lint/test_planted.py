@@ -28,6 +28,7 @@ CLAIMS = f'{{"nats": {{"type": "operator", "system_account": "{SYSTEM}"}}}}'.enc
 TOKEN = f"eyJhbGciOiJlZDI1NTE5LW5rZXkifQ.{base64.urlsafe_b64encode(CLAIMS).decode().rstrip('=')}.AA"
 UNNAMED = base64.urlsafe_b64encode(b'{"nats": {"type": "operator"}}').decode().rstrip("=")
 SIGNED = f"operator: {TOKEN}\nresolver: URL(https://h/jwt)\n"
+GUESTS = "users: [{user: a, password: $P}]"
 RULES = '"a.>": [{destination: "_vs.a.west.>", weight: 100%, cluster: west}, {destination: "_vs.a.east.>", weight: 100%, cluster: east}]'
 
 
@@ -417,6 +418,27 @@ CASES = [
         "jetstream { store_dir: /d }\nmqtt { port: 1883, ‹consumer_replicas: 3› }\n",
         "",
         "remove it",
+    ),
+    *(
+        option("VS431", text, cure, hint)
+        for text, cure, hint in (
+            ("log_file: ‹/var/log/nats/›\n", "/var/log/nats/nats.log", "write `/var/log/nats/nats.log`"),
+            (
+                f"accounts {{ S {{ {GUESTS.replace(': a', ': s')} }}, A {{ {GUESTS} }} }}\nsystem_account: S\nno_auth_user: ‹s›\n",
+                "a",
+                "another account",
+            ),
+            ("accounts { ‹'my app'› {} }\n", "my-app", "write `my-app`"),
+            ("accounts { ‹'a.b'› {} }\n", "a-b", "write `a-b`"),
+            ("jetstream { store_dir: /d, max_mem: 1G, max_file: ‹-5› }\n", "5G", "write a size"),
+        )
+    ),
+    Case(
+        "VS245",
+        '{"name": "o", "sources": [{"name": "b", "external": {"api": ‹"$JS.hub.APIS"›, "deliver": ""}}]}',
+        '"$JS.hub.API"',
+        "write `$JS.hub.API`",
+        "o.json",
     ),
     option("VS427", "accounts { A {} }\n‹accounts { B {} }›\n", "", "merge both, or remove one of them"),
     option("VS427", "cluster { name: a, port: 6222, ‹name: b› }\n", "", "remove one of them"),

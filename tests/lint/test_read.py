@@ -77,6 +77,43 @@ def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "nginx.conf",
+            "worker_processes 4;\nhttp {\n  server {\n    listen 80;\n    location / { proxy_pass http://h; }\n  }\n}\n",
+        ),
+        (
+            "postgresql.conf",
+            "listen_addresses = '*'\nport = 5432\nmax_connections = 100\nshared_buffers = 128MB\nmax_wal_size = 1GB\n",
+        ),
+        ("redis.conf", "bind 127.0.0.1 -::1\nprotected-mode yes\nport 6379\n"),
+        ("uwsgi.conf", "http = :8080\nmodule = app:app\nprocesses = 4\n"),
+        ("config.json", '{"port": 3000, "host": "h", "cluster": {"workers": 4}}'),
+        ("index.json", '{"mappings": {"properties": {"a": {"type": "keyword"}}}}'),
+        ("index.json", '{"settings": {"shards": 1}, "mappings": {"_doc": {}}}'),
+    ],
+)
+def test_options_that_other_programs_share_do_not_make_their_files_ours(name: str, text: str) -> None:
+    passed = gather([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"")
+    assert (passed.diagnostics, passed.servers) == ([], [])
+    assert gather([Source(name=name, content=text.encode())], read=lambda _: b"").servers
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.conf", "port: 4222\nhttp: 8222\nmax_conections: 5\n"),
+        ("a.conf", "acounts {}\nx: 1\ny: 2\n"),
+        ("a.conf", "jetstream {}\nx: 1\ny: 2\n"),
+        ("a.json", '{"listen": "h:4222", "jetstream": {"store_dir": "/d"}}'),
+    ],
+)
+def test_files_of_servers_with_mistakes_are_found(name: str, text: str) -> None:
+    assert gather([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"").servers
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"a\0b", "this is a binary file: it contains NUL bytes"),

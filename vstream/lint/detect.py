@@ -8,9 +8,14 @@ import codecs
 import re
 from difflib import get_close_matches
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Finding, Severity, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from vstream.syntax.json_types import Json
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """What one file may hold, and what one configuration may hold together with everything it includes."""
@@ -26,10 +31,27 @@ _VERSION: Final = re.compile(r"""(?m)^["']?(?:version|name|server_version)["']?\
 _SCENARIO: Final = re.compile(r"""(?m)^[{ ]?\s*["']?(scenario|steps)["']?\s*:""")
 _FIRST_OF_SCENARIO: Final = re.compile(r"scenario\s*:\s*\d")
 _STREAM: Final = re.compile(r'"(?:subjects|sources|mirror|mappings|num_replicas|max_age|nats)"\s*:')
+
+
+def _split_words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_OWN: Final = _split_words(
+    "accounts authorization gateway jetstream lame_duck_duration leafnodes mappings max_control_line max_payload mqtt "
+    "no_auth_user resolver_preload server_tags system_account websocket write_deadline"
+)
+"""Options that no other program has."""
+_SHARED: Final = _split_words(
+    "cluster http http_port https https_port include leaf listen maps monitor_port operator permissions port resolver "
+    "server_name users"
+)
+_WEAK: Final = _split_words(
+    "debug host log_file logfile logtime max_connections max_pending pid_file pidfile ping_interval tls trace"
+)
+"""Options that say nothing alone."""
 _OPTIONS: Final = re.compile(
-    r"""(?mi)^[\s{]*["']?(?:accounts|authorization|cluster|gateway|https?(?:_port)?|include|jetstream|lame_duck_duration|"""
-    r"""leaf|leafnodes|listen|mappings|maps|max_control_line|max_payload|monitor_port|mqtt|no_auth_user|operator|permissions|"""
-    r"""port|resolver|resolver_preload|server_name|server_tags|system_account|users|websocket|write_deadline)["']?(?:\s*[:={]|[ \t]+\S)"""
+    rf"""(?mi)^[\s{{]*["']?(?:{"|".join(sorted(_OWN | _SHARED))})["']?(?:\s*[:={{]|[ \t]+\S)"""
 )
 
 
@@ -108,6 +130,21 @@ def detect(text: str, file: str, *, is_named: bool = True) -> FileKind:
 def may_be_conf(text: str, file: str) -> bool:
     """Whether a file is called like a NATS configuration. Other programs begin theirs with a section: `[metadata]`."""
     return file.lower().endswith((".conf", ".cfg")) and not text.lstrip(_BLANKS).startswith(("[", "<"))
+
+
+def belongs_to_others(keys: Iterable[str], *, is_broken: bool) -> bool:
+    """Whether a file with *keys* at its top is another program's, which shares a few options with servers."""
+    folded = {key.lower() for key in keys}
+    strangers = folded - _OWN - _SHARED - _WEAK
+    return not (folded & _OWN or any(map(nearest_option, folded))) and len(strangers) * 2 + is_broken > len(folded)
+
+
+def is_server_json(data: Mapping[str, Json]) -> bool:
+    """Whether JSON that nobody named configures a server. Search engines have `mappings` too, with `properties` in them."""
+    mappings = data.get("mappings")
+    is_index = isinstance(mappings, dict) and "properties" in mappings
+    folded = {key.lower() for key in data}
+    return not is_index and bool(folded & _OWN) and len(folded - _OWN - _SHARED - _WEAK) * 2 < len(folded)
 
 
 def nearest_option(key: str) -> str | None:

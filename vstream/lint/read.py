@@ -175,6 +175,7 @@ class _Gatherer:
         if data is None and not source.name.lower().endswith(".json"):
             self._conf(text, source)
         elif data is None and (source.is_named or detect.looks_like_nats(text)):
+            self.gathered.checked.append(source.name)
             self.gathered.diagnostics += document.diagnostics
         elif claims.is_claims(data):
             self.gathered.checked.append(source.name)
@@ -185,7 +186,8 @@ class _Gatherer:
             self.gathered.streams += (config for config in configs if isinstance(config, StreamFile))
             self.gathered.consumers += (config for config in configs if isinstance(config, ConsumerFile))
         elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
-            self._conf(text, source)
+            if source.is_named or detect.is_server_json(data):
+                self._conf(text, source)
         else:
             self._nothing(source)
 
@@ -244,6 +246,10 @@ class _Gatherer:
             return
         including = _Including(self._read, self._included, self.gathered.texts, len(text), marks)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
+        is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
+        keys = (entry.key for entry in document.root.entries)
+        if not source.is_named and detect.belongs_to_others(keys, is_broken=is_broken):
+            return
         self.gathered.unquoted |= {name for name in including.names if not name.lower().endswith(_CONFIGURATIONS)}
         self.gathered.checked.append(source.name)
         is_given = self._env is not None

@@ -10,7 +10,7 @@ from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, has_jetstream, has_operator, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
-from vstream.subjects.algebra import is_subset
+from vstream.subjects.algebra import is_literal, is_subset
 from vstream.syntax.natsconf import ConfArray, ConfMap
 from vstream.topology.units import parse_duration
 
@@ -48,6 +48,7 @@ _EVERYWHERE: Final = re.compile(r"0\.0\.0\.0|\[::\]")
 _NOBODY: Final = "$2a$11$none"
 """What rendered files have until somebody writes a password: no password has this hash."""
 _EVERYTHING: Final = ">"
+_NOT_IN_NAMES: Final = re.compile(r"[\s.*>]+")
 _VARIABLE: Final = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
 
 
@@ -88,7 +89,10 @@ def _sizes(server: ServerConf) -> Iterator[Violation]:
     is_test = address is not None and str(address.value).endswith(_RANDOM_PORT)
     for conf, name, least in sized:
         size = option(conf, name)
-        if size is not None and isinstance(size.value, int) and 0 < size.value < least:
+        if size is not None and isinstance(size.value, int) and size.value < -1:
+            message = f"`{name}` is {size.value}, and no size is below zero"
+            yield Violation(at=size.span, message=message, hint="write a size, such as 10GB, or remove it")
+        elif size is not None and isinstance(size.value, int) and 0 < size.value < least:
             yield Violation(
                 at=size.span,
                 message=f"`{name}` is {size.value} bytes: a number without a unit is bytes",
@@ -284,6 +288,41 @@ def _callout(server: ServerConf) -> Iterator[Violation]:
             )
 
 
+def _guest_commands(server: ServerConf) -> Iterator[Violation]:
+    guest = option(server.root, "no_auth_user")
+    system = (server.system_account.text if server.system_account else None) or "$SYS"
+    accounts = {user.account for user in server.users if guest is not None and user.name == guest.text}
+    if guest is not None and system in accounts:
+        yield Violation(
+            at=guest.span,
+            message=f"whoever gives no login is in `{system}`, and so sees all connections and may command the servers",
+            hint="name a user of another account",
+        )
+
+
+def _account_names(server: ServerConf) -> Iterator[Violation]:
+    """Subjects of the system account contain them (server/events.go, accSubsSubj and the like)."""
+    for account in server.accounts:
+        if not is_literal(account.name) or "." in account.name:
+            yield Violation(
+                at=account.key_span,
+                message=f"`{account.name}` is not one token of a subject: statistics and requests about the account do not work",
+                hint=f"write `{_NOT_IN_NAMES.sub('-', account.name)}`",
+                # With a space the server logs errors, too.
+                severity=None if " " in account.name else Severity.NOTE,
+            )
+
+
+def _log_directory(server: ServerConf) -> Iterator[Violation]:
+    file = option(server.root, "log_file", "logfile")
+    if file is not None and file.text and file.text.endswith("/"):
+        yield Violation(
+            at=file.span,
+            message=f"`{file.text}` is a directory: the server stops without a message",
+            hint=f"write `{file.text}nats.log`",
+        )
+
+
 def _empty_resolver(server: ServerConf) -> Iterator[Violation]:
     resolver = option(server.root, "resolver", "account_resolver", "accounts_resolver")
     is_memory = resolver is not None and str(resolver.value).upper() in {"MEM", "MEMORY"}
@@ -309,4 +348,7 @@ _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_advertised,
     _callout,
     _empty_resolver,
+    _guest_commands,
+    _account_names,
+    _log_directory,
 )

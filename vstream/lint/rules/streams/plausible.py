@@ -39,6 +39,7 @@ _CONSUMER_DURATIONS: Final[Mapping[tuple[str, ...], _Floor]] = {
 }
 _TELLING: Final = frozenset({"retention", "storage", "num_replicas", "max_age", "discard", "max_bytes", "max_msgs"})
 """What streams have, and other files rarely."""
+_TOKENS_OF_API: Final = 3
 _SIZES: Final[Mapping[str, int]] = {"max_bytes": 1024, "max_msg_size": 16}
 """In bytes. A message alone takes about 30 more than its payload."""
 
@@ -46,7 +47,7 @@ _SIZES: Final[Mapping[str, int]] = {"max_bytes": 1024, "max_msg_size": 16}
 @rule("VS245", "implausible-value", Severity.WARNING)
 def implausible_value(workspace: Workspace) -> Iterator[Violation]:
     """
-    A duration or a size is so small that another unit was meant.
+    A duration or a size is so small that another unit was meant, or an address that nobody has.
 
     ## Why is this bad?
     Durations of streams and consumers are nanoseconds, and sizes are bytes. `"max_age": 3600` is not an hour but 3.6
@@ -57,6 +58,7 @@ def implausible_value(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         yield from _short(stream, stream.config.fields, _DURATIONS)
         yield from _small(stream)
+        yield from _strange_api(stream)
     for consumer in workspace.consumers:
         skipped = _find_skipped(consumer.fields)
         floors = {path: floor for path, floor in _CONSUMER_DURATIONS.items() if path[0] not in skipped}
@@ -123,6 +125,22 @@ def _small(stream: StreamFile) -> Iterator[Violation]:
                     message=f"`{name}` is {value} bytes, which is too little for a message",
                     hint=f"sizes are bytes: write {value << 20} for {value} MiB",
                 )
+
+
+def _strange_api(stream: StreamFile) -> Iterator[Violation]:
+    """The API of another domain is called `$JS.DOMAIN.API`; of another account it may have any name."""
+    sources, mirror = stream.config.fields.get("sources"), stream.config.fields.get("mirror")
+    listed = [(("sources", index), source) for index, source in enumerate(sources if isinstance(sources, list) else ())]
+    for path, source in (*listed, (("mirror",), mirror)):
+        external = source.get("external") if isinstance(source, dict) else None
+        api = external.get("api") if isinstance(external, dict) else None
+        tokens = api.split(".") if isinstance(api, str) else []
+        if tokens[:1] == ["$JS"] and len(tokens) == _TOKENS_OF_API and tokens[-1] != "API":
+            yield Violation(
+                at=stream.at(*path, "external", "api"),
+                message=f"`{api}` is no API of a domain: nobody answers there",
+                hint=f"write `$JS.{tokens[1]}.API`",
+            )
 
 
 def _numbers_at(fields: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
