@@ -201,6 +201,12 @@ def test_what_cannot_be_read_is_one_error_each_and_the_rest_is_checked(here: Pat
     assert any(line.startswith("m.cfg:2:3: warning VS335") for line in lines)
 
 
+def test_files_that_could_not_be_read_are_not_counted(here: Path) -> None:
+    (here / "broken.json").write_text('{"name": "o", "subjects": ["o.>"],}')
+    assert vstream("lint", "nothere.conf", cwd=here).err == "1 error\n"
+    assert vstream("lint", "broken.json", cwd=here).err == "1 error in 1 file\n"
+
+
 def test_a_large_file_is_refused_without_reading_it_all(here: Path) -> None:
     with (here / "large.conf").open("wb") as file:
         file.truncate(10 * 1024**3)

@@ -88,3 +88,10 @@ def test_metadata_of_a_stream_silences_findings_about_it() -> None:
     assert codes(json.dumps(quiet), "s.json", wanted=tuple(code for code, _ in bare)) == []
     unused = {**stream, "metadata": {"vstream.ignore": "VS335 reason"}}
     assert codes(json.dumps(unused), "s.json") == [("VS009", 1)]
+
+
+def test_the_hint_for_a_missing_reason_is_about_the_codes_that_were_written() -> None:
+    text = "# vstream: ignore-file[VS421, VS431]\nlisten: 127.0.0.1:4222\nx: 1\n"
+    findings = lint([Source(name="a.conf", content=text.encode())], surroundings({})).diagnostics
+    hints = [one.hint for one in findings if "reason" in one.message]
+    assert hints == ["write it after the bracket: `[VS421, VS431] because …`"]

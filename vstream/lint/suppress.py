@@ -155,7 +155,12 @@ def _entries(
     if not codes:
         problems.append(_problem("this suppression has no code", span, _EXAMPLE))
     elif not reason.strip():
-        problems.append(_problem(f"the reason to ignore {', '.join(codes)} is missing", span, _EXAMPLE))
+        listed = ", ".join(codes)
+        problems.append(
+            _problem(
+                f"the reason to ignore {listed} is missing", span, f"write it after the bracket: `[{listed}] because …`"
+            )
+        )
     for code in dict.fromkeys(codes):
         if code.startswith(_SYNTAX):
             problems.append(_problem(f"{code} cannot be ignored", span, "correct the reported problem"))

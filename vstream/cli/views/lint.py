@@ -123,8 +123,9 @@ def summary_lines(report: LintReport, *, is_fixing: bool) -> Iterator[str]:
     """How much was found, and what can be corrected."""
     counts = Counter(finding.severity.value for finding in report.diagnostics)
     numbers = [f"{counts[name]:,} {name}{'' if counts[name] == 1 else 's'}" for name in _COUNTED if counts[name]]
-    files = f"{len(report.files):,} file{'' if len(report.files) == 1 else 's'}"
-    yield f"{', '.join(numbers) or 'nothing found'} in {files}"
+    # None where nothing could be read.
+    files = f" in {len(report.files):,} file{'' if len(report.files) == 1 else 's'}" if report.files else ""
+    yield f"{', '.join(numbers) or 'nothing found'}{files}"
     fixable = sum(bool(finding.fix) for finding in report.diagnostics)
     if fixable and is_fixing:
         yield f"{fixable:,} of them not corrected: `--fix` changes neither standard input nor included files"
