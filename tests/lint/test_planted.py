@@ -213,6 +213,24 @@ CASES = [
         "did you mean `east`?",
     ),
     Case(
+        "VS317",
+        f"mappings {{\n  {RULES}\n  "
+        + RULES.replace("a.", "b.").replace('"_vs.b.east.>"', '‹"_vs.b.eats.>"›')
+        + "\n}\n",
+        '"_vs.b.east.>"',
+        "write `_vs.b.east.>`",
+    ),
+    Case(
+        "VS317",
+        "mappings {\n  "
+        + "\n  ".join(
+            (RULES, RULES.replace("a.", "c."), RULES.replace("a.", "b.").replace("_vs.b.west", "_vs.b.at"))
+        ).replace('"_vs.b.east.>"', '‹"_vs.b.west.>"›')
+        + "\n}\n",
+        '"_vs.b.east.>"',
+        "write `_vs.b.east.>`",
+    ),
+    Case(
         "VS316",
         f"mappings {{\n  {RULES}\n  ‹" + '"b.>": [{destination: "_vs.b.west.>", weight: 100%, cluster: west}]› }\n',
         RULES.replace("a.", "b."),
@@ -1713,6 +1731,25 @@ def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: st
     found = [one for one in report.diagnostics if one.code == "VS432" and one.span]
     assert [(one.span.file, one.span.line, one.span.column) for one in found if one.span] == [("c.conf", 1, 14)]
     assert word in found[0].message
+
+
+def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
+    files = {"hub.conf": SERVER.encode() + b"leafnodes { listen: 127.0.0.1:7422 }\n" + STORE.encode()}
+    for name, port in (("l1", 4300), ("l2", 4301)):
+        store = "jetstream { store_dir: /d, domain: edge }\n"
+        files[f"{name}.conf"] = (
+            f"server_name: {name}\nlisten: 127.0.0.1:{port}\n{store.replace('/d', f'/{name}')}"
+            "leafnodes { remotes: [{ url: 'nats://127.0.0.1:7422' }] }\n"
+        ).encode()
+
+    def find() -> list[tuple[str, int, int]]:
+        report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+        places = [one.span for one in report.diagnostics if one.span and one.code == "VS432"]
+        return [(span.file, span.line, span.column) for span in places]
+
+    assert find() == [("l2.conf", 3, 37)]
+    files["l2.conf"] = files["l2.conf"].replace(b"edge", b"edge2")
+    assert find() == []
 
 
 def test_a_server_that_leaves_out_its_own_cluster_is_found_beside_the_others() -> None:

@@ -23,7 +23,7 @@ from vstream.lint.rules.server_values import (
 )
 from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
-from vstream.subjects.algebra import SubjectTrie, is_subset, overlaps
+from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _ENOUGH_RULES = 2
 """The number of rules that must agree before a different one is reported."""
 _PAIR = 2
+_ALIKE = 0.7
+"""From which similarity on a name is a slip of another one."""
 _MOST_NAMES = 10
 _MOST = 50
 """How many differences between servers are listed."""
@@ -254,11 +256,12 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     Publishes to these subjects reach no write stream: they are lost, or stored
     where nobody reads, or in another region. The first is found with a topology (`--topology`), the second if the files
-    contain the JSON of the write streams.
+    contain the JSON of the write streams, or if a destination has a wrong name where others have that of their cluster.
     """
     topology = workspace.topology
     for block in workspace.blocks:
         yield from _mapped_past(block, workspace.streams)
+        yield from _named_after_another(block)
     blocks = workspace.blocks
     if topology is None or not blocks:
         return
@@ -273,6 +276,28 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
                     message=f"no rule maps `{subject}` of virtual stream `{stream.name}`",
                     hint="render the topology again, or add the rule",
                 )
+
+
+def _named_after_another(block: MappingsBlock) -> Iterator[Violation]:
+    """Destinations with the name of another cluster, or a slip, where others of the same cluster have its own."""
+    scoped = []
+    for entry in view(block).accepted:
+        for destination in entry.destinations:
+            if destination.model.cluster and destination.subject is not None:
+                scoped.append((destination.model.cluster, destination.model.subject.split(SEPARATOR), destination))
+    places = Counter(tokens.index(name) for name, tokens, _ in scoped if name in tokens)
+    place, count = max(places.items(), key=lambda item: item[1], default=(0, 0))
+    names = {name for name, tokens, _ in scoped if tokens[place : place + 1] == [name]}
+    for name, tokens, destination in scoped if count >= _ENOUGH_RULES else ():
+        token = tokens[place] if place < len(tokens) else ""
+        if name in names.difference(tokens) and (token in names or get_close_matches(token, [name], cutoff=_ALIKE)):
+            corrected = SEPARATOR.join((*tokens[:place], name, *tokens[place + 1 :]))
+            yield Violation(
+                at=destination.subject.span if destination.subject else destination.span,
+                message=f"in cluster `{name}` this maps to `{token}`, where other rules have the cluster's own name",
+                hint=f"write `{corrected}`",
+                severity=Severity.WARNING,
+            )
 
 
 def _mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterator[Violation]:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, system_of
+from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import directory, group_connected, has_any, place, whole
@@ -17,7 +17,7 @@ from vstream.syntax.natsconf import to_python
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vstream.lint.workspace import AccountConf, LeafRemote, ServerConf, UserConf, Workspace
+    from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
     from vstream.syntax.natsconf import ConfMap
 
     Reading = tuple[str, Span] | None
@@ -75,6 +75,7 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     for server in servers:
         yield from _compare_leaf_links(workspace, server)
         yield from _compare_leaf_domains(workspace, server)
+    yield from _compare_domains_below_a_hub(workspace, servers)
 
 
 def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
@@ -208,6 +209,28 @@ def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Vi
             related=(Related(span=theirs.span, message="the same domain"),),
             severity=Severity.WARNING,
         )
+
+
+def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]) -> Iterator[Violation]:
+    """Leaf nodes of one account of a hub: what asks for their domain there reaches whichever is nearer."""
+    first: dict[tuple[str, ...], tuple[str, ConfValue]] = {}
+    for link in read_leaf_links(workspace):
+        for leaf in servers:
+            domain = leaf.jetstream.domain if leaf.jetstream and leaf.jetstream.is_enabled else None
+            is_end = link.span is not None and link.span.file == leaf.file
+            if domain is None or not domain.text or not is_end:
+                continue
+            key = (directory(leaf), link.hub.system, link.hub.account, domain.text)
+            system, earlier = first.setdefault(key, (link.leaf.system, domain))
+            if system != link.leaf.system:
+                yield Violation(
+                    at=domain.span,
+                    message=f"another leaf node of the same hub has the domain `{domain.text}` too: "
+                    "requests for it reach either of them",
+                    hint="give each its own domain",
+                    related=(Related(span=earlier.span, message="the same domain"),),
+                    severity=Severity.WARNING,
+                )
 
 
 def _compare(group: list[ServerConf], trait: _Trait) -> Iterator[Violation]:
