@@ -721,9 +721,10 @@ class FaultOutput(Output, _FaultOptions):
 
 
 class FailoverOutput(Output):
-    """A region that is given up or taken in again: who was asked, what is lost, the plan, and whether it was carried out."""
+    """A region, and *also* others, given up or taken in again: who was asked, what is lost, the plan, whether it is done."""
 
     region: str
+    also: list[str]
     proof: Plain | None
     homes: dict[str, str]
     losses: list[str]

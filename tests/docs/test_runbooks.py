@@ -182,8 +182,13 @@ def test_the_quorum_of_the_meta_group_is_lost(file: Path) -> None:
     assert json.loads(doctor.out), doctor.err
 
 
-@pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])
-@pytest.mark.parametrize("name", ["planned-evacuation", "dead-region"])
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        *((name, version) for name in ("planned-evacuation", "dead-region") for version in ("2.15.1", "2.12.8")),
+        ("lost-quorum", "2.15.1"),
+    ],
+)
 def test_the_commands_are_rehearsed_by_shipped_scenarios(
     name: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,18 @@ from tests.support.scenario_runs import NS
 from vstream.runner.events import describe
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec
-from vstream.scenario.model import Action, ChangeRegion, Converge, Heal, Inject, RegionCommand, Resync, Try, Wait
+from vstream.scenario.model import (
+    Action,
+    ChangeRegion,
+    Converge,
+    Heal,
+    Inject,
+    RegionCommand,
+    RepairMeta,
+    Resync,
+    Try,
+    Wait,
+)
 
 
 def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) -> FaultSpec:
@@ -36,6 +47,7 @@ def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) 
         (Try(regions=("west", "east")), "try in west, east"),
         (ChangeRegion(command=RegionCommand.UNDO_DRAIN, region="west"), "drain west --undo"),
         (ChangeRegion(command=RegionCommand.FAILBACK, region="west"), "failback west"),
+        (RepairMeta(), "repair meta"),
     ],
 )
 def test_a_step_is_described_as_people_would_say_it(action: Action, words: str) -> None:

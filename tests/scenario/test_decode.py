@@ -28,6 +28,7 @@ from vstream.scenario.model import (
     Measure,
     ReaderKind,
     RegionCommand,
+    RepairMeta,
     Resync,
     Retry,
     Try,
@@ -62,7 +63,12 @@ def action(text: str) -> Any:
         ("  - run: drain west\n", ChangeRegion(command=RegionCommand.DRAIN, region="west")),
         ("  - run: drain west --undo\n", ChangeRegion(command=RegionCommand.UNDO_DRAIN, region="west")),
         ("  - run: failover west\n", ChangeRegion(command=RegionCommand.FAILOVER, region="west")),
+        (
+            "  - run: failover west --also east\n",
+            ChangeRegion(command=RegionCommand.FAILOVER, region="west", also=("east",)),
+        ),
         ("  - run: failback west\n", ChangeRegion(command=RegionCommand.FAILBACK, region="west")),
+        ("  - run: repair meta\n", RepairMeta()),
     ],
 )
 def test_a_step_that_breaks_nothing(text: str, expected: object) -> None:

@@ -55,7 +55,7 @@ def command(
         _start_in_lab(where.lab, edit.topology)
     elif not _runs_in_lab(where.lab, edit.topology, region):
         if is_json:
-            print_json("failback", view.as_dict(None, region, {}, None, is_done=False))
+            print_json("failback", view.as_dict(None, (region,), {}, None, is_done=False))
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
     planned = run(plan_servers(edit.topology, lab, templates))
@@ -66,7 +66,7 @@ def command(
     if is_done:
         left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
     if is_json:
-        print_json("failback", view.as_dict(None, region, {}, planned.plan, is_done=is_done))
+        print_json("failback", view.as_dict(None, (region,), {}, planned.plan, is_done=is_done))
     end(edit.topology, left, is_done, f"Region {region} is in again. {topology} says so: commit it.")
 
 

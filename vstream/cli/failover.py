@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +25,7 @@ from vstream.errors import RefusedError
 from vstream.health.live.carry_out import resume_reading
 from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
-from vstream.plan.live.lost_region import choose_homes
+from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit, find_region
@@ -73,6 +73,9 @@ def command(
     is_declared: Annotated[
         bool, typer.Option("--declare-dead", help="Confirm that it is dead, if not every server could be asked.")
     ] = False,
+    also: Annotated[
+        list[str] | None, typer.Option(metavar="REGION", help="A region that is dead, too. Can be repeated.")
+    ] = None,
     gate_timeout: GateTimeout = 300,
     ship_with: ShipWith = None,
     output: options.TextOrJson = "text",
@@ -89,22 +92,26 @@ def command(
     Exits with 1 if anything of the region answers or something is blocked, and with 3 if not everybody could be asked.
     Changes nothing without `--yes`.
 
-    Examples: `vstream region failover west`, `vstream region failover west acme.yaml --yes`
+    Examples: `vstream region failover west`, `vstream region failover west acme.yaml --also central --yes`
     """
     current = options.load_topology(topology).require()
     where = find_servers(current, lab)
-    proof = run(_prove(current, region, where))
+    regions = tuple(dict.fromkeys((region, *(also or ()))))
+    proof = run(_prove(current, regions, where))
     is_json = output == "json"
     if not is_json:
         console.print_note(f"{current.name} on {where.description}")
         console.print_lines(view.describe_proof(proof))
     if proof.alive or (proof.unknown and not is_declared):
         if is_json:
-            print_json("failover", view.as_dict(proof, region, {}, None, is_done=False))
+            print_json("failover", view.as_dict(proof, regions, {}, None, is_done=False))
         elif not proof.alive:
-            console.print_note("Pass `--declare-dead` if you know it. Nothing was changed.")
+            console.print_note(
+                "Pass `--declare-dead` if you know it, and `--also REGION` for each region that is dead, too. "
+                "Nothing was changed."
+            )
         raise typer.Exit(NO if proof.alive else FAILED)
-    edit, homes = _mark_lost(read_edit(topology, current), region, where)
+    edit, homes = run(give_up(read_edit(topology, current), regions, where.endpoints))
     planned = run(plan_servers(edit.topology, lab, templates))
     left = planned.plan
     if not is_json:
@@ -112,10 +119,10 @@ def command(
     is_done = yes and not left.blocked
     if is_done:
         left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
-        _remove_from_meta_group(edit.topology, region, where)
+        _remove_from_meta_group(edit.topology, regions, where)
     if is_json:
-        print_json("failover", view.as_dict(proof, region, homes, planned.plan, is_done=is_done))
-    end(edit.topology, left, is_done, f"Region {region} is given up. {topology} says so: commit it.")
+        print_json("failover", view.as_dict(proof, regions, homes, planned.plan, is_done=is_done))
+    end(edit.topology, left, is_done, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")
 
 
 def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
@@ -133,13 +140,12 @@ def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
     console.print_note("Nothing was changed: pass `--yes` to do it.")
 
 
-async def _prove(topology: Topology, region: str, where: Servers) -> DeathProof:
-    witnesses = [candidate.name for candidate in topology.regions if candidate.name != region]
+async def _prove(topology: Topology, regions: Sequence[str], where: Servers) -> DeathProof:
+    witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
+    found = [find_region(topology, region) for region in regions]
     if not witnesses:
-        raise RefusedError(f"there is no region besides `{region}`", hint="nothing could take its place")
-    return await hear_witnesses(
-        find_region(topology, region), where.endpoints, witnesses, system_endpoints(where, witnesses)
-    )
+        raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
+    return await hear_witnesses(found, where.endpoints, witnesses, system_endpoints(where, witnesses))
 
 
 def system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
@@ -151,19 +157,11 @@ def system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoin
     return {region: login for region, login in logins.items() if login is not None}
 
 
-def _mark_lost(edit: TopologyEdit, region: str, where: Servers) -> tuple[TopologyEdit, Mapping[str, str]]:
-    """The topology in which *region* is lost, and its homed streams' new homes."""
-    if lost := next((lost for lost in edit.topology.lost if lost.name == region), None):
-        return edit, lost.homes
-    homes = run(choose_homes(edit.topology, region, where.endpoints))
-    return edit.give_up(region, homes), homes
-
-
-def _remove_from_meta_group(topology: Topology, region: str, where: Servers) -> None:
-    """Its servers have no vote any more. A lab's are gone by now."""
+def _remove_from_meta_group(topology: Topology, regions: Sequence[str], where: Servers) -> None:
+    """Their servers have no vote any more. A lab's are gone by now."""
     if where.lab is not None:
         return
-    names = [server.name for server in find_region(topology, region).servers]
+    names = [server.name for region in regions for server in find_region(topology, region).servers]
     system = system_endpoints(where, [living.name for living in topology.regions])
     if system:
         run(remove_peers(system, names))

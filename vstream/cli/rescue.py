@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from vstream.cli import options
@@ -14,7 +16,7 @@ from vstream.cli.views import console
 from vstream.cli.views import rescue as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
-from vstream.health.live.rescue import MetaGroup, find_groups, rescue
+from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
 from vstream.health.live.resync import resync
 from vstream.topology.model import Topology
 
@@ -47,13 +49,12 @@ def command(
     if not is_json:
         console.print_note(f"{loaded.name} on {where.description}")
         console.print_lines(view.text(groups))
-    is_blocked = any(group.unknown for group in groups if group.refusal is None)
-    chosen = [group for group in groups if group.refusal is None and not is_blocked]
+    chosen = choose_groups(groups)
     for group in chosen if yes else ():
         run(rescue(loaded, group, system, lambda step: console.print_note(f"  {step}")))
     if is_json:
         print_json("rescue", view.as_dict(loaded.name, groups, is_done=yes and bool(chosen)))
-    if is_blocked:
+    if not chosen and any(group.refusal is None for group in groups):
         console.print_note("Nothing was changed: a server may be alive.", style="bold yellow")
         raise typer.Exit(FAILED)
     if not chosen:
@@ -68,13 +69,14 @@ def command(
     _resync(loaded, where, chosen)
 
 
-def _resync(topology: Topology, where: Servers, groups: list[MetaGroup]) -> None:
+def _resync(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) -> None:
     """Make every read stream source again; a region that died as a whole has write streams that nobody leads."""
-    dead = {server for group in groups for server in group.to_remove}
-    for region in topology.regions:
-        if {server.name for server in region.servers} <= dead:
-            console.print_note(f"Region {region.name} is dead: go on with `vstream region failover {region.name}`.")
-            return
+    dead = {server for group in groups for server in group.dead}
+    gone = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
+    if gone:
+        command = " --also ".join(gone)
+        console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
+        return
     try:
         run(resync(topology, find_target_servers(topology, where.lab), timeout=_CAUGHT_UP))
     except VstreamError as error:

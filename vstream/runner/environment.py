@@ -12,6 +12,7 @@ from vstream.chaos.target_servers import of_topology
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.carry_out import carry_out, resume_reading
 from vstream.health.live.drain import empty_region
+from vstream.health.live.rescue import choose_groups, find_groups, rescue
 from vstream.lab import keys, lab
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.links.state import Backend
@@ -21,7 +22,7 @@ from vstream.lab.status import system_endpoint
 from vstream.lint.load_topology import load
 from vstream.lint.load_topology import render_bundle as rendered
 from vstream.plan.apply import GATE_PATIENCE
-from vstream.plan.live.lost_region import choose_homes, measure_losses
+from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses
 from vstream.plan.pipeline import PlanRequest, make_plan
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _UP = 90.0
 _PROBE = 20.0
+_PAUSE = 1.0
 _WORKS = 90.0
 """Seconds until a probe must have passed. After a start, sourcing takes a second or two."""
 
@@ -192,7 +194,7 @@ async def change_region(stage: Environment, action: ChangeRegion) -> ChangedRegi
                 timeout=PEER_PATIENCE,
             )
         case RegionCommand.FAILOVER:
-            edit, losses = await _give_up(stage, region)
+            edit, losses = await _give_up(stage, (region, *action.also))
     changed = _describe_stage(stage.lab, edit, stage.templates)
     await _apply(changed)
     changed = _describe_stage(stage.lab, edit, stage.templates)  # there may be fewer servers now
@@ -204,17 +206,34 @@ async def change_region(stage: Environment, action: ChangeRegion) -> ChangedRegi
     return ChangedRegion(stage=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 
 
-async def _give_up(stage: Environment, region: str) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
-    """The topology without *region*, which must be dead, and what is lost with it."""
-    living = [candidate.name for candidate in stage.topology.regions if candidate.name != region]
+async def repair_meta(stage: Environment) -> None:
+    """Do what `vstream repair meta` does with `--yes`, by the same functions. Raises VstreamError."""
+    system = {region.name: system_endpoint(stage.lab, region.name) for region in stage.topology.regions}
+    deadline = time.monotonic() + _WORKS
+    while True:
+        groups = await find_groups(stage.topology, stage.endpoints, system)
+        if chosen := choose_groups(groups):
+            break
+        if time.monotonic() > deadline:
+            reasons = [reason for group in groups for reason in (group.refusal, *group.unknown) if reason is not None]
+            raise VstreamError(f"the meta group cannot be repaired: {'; '.join(reasons)}")
+        await asyncio.sleep(_PAUSE)
+    for group in chosen:
+        await rescue(stage.topology, group, system, lambda _step: None)
+
+
+async def _give_up(stage: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
+    """The topology without *regions*, which must be dead, and what is lost with them."""
+    living = [candidate.name for candidate in stage.topology.regions if candidate.name not in regions]
     system = {name: system_endpoint(stage.lab, name) for name in living}
-    proof = await hear_witnesses(find_region(stage.topology, region), stage.endpoints, living, system)
+    dead = [find_region(stage.topology, region) for region in regions]
+    proof = await hear_witnesses(dead, stage.endpoints, living, system)
     if not proof.is_dead:
-        raise VstreamError(f"region `{region}` is not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
-    edit = stage.edit.give_up(region, await choose_homes(stage.topology, region, stage.endpoints))
+        raise VstreamError(f"not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
+    edit, _ = await give_up(stage.edit, regions, stage.endpoints)
     async with connect_all(edit.topology, stage.endpoints) as connections:
         observed = await observe(edit.topology, connections, stage.endpoints)
-        return edit, await measure_losses(edit.topology, (region,), observed, any_connection(connections))
+        return edit, await measure_losses(edit.topology, regions, observed, any_connection(connections))
 
 
 async def _prove(stage: Environment) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, assert_never
 
-from vstream.scenario.model import ChangeRegion, Converge, Heal, Inject, Resync, Try, Wait
+from vstream.scenario.model import ChangeRegion, Converge, Heal, Inject, RepairMeta, Resync, Try, Wait
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ def describe(action: Action) -> str:
             text = f"try in {', '.join(action.regions)}"
         case ChangeRegion():
             name, *flags = action.command.value.split()
-            text = " ".join((name, action.region, *flags))
+            text = " ".join((name, action.region, *flags, *(f"--also {region}" for region in action.also)))
+        case RepairMeta():
+            text = "repair meta"
         case _:
             assert_never(action)
     return text

@@ -35,7 +35,7 @@ from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers
 from vstream.runner.workload.spec import SAMPLER, WORKER
-from vstream.scenario.model import ChangeRegion, Converge, Heal, Inject, Resync, Try, Wait
+from vstream.scenario.model import ChangeRegion, Converge, Heal, Inject, RepairMeta, Resync, Try, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,6 +252,8 @@ class _Run:
                 await self._try(action, number, staged)
             case ChangeRegion():
                 return await self._change_region(action, staged, self._faults)
+            case RepairMeta():
+                await environment.repair_meta(staged)
             case _:
                 assert_never(action)
         return StepResult()

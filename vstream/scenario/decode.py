@@ -176,8 +176,11 @@ def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) ->
         case "try_":
             action = model.Try(regions=value or tuple(region.name for region in topology.regions))
         case "run":
-            command, region = value
-            action = model.ChangeRegion(command=model.RegionCommand(command), region=region)
+            action = (
+                model.ChangeRegion(command=model.RegionCommand(value[0]), region=value[1], also=value[2:])
+                if value[1:]
+                else model.RepairMeta()
+            )
         case _:
             action = model.Inject(fault=fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
     return action

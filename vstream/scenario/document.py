@@ -127,8 +127,8 @@ class _Step(_Written):
     """Wait until every read stream holds everything of the write streams, at most this long. Default: `60s`."""
     try_: fields.AllRegions | None = None
     """Try every client operation once in these regions."""
-    run: fields.RegionChange | None = None
-    """What `vstream region` does with this: `drain west`, `drain west --undo`, `failover west` or `failback west`."""
+    run: fields.Command | None = None
+    """What `vstream region` or `vstream` does with this: `drain west`, `drain west --undo`, `failover west`, `failover west --also east`, `failback west`, `repair meta`."""
 
     as_: Name | None = None
     """The step's name: expectations use it as a window, `heal` as a fault."""

@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 ALL = "all"
 ANY = "any"
 """Nothing is expected, on purpose."""
+REPAIR_META = "repair meta"
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|m)")
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[A-Za-z0-9.]+)?")
 _BOUND = re.compile(r"(==|>=|<=)?\s*(\S.*)", re.DOTALL)
 _PAIR = re.compile(r"(\S+)\s*->\s*(\S+)")
-_REGION_CHANGE = re.compile(r"(failover|failback|drain) ([A-Za-z0-9_-]+)|(drain) ([A-Za-z0-9_-]+) --undo")
+_REGION = "([A-Za-z0-9_-]+)"
+_COMMAND = re.compile(
+    f"(failover|failback|drain) {_REGION}|(drain) {_REGION} (--undo)|(failover) {_REGION} (--also) {_REGION}|repair meta"
+)
 _TIME = f"^{units.TIME_PATTERN}$"
 _MOST_RATE = 100_000
 _MOST_SIZE = 2**20 - 2**12
@@ -113,14 +117,18 @@ def _keys(value: object) -> int:
     return value
 
 
-def _region_change(value: object) -> tuple[str, ...]:
-    match = _REGION_CHANGE.fullmatch(value) if isinstance(value, str) else None
+def _command(value: object) -> tuple[str, ...]:
+    match = _COMMAND.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         _refuse(
             f"{quote_value(value)} is not a command that a scenario can run",
-            "write it as for `vstream region`: `drain west`, `drain west --undo`, `failover west` or `failback west`",
+            "write `drain west`, `drain west --undo`, `failover west`, `failover west --also east`, `failback west` "
+            "or `repair meta`",
         )
-    return (match[1], match[2]) if match[1] else (f"{match[3]} --undo", match[4])
+    words = [word for word in match.groups() if word is not None]
+    if "--undo" in words:
+        return f"{words[0]} --undo", words[1]
+    return tuple(word for word in words if word != "--also") or (REPAIR_META,)
 
 
 def _edition(value: object) -> int:
@@ -404,9 +412,7 @@ Machines = Annotated[tuple[str, ...], *_annotation(_targets("a region, a server"
 AllRegions = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region"), _ALL_SCHEMA)]
 AllMachines = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region, a server"), _ALL_SCHEMA)]
 Faults = Annotated[tuple[str, ...], *_annotation(_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
-RegionChange = Annotated[
-    tuple[str, ...], *_annotation(_region_change, {"type": "string", "pattern": f"^({_REGION_CHANGE.pattern})$"})
-]
+Command = Annotated[tuple[str, ...], *_annotation(_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})]
 Nothing = Annotated[bool, *_annotation(_nothing, {"type": "null"})]
 Sides = Annotated[
     tuple[tuple[str, ...], ...],

@@ -73,6 +73,8 @@ class ChangeRegion:
 
     command: RegionCommand
     region: str
+    also: tuple[str, ...] = ()
+    """Further regions that are dead."""
 
 
 class ClientOperation(Enum):
@@ -109,7 +111,12 @@ class Try:
     regions: tuple[str, ...]
 
 
-Action = Wait | Inject | Heal | Resync | Converge | Try | ChangeRegion
+@dataclass(frozen=True, slots=True)
+class RepairMeta:
+    """Do what `vstream repair meta` does: the servers that are left go on without those that are dead."""
+
+
+Action = Wait | Inject | Heal | Resync | Converge | Try | ChangeRegion | RepairMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ class StepContext:
 def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[StepContext]:
     """Every step with one action, in their order."""
     opened: tuple[OpenFaultStep, ...] = ()
+    given_up: frozenset[str] = frozenset()
     for index, step in enumerate(document.steps):
         fields = actions_of(step)
         if len(fields) != 1:
@@ -51,8 +52,8 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
         if field == "heal":
             opened = tuple(fault for fault in opened if step.heal and fault.name not in step.heal)
         elif step.run and step.run[0] == RegionCommand.FAILOVER.value:
-            gone = servers_named(topology, step.run[1:])
-            opened = tuple(fault for fault in opened if not fault.down or not fault.down <= gone)
+            given_up |= servers_named(topology, step.run[1:])
+            opened = tuple(fault for fault in opened if not fault.down or not fault.down <= given_up)
         elif action.fault is not None and action.stays and step.for_ is None:
             value = getattr(step, field)
             down = servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()

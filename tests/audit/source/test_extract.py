@@ -40,7 +40,7 @@ from vstream.audit.source.values import (
     split_tasks,
 )
 from vstream.capture.digest import digest, to_signed_int64
-from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 
 pytestmark = [pytest.mark.server]
 VERSIONS = with_night(["2.10.26", "2.15.1"], ["2.11.11", "2.12.8", "2.14.6"])
@@ -290,6 +290,24 @@ def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStre
     deadline = time.monotonic() + 60
     while server.api("CONSUMER.NAMES.foo")["consumers"]:
         assert time.monotonic() < deadline
+
+
+def test_whoever_reads_no_further_is_not_told_that_consumers_may_not_be_removed(tmp_path: Path) -> None:
+    """It came out of a generator that nobody holds any more, as a traceback."""
+    denied = '{publish: {deny: "$JS.API.CONSUMER.DELETE.>"}}'
+    more = f"authorization: {{users: [{{user: u, password: p, permissions: {denied}}}]}}\nno_auth_user: u"
+    server = JetStreamServer(tmp_path, more=more)
+    server.start()
+    try:
+        fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.ROWS))
+        job = split_tasks([cut_of(server, "foo")], {"": Access(servers=(server.url,))}, rows=10**6)[0]
+        reading = read_range(job, SCHEMA)
+        assert next(reading).num_rows >= bypull.ROWS
+        reading.close()  # type: ignore[attr-defined]  # a generator
+        with pytest.raises(NotPermittedError, match=r"CONSUMER\.DELETE"):
+            list(read_range(job, SCHEMA))
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -156,7 +156,9 @@ async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
     assert unavailable["error"]["err_code"] == 10008, unavailable
 
     await asyncio.to_thread(kill_after, file, "leads the meta group")
-    succeeded(await asyncio.to_thread(vstream, "repair", "meta", file, "--yes"))
+    rescued = await asyncio.to_thread(vstream, "repair", "meta", file, "--yes")
+    succeeded(rescued)
+    assert "vstream region failover west --also central" in rescued.err
     created = await ask("east", "$JS.API.STREAM.CREATE.late", {"name": "late", "subjects": ["late"]})
     assert "error" not in created, created
     await wait_for_messages("east", 60)
@@ -164,3 +166,14 @@ async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
     again = await asyncio.to_thread(vstream, "repair", "meta", file, "--yes", "--format", "json")
     assert again.code == 1
     assert "its quorum is there" in again.json()["groups"][0]["refused"]
+
+    # Neither can be given up alone: each is a witness of the other.
+    alone = await asyncio.to_thread(vstream, "region", "failover", "central", file, "--yes")
+    assert alone.code == 3
+    assert "`--also REGION`" in alone.err
+    given_up = ("region", "failover", "west", file, "--also", "central", "--yes", "--format", "json")
+    both = await asyncio.to_thread(vstream, *given_up)
+    succeeded(both)
+    assert (both.json()["region"], both.json()["also"], both.json()["done"]) == ("west", ["central"], True)
+    assert "No changes" in (await asyncio.to_thread(vstream, "plan", file)).out
+    await publish("east", 5)

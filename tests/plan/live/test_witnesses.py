@@ -36,7 +36,7 @@ async def server(tmp_path: Path) -> AsyncIterator[SingleServer]:
 
 async def hear(endpoint: Endpoint) -> DeathProof:
     silent = Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), monitor=(f"http://127.0.0.1:{free_port()}",))
-    return await hear_witnesses(WEST, {"west": endpoint, "east": silent}, ["east"], {})
+    return await hear_witnesses((WEST,), {"west": endpoint, "east": silent}, ["east"], {})
 
 
 async def test_a_region_whose_server_takes_connections_is_not_dead(server: SingleServer) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vstream.audit.source.client import DisconnectedError, RetryableError, api_request, next_message
 from vstream.audit.source.wire import PullScanner, scan_buffer
+from vstream.errors import NotPermittedError
 from vstream.jetstream.answers import reading
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
     created = api_request(
         client, job.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
     )
+    ignored: tuple[type[Exception], ...] = ()
     try:
         if created.get("num_pending"):
             # Servers may have a limit of their own for one request.
@@ -72,8 +74,12 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
         if pulled.columns.count and pulled.is_gapless:
             yield pulled.columns.block()
         raise
+    except GeneratorExit:
+        ignored = (NotPermittedError,)  # whoever reads no further has a reason of their own
+        raise
     finally:
-        _leave(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
+        with suppress(*ignored):
+            _leave(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
 
 
 def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScanner, *, most: int) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from vstream.plan import saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.plan.live.witnesses import DeathProof
     from vstream.plan.plan import Plan
@@ -25,14 +25,15 @@ def describe_proof(proof: DeathProof) -> Iterator[Text]:
         ("yellow", "?", proof.unknown),
     ):
         yield from (Text.assemble((f"  {sign} ", style), sentence) for sentence in sentences)
+    regions = " and ".join(f"`{region}`" for region in proof.regions)
     if proof.alive:
-        yield Text(f"Region {proof.region} is not dead.", style="bold red")
+        yield Text(f"{regions} {'are' if proof.regions[1:] else 'is'} not dead.", style="bold red")
     elif proof.unknown:
         yield Text(
-            f"Whether region {proof.region} is dead is not known: not everybody could be asked.", style="bold yellow"
+            f"Not everybody could be asked: nobody knows whether {regions} can be given up.", style="bold yellow"
         )
     else:
-        yield Text(f"Nobody sees region {proof.region}.", style="bold")
+        yield Text(f"Nobody sees {regions}.", style="bold")
     if not proof.alive:
         yield Text(
             "A region that is cut off from all of them looks the same, and still accepts publishes, which are lost. "
@@ -47,7 +48,7 @@ def describe_homes(homes: Mapping[str, str]) -> Iterator[Text]:
 
 
 def as_dict(
-    proof: DeathProof | None, region: str, homes: Mapping[str, str], plan: Plan | None, *, is_done: bool
+    proof: DeathProof | None, regions: Sequence[str], homes: Mapping[str, str], plan: Plan | None, *, is_done: bool
 ) -> dict[str, Any]:
     """Everything that is known before it is done, and whether it was."""
     heard = None
@@ -59,7 +60,8 @@ def as_dict(
             "unknown": proof.unknown,
         }
     return {
-        "region": region,
+        "region": regions[0],
+        "also": list(regions[1:]),
         "proof": heard,
         "homes": dict(sorted(homes.items())),
         "losses": plan.losses if plan is not None else (),

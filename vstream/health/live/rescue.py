@@ -28,7 +28,7 @@ from vstream.plan.live.witnesses import listens
 from vstream.topology.versions import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from vstream.jetstream.connection import Reply
@@ -111,6 +111,12 @@ class MetaGroup:
         if not self.is_going_on:
             return self.dead
         return tuple(server for server in self.members if server in self.begun & self.listed)
+
+
+def choose_groups(groups: Sequence[MetaGroup]) -> tuple[MetaGroup, ...]:
+    """Those of *groups* that can be rescued; none while a server of one of them may be alive."""
+    chosen = tuple(group for group in groups if group.refusal is None)
+    return () if any(group.unknown for group in chosen) else chosen
 
 
 async def find_groups(

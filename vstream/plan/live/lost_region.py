@@ -19,9 +19,10 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import REGION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from vstream.plan.context import Observed
+    from vstream.plan.topology_edit import TopologyEdit
     from vstream.topology.model import Endpoint, Topology
 
 _HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
@@ -98,12 +99,27 @@ def _origin_losses(topology: Topology, observed: Observed) -> Iterator[RegionLos
                 )
 
 
-async def choose_homes(topology: Topology, region: str, endpoints: Mapping[str, Endpoint]) -> dict[str, str]:
+async def give_up(
+    edit: TopologyEdit, regions: Sequence[str], endpoints: Mapping[str, Endpoint]
+) -> tuple[TopologyEdit, dict[str, str]]:
     """
-    For each homed stream that is at home in *region*, the region of the copy that has come furthest.
+    The topology in which *regions* are lost, and the new homes of the streams that were at home there.
 
-    Raises NotReachableError if it is not known how far one of its copies has come.
+    Raises NotReachableError if it is not known how far a copy of such a stream has come.
     """
+    homes: dict[str, str] = {}
+    for region in regions:
+        lost = next((lost for lost in edit.topology.lost if lost.name == region), None)
+        new = lost.homes if lost else await _choose_homes(edit.topology, region, endpoints, dead=regions)
+        edit = edit.give_up(region, new)
+        homes |= new
+    return edit, homes
+
+
+async def _choose_homes(
+    topology: Topology, region: str, endpoints: Mapping[str, Endpoint], *, dead: Collection[str]
+) -> dict[str, str]:
+    """For each homed stream that is at home in *region*, the region of the copy that has come furthest, none of *dead*."""
     homed = [stream for stream in topology.streams if region in stream.origin]
     if not homed:
         return {}
@@ -112,12 +128,12 @@ async def choose_homes(topology: Topology, region: str, endpoints: Mapping[str, 
     homes = {}
     for stream in homed:
         copies = promote_home.copies_of(stream.name, streams.values(), topology.name)
-        names = [physical.physical_name(stream, Role.READ, place) for place in stream.read]
+        names = [physical.physical_name(stream, Role.READ, place) for place in stream.read if place not in dead]
         if not copies or not {*names}.isdisjoint(missing):
-            silent = ", ".join(f"`{name}`" for name in names if name in missing) or "no copy"
+            silent = [f"`{name}` does not answer" for name in names if name in missing] or ["no copy answers"]
             raise NotReachableError(
-                f"`{stream.name}` was at home in `{region}`, and {silent} answers: the most complete copy is not known",
-                hint="run this again once every other region answers; or give up the region that does not, too",
+                f"`{stream.name}` was at home in `{region}`, and {', '.join(silent)}: the most complete copy is not known",
+                hint="run this again once every other region answers; or, if it is dead, too, name it with `--also`",
             )
         homes[stream.name] = copies[0].config.metadata[REGION_KEY]
     return homes

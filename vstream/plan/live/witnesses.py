@@ -9,6 +9,7 @@ looks like one that is dead: no server can tell the two apart.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection, Reply
     from vstream.topology.model import Endpoint, Region
@@ -40,9 +41,9 @@ _DIAL = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathProof:
-    """The answers about a region, one sentence each."""
+    """The answers about regions, one sentence each."""
 
-    region: str
+    regions: tuple[str, ...]
     alive: tuple[str, ...] = ()
     """What answers there, or is connected to it."""
     silent: tuple[str, ...] = ()
@@ -59,23 +60,41 @@ class DeathProof:
 
 
 async def hear_witnesses(
-    region: Region, endpoints: Mapping[str, Endpoint], witnesses: Collection[str], system: Mapping[str, Endpoint]
+    regions: Sequence[Region],
+    endpoints: Mapping[str, Endpoint],
+    witnesses: Collection[str],
+    system: Mapping[str, Endpoint],
 ) -> DeathProof:
     """
-    What the *region* itself says, and the *witnesses*, other regions, over *endpoints* and the *system* account, both by region.
+    What *regions* say, and the *witnesses*, other regions, over *endpoints* and the *system* account, both by region.
 
     A region counts as asked if one of its servers has said what it is connected to, or has answered on the system account.
     """
-    alive, silent, unknown = await _ask_itself(region, endpoints.get(region.name))
     clusters, problem = await _ask_system(system)
+    heard = [await _hear(region, endpoints, witnesses, clusters, problem) for region in regions]
+    alive, silent, unknown = (tuple(dict.fromkeys(itertools.chain(*kind))) for kind in zip(*heard, strict=True))
+    return DeathProof(regions=tuple(region.name for region in regions), alive=alive, silent=silent, unknown=unknown)
+
+
+async def _hear(
+    region: Region,
+    endpoints: Mapping[str, Endpoint],
+    witnesses: Collection[str],
+    clusters: Mapping[str, str],
+    problem: str | None,
+) -> tuple[list[str], list[str], list[str]]:
+    """What speaks for *region*, what against it, and who could not be asked. *clusters* are of servers that were heard."""
+    alive, silent, unknown = await _ask_itself(region, endpoints.get(region.name))
     names = {name: cluster for name, cluster in clusters.items() if cluster == region.cluster}
     alive += [f"server `{name}` answers on the system account" for name in sorted(names)]
     for witness in witnesses:
         connected, asked = await _ask_gateways(region.cluster, endpoints.get(witness))
-        alive += [f"server `{server}` in `{witness}` has a gateway connection to it" for server in connected]
+        alive += [
+            f"server `{server}` in `{witness}` has a gateway connection to `{region.name}`" for server in connected
+        ]
         heard = [name for name, cluster in clusters.items() if cluster == witness]
         if asked and not connected:
-            silent.append(f"`{witness}`: none of its {len(asked)} servers has a gateway connection to it")
+            silent.append(f"`{witness}`: none of its {len(asked)} servers has a gateway connection to `{region.name}`")
         elif heard and not names:
             silent.append(
                 f"`{witness}`: {len(heard)} of its servers answer on the system account, and none of `{region.name}`"
@@ -83,7 +102,7 @@ async def hear_witnesses(
         elif not connected and not names:
             reason = f"no monitoring address answers, and the system account {problem or 'has none of its servers'}"
             unknown.append(f"`{witness}`: {reason}")
-    return DeathProof(region=region.name, alive=tuple(alive), silent=tuple(silent), unknown=tuple(unknown))
+    return alive, silent, unknown
 
 
 async def _ask_itself(region: Region, endpoint: Endpoint | None) -> tuple[list[str], list[str], list[str]]:

@@ -95,7 +95,8 @@ def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: st
             for inner, name in enumerate(side):
                 yield "region", ((*place, number, inner), name, False)
     elif aim is Aim.COMMAND:
-        yield "region", (place, value[1], False)
+        for name in value[1:]:
+            yield "region", (place, name, False)
     elif aim in _WHAT:
         names = _ends(subject, value) if aim is Aim.ENDS else value or ()
         for number, name in enumerate(names):
