@@ -14,7 +14,7 @@ from vstream.lint.rules.servers.option_kinds import is_key
 from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
 from vstream.subjects.transform import SubjectTransform, TransformError
-from vstream.syntax.natsconf import ConfArray, ConfMap
+from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,6 +227,12 @@ def check_items(server: ServerConf) -> Iterator[Violation]:
             source = entry(item, "stream", "service")
             conf = source.value if source is not None and isinstance(source.value, ConfMap) else None
             lacking = [name for name in ("account", "subject") if not has_any(conf, name)]
+            if source is not None and isinstance(source.value, ConfScalar) and not has_any(item, "account"):
+                yield Violation(
+                    at=source.value.span,
+                    message="this import does not say of which account: the server does not start",
+                    hint=f'write `{source.key}: {{account: NAME, subject: "{source.value.value}"}}`',
+                )
             # Of two options, one is misspelt, as VS421 says.
             if source is not None and conf is not None and lacking and len(conf.entries) <= 1:
                 yield Violation(

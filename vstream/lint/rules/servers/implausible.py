@@ -306,7 +306,7 @@ def _account_names(server: ServerConf) -> Iterator[Violation]:
         if not is_literal(account.name) or "." in account.name:
             yield Violation(
                 at=account.key_span,
-                message=f"`{account.name}` is not one token of a subject: statistics and requests about the account do not work",
+                message=f"`{account.name}` is not one token of a subject: requests for its statistics do not work",
                 hint=f"write `{_NOT_IN_NAMES.sub('-', account.name)}`",
                 # With a space the server logs errors, too.
                 severity=None if " " in account.name else Severity.NOTE,

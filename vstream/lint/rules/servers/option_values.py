@@ -36,7 +36,7 @@ _WORDS_FOR_UNITS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("g", "gb", "gib"), "G"),
     **dict.fromkeys(("t", "tb", "tib"), "T"),
 }
-_ADDRESS: Final = re.compile(r".*:-?\d+")
+_ADDRESS: Final = re.compile(r"(?!.*://).*:-?\d+")
 _IN_QUOTES: Final = "write a text"
 _FORMS: Final[Mapping[ValueKind, str]] = {
     ValueKind.TEXT: _IN_QUOTES,

@@ -73,12 +73,12 @@ def _accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     system = server.system_account
     if system is not None and system.text and system.text not in {*names, "$G"}:
         # The built-in one is there only if `system_account` names none.
-        is_built_in = system.text == "$SYS"
+        is_to_add = system.text == "$SYS" or not names
         yield Violation(
             at=system.span,
             message=f"unknown account `{system.text}` in `system_account`: the server does not start",
             hint="add it to `accounts`, or remove `system_account`"
-            if is_built_in
+            if is_to_add
             else closest(system.text, sorted(names), "accounts"),
         )
     for remote in server.leaf_remotes:

@@ -76,6 +76,14 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
             )
 
 
+def _listed_accounts(server: ServerConf) -> Iterator[Violation]:
+    listed = entry(server.root, "accounts")
+    for item in listed.value.items if listed is not None and isinstance(listed.value, ConfArray) else ():
+        if not isinstance(item, ConfScalar):
+            message = f"a list of accounts has names alone: {_STOPS}"
+            yield Violation(at=item.span, message=message, hint="write `accounts { NAME { users: […] } }`")
+
+
 def _resolver_preload(server: ServerConf) -> Iterator[Violation]:
     tokens, resolver = table(server.root, "resolver_preload"), option(server.root, *_RESOLVERS)
     if tokens is not None and tokens.entries and resolver is not None and _URL.fullmatch(resolver.text or ""):
@@ -342,6 +350,7 @@ def _guest_alone(server: ServerConf) -> Iterator[Violation]:
 
 VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _resolver,
+    _listed_accounts,
     _resolver_preload,
     _trace,
     _routes,
