@@ -142,10 +142,10 @@ def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
 
 async def _prove(topology: Topology, regions: Sequence[str], where: Servers) -> DeathProof:
     witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
-    found = [find_region(topology, region) for region in regions]
+    dead = [find_region(topology, region) for region in regions]
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
-    return await hear_witnesses(found, where.endpoints, witnesses, system_endpoints(where, witnesses))
+    return await hear_witnesses(dead, where.endpoints, witnesses, system_endpoints(where, witnesses))
 
 
 def system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
