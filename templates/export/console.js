@@ -111,7 +111,7 @@
       if (isMany) {
         const isLeft = Math.cos(angle) < -0.01;
         const transform = `translate(${cx} ${cy}) rotate(${(angle * 180) / Math.PI + (isLeft ? 180 : 0)})`;
-        const text = region && region.servers_reached < region.servers ? `${place}, ${servers}` : place;
+        const text = region && region.servers_reached + region.servers_unknown < region.servers ? `${place}, ${servers}` : place;
         shapes.push(drawing("text", { transform, x: isLeft ? -16 : 16, y: 4, "text-anchor": isLeft ? "end" : "start", text }));
         continue;
       }
@@ -125,8 +125,8 @@
 
   function stateOf(region) {
     const shares = [region.publish, region.direct_get, region.existing_consumers].map(share);
-    if (region.problem || shares.includes("bad")) return "bad";
-    return shares.includes("unknown") ? "unknown" : "ok";
+    if (shares.includes("bad")) return "bad";
+    return region.problem || shares.includes("unknown") ? "unknown" : "ok";
   }
   function share({ works, of, unknown }) {
     if (works === of) return "ok";
@@ -181,7 +181,7 @@
     };
     const rows = regions.map((region) => element("tr", {}, [
       element("th", { text: region.name, scope: "row" }),
-      element("td", { class: `state-${region.servers_reached === region.servers ? "ok" : "bad"}`, title: region.problem || "", text: `${region.servers_reached} of ${region.servers}` }),
+      element("td", { class: `state-${share({ works: region.servers_reached, of: region.servers, unknown: region.servers_unknown })}`, title: region.problem || "", text: `${region.servers_reached} of ${region.servers}` }),
       cell(region.publish), cell(region.direct_get), cell(region.existing_consumers),
       control(region.new_consumers),
     ]));

@@ -179,6 +179,15 @@ def test_a_server_that_is_down_has_no_clients() -> None:
     assert [problem.code for problem in status.problems] == ["VD404"]
     unwatched = with_server(healthy(), "west-1", url=None, version=None, rules=None)
     assert "west-1" not in metric(assess(TOPOLOGY, unwatched, BUNDLE), "vstream_server_up")
+    assert "2 of 3 servers, 1 not known" in shown(assess(TOPOLOGY, unwatched, BUNDLE))
+
+
+def test_nobody_says_that_there_is_no_meta_leader_if_no_server_was_asked() -> None:
+    silent = tuple(replace(server, meta_leader=None) for server in healthy().servers)
+    unasked = tuple(replace(server, url=None, version=None, rules=None) for server in silent)
+    headlines = [shown(assess(TOPOLOGY, replace(healthy(), servers=servers), BUNDLE)) for servers in (silent, unasked)]
+    assert ["meta leader none" in headline for headline in headlines] == [True, False]
+    assert "0 of 3 servers, 3 not known · meta leader ?" in headlines[1]
 
 
 def test_without_keys_the_loaded_rules_are_unknown() -> None:

@@ -128,6 +128,8 @@ class RegionStatus:
     name: str
     servers: int
     reached: int
+    unknown: int
+    """Servers of which nobody knows whether they run: no monitoring address leads to them."""
     problem: str | None
     """Why a client cannot connect there, None if it can."""
     publish: Share
@@ -145,6 +147,7 @@ class RegionStatus:
             "name": self.name,
             "servers": self.servers,
             "servers_reached": self.reached,
+            "servers_unknown": self.unknown,
             "problem": self.problem,
             "publish": self.publish.as_dict(),
             "direct_get": self.direct_get.as_dict(),

@@ -155,6 +155,7 @@ def _assess_region(
         name=region.name,
         servers=len(servers),
         reached=sum(server.is_reached for server in servers),
+        unknown=sum(server.url is None and not server.is_reached for server in servers),
         problem=region.problem,
         publish=count(MappedOperation.PUBLISH, takes_publishes),
         direct_get=count(MappedOperation.DIRECT_GET, serves_direct_get),

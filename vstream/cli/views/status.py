@@ -48,14 +48,16 @@ def screen(status: report.Status, *, width: int, before: report.Status | None = 
 def headline(status: report.Status) -> Text:
     """One line: when, how many servers, who leads."""
     reached = sum(server.is_reached for server in status.servers)
+    unknown = sum(region.unknown for region in status.regions)
+    nobody = ("none", "bold red") if reached else ("?", "bold yellow")
     versions = sorted({server.version for server in status.servers if server.version})
     return Text.assemble(
         (status.topology, "bold"),
         f" · {time.strftime('%H:%M:%S', time.localtime(status.at))}",
-        f" · {reached} of {len(status.servers)} servers",
+        f" · {reached} of {len(status.servers)} servers{f', {unknown} not known' if unknown else ''}",
         f" · {', '.join(versions)}" if versions else "",
         *(
-            (" · meta leader ", (status.meta_leader or "none", "" if status.meta_leader else "bold red"))
+            (" · meta leader ", (status.meta_leader, "") if status.meta_leader else nobody)
             if status.has_one_meta_group
             else ()
         ),
@@ -77,7 +79,8 @@ def regions(status: report.Status, *, width: int) -> Table:
     ):
         table.add_column(brief if short else heading, overflow="fold")
     for region in status.regions:
-        table.add_row(region.name, f"{region.reached}/{region.servers}", *_abilities(region))
+        reached = "?" if region.unknown == region.servers else region.reached
+        table.add_row(region.name, f"{reached}/{region.servers}", *_abilities(region))
     return table
 
 
