@@ -90,7 +90,7 @@ def test_a_valid_file_says_what_it_is(good: Path) -> None:
     ran = vstream("validate", good)
     assert ran.code == 1  # as lint: there is a warning
     assert [line.split(": ")[1] for line in ran.out.splitlines() if ": warning " in line] == ["warning VS410"]
-    assert "2 servers, 4 physical streams, 9 mapping rules" in ran.err
+    assert "topology.yaml has warnings, no errors: 2 servers, 4 physical streams, 9 mapping rules" in ran.err
 
 
 @pytest.mark.parametrize(

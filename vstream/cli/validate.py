@@ -70,18 +70,19 @@ def command(
     if report.diagnostics:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)
+    code = linter.exit_code(report)
     if not report.has_any(Severity.ERROR):
-        _print_outline(content, name, bundles)
-    if code := linter.exit_code(report):
+        _print_outline(content, name, bundles, "has warnings, no errors" if code else "is valid")
+    if code:
         raise typer.Exit(code)
 
 
-def _print_outline(content: bytes, name: str, bundles: list[Bundle]) -> None:
-    """What a valid file is about."""
+def _print_outline(content: bytes, name: str, bundles: list[Bundle], verdict: str) -> None:
+    """What a file without errors is about."""
     if bundles:
         bundle = bundles[0]
         console.print_note(
-            f"{name} is valid: {count(len(bundle.servers), 'server')}, "
+            f"{name} {verdict}: {count(len(bundle.servers), 'server')}, "
             f"{count(len(bundle.streams), 'physical stream')}, {count(len(bundle.mappings), 'mapping rule')}"
         )
         for note in _list_notes(bundle):
@@ -90,7 +91,7 @@ def _print_outline(content: bytes, name: str, bundles: list[Bundle]) -> None:
         # What reads scenarios takes long to import, and a topology does not need it.
         loaded = import_module("vstream.lint.load_scenario").load(content, name, files.read_included)
         outline = import_module("vstream.cli.views.scenario").outline(loaded.require())
-        console.print_note(f"{name} is valid: {outline}")
+        console.print_note(f"{name} {verdict}: {outline}")
 
 
 def _list_notes(bundle: Bundle) -> Iterator[str]:
