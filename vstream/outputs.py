@@ -205,13 +205,16 @@ class ResolveOutput(Output):
 
 
 class SizedPlaceOutput(TypedDict):
-    """What a region or the stretch cluster needs. null: there is no limit."""
+    """What a region or the stretch cluster needs, and at least, where `max_msgs_per_subject` may remove more. null: there is no limit."""
 
     place: str
     bytes: int | None
+    bytes_at_least: int | None
     bytes_per_day_without_limit: int
+    bytes_per_day_at_least: int
     bytes_available: int | None
-    fits: bool
+    fits: bool | None
+    """None where that depends on the number of subjects."""
 
 
 class SizedStreamOutput(TypedDict):
@@ -229,7 +232,7 @@ class SizeOutput(Output):
     """What a topology needs at given rates."""
 
     topology: str
-    fits: bool
+    fits: bool | None
     mapping_rules: int
     mapping_cost_us_per_message: float
     crossing_bits_per_second: int

@@ -55,6 +55,22 @@ def test_a_place_with_too_little_room_does_not_fit() -> None:
     assert not sized(Load(rate=100, size=930), room="1GB").fits
 
 
+@pytest.mark.parametrize(("room", "fits", "code"), [("10GB", True, 0), ("1GB", None, 3), ("100MB", False, 1)])
+def test_where_subjects_decide_figures_are_at_most(room: str, fits: bool | None, code: int, tmp_path: Path) -> None:
+    """360 MB are certain; how much less than 2.4 GB it is in the read stream, nobody knows."""
+    file = tmp_path / "sized.yaml"
+    file.write_text(TEXT.format(room=room, write="").replace("2h", "2h, max_msgs_per_subject: 5"))
+    ran = vstream("size", file, "--rate", "100/s", "--size", "930B", "--format", "json")
+    assert ran.code == code, ran.err
+    assert {(place["bytes_at_least"], place["fits"]) for place in ran.json()["places"]} == {(360_000_000, fits)}
+    assert ran.json()["fits"] is fits
+    shown = vstream("size", file).out
+    assert shown.count("at most") == 1 + 3
+    file.write_text(file.read_text().replace("2h", "unlimited"))
+    endless = vstream("size", file).out
+    assert ("by subjects" in endless, "at most 29 GiB a day" in endless) == (True, True), endless
+
+
 def test_size_says_what_a_topology_needs(tmp_path: Path) -> None:
     file = tmp_path / "sized.yaml"
     file.write_text(TEXT.format(room="1GB", write=""))

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.cli import options
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab.links import shape
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
@@ -67,7 +67,8 @@ def command(
     Storage of each region against `jetstream.max_file`, bandwidth between regions, the
     longest outage that loses nothing, and what the mapping rules cost each message. An
     upper estimate: streams that are full, without compression. Assumes 100/s and 1KiB where
-    `--rate` or `--size` is not given. Exits with 1 if a region has too little room.
+    `--rate` or `--size` is not given. Exits with 1 if a region has too little room, and with
+    3 where `max_msgs_per_subject` decides it.
 
     Examples: `vstream size --rate 500/s --size 1KiB`,
     `vstream size acme.yaml --rate 10/s --rate orders=2000/s --size 200B --size orders=4KiB`,
@@ -109,7 +110,7 @@ def command(
     else:
         console.print_lines(describe_size(sizing))
     if not sizing.fits:
-        raise typer.Exit(NO)
+        raise typer.Exit(FAILED if sizing.fits is None else NO)
 
 
 def _read_outages(topology: Topology, option: str, texts: Sequence[str], outages: dict[str, list[Away]]) -> None:
@@ -177,6 +178,7 @@ def _parse_rate(text: str) -> float:
 
 
 _MEGA = 1e6
+_AT_MOST = "at most "
 _PRECISE_BELOW_US = 10
 
 
@@ -187,22 +189,30 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
     )
     for stream in sizing.streams:
         reads = max((part.bytes for part in stream.parts), default=0.0)
+        limit = _AT_MOST if any(part.is_at_most for part in stream.parts if part.bytes == reads) else ""
+        endless = "by subjects" if limit else "no limit"
         streams.add_row(
             stream.name,
             f"{stream.load.rate:,.4g}/s × {format_size(stream.load.size)}",
-            format_size(reads) if math.isfinite(reads) else "no limit",
+            f"{limit}{format_size(reads)}" if math.isfinite(reads) else endless,
             f"{stream.crossing / _MEGA:,.3g} Mbit/s",
             _outage(stream.outage),
         )
     yield streams
     places = _stream_table("storage", "where", "needs", "grows without limit by", "has", "")
+    verdicts = {
+        True: Text("✓", style="green"),
+        False: Text("✗ too little", style="bold red"),
+        None: Text("? depends on the number of subjects", style="bold yellow"),
+    }
     for place in sizing.places:
+        needs, growth = format_size(place.needs), f"{format_size(place.per_day)} a day" if place.per_day else "–"
         places.add_row(
             place.place,
-            format_size(place.needs),
-            f"{format_size(place.per_day)} a day" if place.per_day else "–",
+            f"{_AT_MOST}{needs}" if place.needs_at_least < place.needs else needs,
+            f"{_AT_MOST}{growth}" if place.per_day_at_least < place.per_day else growth,
             format_size(place.has),
-            Text("✓", style="green") if place.fits else Text("✗ too little", style="bold red"),
+            verdicts[place.fits],
         )
     yield places
     cost = sizing.rule_cost * _MEGA

@@ -13,7 +13,7 @@ from vstream.topology.model import Consistency, Role
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from vstream.syntax.json_types import Json
     from vstream.topology.model import PhysicalPart, StreamSettings, Topology, VirtualStream
@@ -49,6 +49,8 @@ class PartSize:
     per_day: float
     retention: float
     """Seconds from a message's arrival to its removal; infinite where nothing removes it."""
+    is_at_most: bool
+    """Whether `max_msgs_per_subject` may keep less: how many subjects there are is not known."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -59,6 +61,7 @@ class PartSize:
             "replicas": self.replicas,
             "bytes_per_replica": _whole(self.bytes),
             "kept_s": _whole(self.retention),
+            "at_most": self.is_at_most,
         }
 
 
@@ -92,20 +95,25 @@ class PlaceSize:
 
     place: str
     needs: float
+    needs_at_least: float
+    """What of that is certain, whatever `max_msgs_per_subject` removes."""
     per_day: float
+    per_day_at_least: float
     has: int
 
     @property
-    def fits(self) -> bool:
-        """Whether it has room for everything that is limited."""
-        return self.needs <= self.has
+    def fits(self) -> bool | None:
+        """Whether it has room for everything that is limited; None where `max_msgs_per_subject` decides."""
+        return self.needs <= self.has or (False if self.needs_at_least > self.has else None)
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
         return {
             "place": self.place,
             "bytes": _whole(self.needs),
+            "bytes_at_least": _whole(self.needs_at_least),
             "bytes_per_day_without_limit": round(self.per_day),
+            "bytes_per_day_at_least": round(self.per_day_at_least),
             "bytes_available": self.has,
             "fits": self.fits,
         }
@@ -123,9 +131,10 @@ class Sizing:
     """Seconds that a server needs to find the mapping rule of each message of a client, as in `vstream map`."""
 
     @property
-    def fits(self) -> bool:
-        """Whether every place has room."""
-        return all(place.fits for place in self.places)
+    def fits(self) -> bool | None:
+        """Whether every place has room; None where that is not known."""
+        fits = [place.fits for place in self.places]
+        return next((answer for answer in (False, None) if answer in fits), True)
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it; null for what has no limit."""
@@ -169,6 +178,7 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
                 bytes=0.0 if not taken_rate else taken_rate * stored * retention,
                 per_day=taken_rate * stored * DAY,
                 retention=retention,
+                is_at_most=find_limit(part.settings, "max_msgs_per_subject") is not None,
             )
         )
     writes = [part.retention for part in parts if part.role in {Role.WRITE.value, Role.ORIGIN.value}]
@@ -229,15 +239,26 @@ def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSi
         seats = topology.servers_at(place)
         room = topology.stretch.jetstream if topology.stretch and place == topology.stretch.cluster else None
         limits = room or topology.region(place).jetstream
+        certain = [part for part in parts if not part.is_at_most]
         places.append(
             PlaceSize(
                 place=place,
-                needs=sum(part.bytes * part.replicas for part in parts if math.isfinite(part.bytes)),
-                per_day=sum(part.per_day * part.replicas for part in parts if not math.isfinite(part.bytes)),
+                needs=_sum_full(parts),
+                needs_at_least=_sum_full(certain),
+                per_day=_sum_per_day(parts),
+                per_day_at_least=_sum_per_day(certain),
                 has=limits.max_file * len(seats),
             )
         )
     return places
+
+
+def _sum_full(parts: Sequence[PartSize]) -> float:
+    return sum(part.bytes * part.replicas for part in parts if math.isfinite(part.bytes))
+
+
+def _sum_per_day(parts: Sequence[PartSize]) -> float:
+    return sum(part.per_day * part.replicas for part in parts if not math.isfinite(part.bytes))
 
 
 def _whole(number: float) -> int | None:
