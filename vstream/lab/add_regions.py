@@ -99,6 +99,6 @@ def _require_possible(name: str, record: LabRecord, regions: Collection[str]) ->
         joining = ", ".join(f"`{region}`" for region in sorted(regions))
         raise LabError(
             f"lab `{name}` cannot take region {joining} while it runs: "
-            "its servers were started without gateways, as there was one region",
+            "it has one region, so its configurations have no gateways",
             hint=f"`vstream lab down {name}` and `vstream lab up` start it with all regions",
         )
