@@ -110,6 +110,18 @@ def are_copies(one: ServerConf, other: ServerConf) -> bool:
     return one.file != other.file and len(bases) == 1 and names[0] == names[1]
 
 
+def may_share_a_system(one: ServerConf, other: ServerConf) -> bool:
+    """Whether two servers can be of one system: their files are beside each other, or they name the same clusters."""
+    names: list[set[str | None]] = []
+    for server in (one, other):
+        remotes = server.gateway.remotes if server.gateway else ()
+        written = (cluster(server), *(remote.name for remote in remotes))
+        names.append({name.text for name in written if name is not None})
+    if directory(one) == directory(other):
+        return not all(names) or bool(names[0] & names[1])
+    return bool(names[0] & names[1])
+
+
 def _addresses(server: ServerConf, block: str) -> Iterator[tuple[str, int | None]]:
     """Where the routes or gateways of *server* lead."""
     routes = entry(server.cluster, "routes") if block == "cluster" else None
@@ -141,6 +153,12 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
         groups.setdefault(leader[index], []).append(server)
     # By name: where two servers differ, the first is taken for right.
     return [sorted(group, key=lambda server: server.file) for group in groups.values() if len(group) > 1]
+
+
+def may_meet(one: ServerConf, other: ServerConf) -> bool:
+    """Whether two servers can run at one time on one host: not if they are copies, or far apart and of two systems."""
+    is_near = directory(one) == directory(other)
+    return (is_near or may_share_a_system(one, other)) and not are_copies(one, other)
 
 
 def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -85,10 +85,11 @@ class _Names:
     @classmethod
     def of(cls, workspace: Workspace, block: MappingsBlock) -> _Names:
         used = Counter(name for entry in view(block).entries for name in entry.clusters)
-        clusters = workspace.cluster_names
+        near = _beside_readers(workspace, block)
+        clusters = near.cluster_names
         # A server that names no gateways knows its own cluster only.
         complete = workspace.topology is not None or any(
-            server.gateway and server.gateway.remotes for server in workspace.servers
+            server.gateway and server.gateway.remotes for server in near.servers
         )
         if clusters and complete:
             close = {name: _closest(name, clusters) for name in used if name not in clusters}
@@ -98,6 +99,17 @@ class _Names:
             same = {name: meant for name, meant in close.items() if meant and meant.lower() == name.lower()}
             return cls(clusters, same, "cluster of these servers")
         return cls(tuple(used), _odd_ones(block, used), "cluster of the other rules")
+
+
+def _beside_readers(workspace: Workspace, block: MappingsBlock) -> Workspace:
+    """*workspace* with the servers in the directories of those that read *block*: others may be of another system."""
+    readers = [
+        server for server in workspace.servers if any(read.key_span == block.key_span for read in server.mappings)
+    ]
+    directories = {directory(server) for server in readers if not server.is_fragment}
+    if not directories:
+        return workspace
+    return replace(workspace, servers=tuple(server for server in workspace.servers if directory(server) in directories))
 
 
 def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:

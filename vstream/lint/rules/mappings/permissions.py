@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import pattern, place, sources
-from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any
+from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system
 from vstream.subjects.algebra import SubjectTrie, is_subset, is_valid, overlaps
 from vstream.subjects.transform import effective_source
 from vstream.topology.naming import OWN_API
@@ -186,8 +186,9 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
         if not server.accounts or server.mappings:
             continue
         named = next((name for name in server.included if "mapping" in name.rpartition("/")[2].lower()), None)
-        if with_block or named:
-            other_file = with_block[0].file if with_block else None
+        beside = [peer for peer in with_block if may_share_a_system(peer, server)]
+        if beside or named:
+            other_file = beside[0].file if beside else None
             because = f"`{other_file}` has one" if other_file else f"the included `{named}` has none"
             yield Violation(
                 at=_accounts_key(server),

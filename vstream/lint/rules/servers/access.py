@@ -11,10 +11,10 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,
-    are_copies,
     has_any,
     is_alone,
     is_on,
+    may_meet,
     operator_claims,
     whole,
 )
@@ -38,7 +38,7 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     The second cannot start: `address already in use`. Clients, routes, gateways and
     monitoring need ports of their own, and so do two servers on one host (all versions).
-    Servers without a link to others are not compared.
+    Servers without a link to others are not compared, nor those of two directories that name no common cluster.
     """
     listening: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
     for server in whole(workspace):
@@ -67,7 +67,7 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _may_meet(first: ServerConf, second: ServerConf) -> bool:
-    return not are_copies(first, second) and not is_alone(first) and not is_alone(second)
+    return may_meet(first, second) and not is_alone(first) and not is_alone(second)
 
 
 @rule("VS417", "no-system-account", Severity.WARNING)

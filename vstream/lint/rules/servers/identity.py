@@ -148,7 +148,7 @@ def _pairs_with_same_key(keyed: Iterable[tuple[Hashable, ServerConf]]) -> Iterat
         if not key:
             continue
         earlier = seen.setdefault(key, [])
-        first = next((candidate for candidate in earlier[:20] if not server_values.are_copies(candidate, server)), None)
+        first = next((candidate for candidate in earlier[:20] if server_values.may_meet(candidate, server)), None)
         if first is not None:
             yield first, server
         earlier.append(server)
