@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
@@ -159,6 +160,23 @@ def may_meet(one: ServerConf, other: ServerConf) -> bool:
     """Whether two servers can run at one time on one host: not if they are copies, or far apart and of two systems."""
     is_near = directory(one) == directory(other)
     return (is_near or may_share_a_system(one, other)) and not are_copies(one, other)
+
+
+def split_systems(workspace: Workspace) -> list[Workspace]:
+    """*workspace* by system: without a topology, a directory with linked servers of several clusters is one of its own."""
+    clusters: dict[str, set[str | None]] = {}
+    for server in whole(workspace) if workspace.topology is None else ():
+        name = cluster(server)
+        if name is not None and server.gateway is not None and server.gateway.remotes:
+            clusters.setdefault(directory(server), set()).add(name.text)
+    several = [path for path, names in clusters.items() if len(names) > 1]
+    if len(several) <= 1:
+        return [workspace]
+    parts = []
+    for path in several:
+        parts.append(replace(workspace, servers=tuple(each for each in workspace.servers if directory(each) == path)))
+    rest = tuple(each for each in workspace.servers if directory(each) not in several)
+    return [*parts, replace(workspace, servers=rest)]
 
 
 def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from vstream.lint.rules.server_values import (
     is_on,
     may_meet,
     operator_claims,
+    split_systems,
     whole,
 )
 from vstream.syntax.natsconf import ConfMap, ConfScalar
@@ -40,8 +41,13 @@ def port_clash(workspace: Workspace) -> Iterator[Violation]:
     monitoring need ports of their own, and so do two servers on one host (all versions).
     Servers without a link to others are not compared, nor those of two directories that name no common cluster.
     """
+    for system in split_systems(workspace):
+        yield from _find_clashes(whole(system))
+
+
+def _find_clashes(servers: list[ServerConf]) -> Iterator[Violation]:
     listening: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
-    for server in whole(workspace):
+    for server in servers:
         listeners: dict[int, Listener] = {}
         for listener in server.listeners:
             port = _CLIENT_PORT if listener.block == "client" and listener.port is None else listener.port

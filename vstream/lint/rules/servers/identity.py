@@ -86,10 +86,11 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Violation]:
     between them are refused (`Remote server has a duplicate name`, server/route.go), but gateways are not (all
     versions). Files with the same name in two directories count as one server in two environments.
     """
-    keyed = (
-        (server.server_name.text if server.server_name else None, server) for server in server_values.whole(workspace)
-    )
-    for first, second in _pairs_with_same_key(keyed):
+    pairs: list[tuple[ServerConf, ServerConf]] = []
+    for system in server_values.split_systems(workspace):
+        servers = server_values.whole(system)
+        pairs += _pairs_with_same_key((each.server_name.text if each.server_name else None, each) for each in servers)
+    for first, second in pairs:
         name = second.server_name
         yield Violation(
             at=server_values.place(second),
@@ -196,6 +197,11 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
     versions; server/gateway.go). Regions are those of the topology, or those that any of the servers lists. Do not
     change the list of running servers: this reload and all later ones would be refused.
     """
+    for system in server_values.split_systems(workspace):
+        yield from _incomplete_lists(system)
+
+
+def _incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
     belongs = {name: names for names in server_values.super_clusters(workspace) for name in names}
     linked = {server_values.directory(server) for server in server_values.whole(workspace) if server.gateway}
     for server in server_values.whole(workspace):
