@@ -304,6 +304,16 @@ def test_a_connection_that_is_incomplete(good: Path, connect: str, said: str) ->
     assert said in ran.err
 
 
+@pytest.mark.parametrize("command", ["status", "doctor", "plan"])
+def test_everything_that_a_connection_lacks_is_said_at_once(command: str, good: Path) -> None:
+    west = "{urls: 'nats://127.0.0.1:1', tls: {ca: nowhere.pem}, user: me, password_env: VSTREAM_TEST_UNSET}"
+    good.write_text(GOOD + f"connect: {{west: {west}, east: {{context: nowhere}}}}\n")
+    ran = vstream(command, good)
+    assert ran.code == 3
+    for said in ("nowhere.pem does not exist", "VSTREAM_TEST_UNSET is not set", "no nats CLI context `nowhere`"):
+        assert said in ran.err
+
+
 def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

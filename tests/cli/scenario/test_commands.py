@@ -111,6 +111,7 @@ def test_the_shipped_ones_are_listed_and_shown() -> None:
     assert "walkthrough" in [one["name"] for one in listed]
     table = vstream("scenario", "list")
     assert all(one["name"] in table.out for one in listed)
+    assert table.out.split()[:4] == ["scenario", "steps", "at", "least"]  # convergence takes longer
     shown = vstream("scenario", "show", "walkthrough")
     assert (shown.code, shown.out) == (0, (ROOT / "scenarios" / "walkthrough.yaml").read_text())
 

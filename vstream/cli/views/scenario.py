@@ -33,7 +33,7 @@ def summary(scenario: Scenario) -> str:
 def table(scenarios: Mapping[str, Scenario]) -> Table:
     """One line for each scenario."""
     grid = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
-    for title, justify in (("scenario", "left"), ("steps", "right"), ("about", "right"), ("", "left")):
+    for title, justify in (("scenario", "left"), ("steps", "right"), ("at least", "right"), ("", "left")):
         grid.add_column(title, justify=justify, no_wrap=bool(title))  # type: ignore[arg-type]
     for name, scenario in scenarios.items():
         grid.add_row(name, str(len(scenario.steps)), f"{_seconds(scenario)} s", summary(scenario))

@@ -36,6 +36,7 @@ from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import read_text, reading
 from vstream.jetstream.connection import Connection, open_connection
+from vstream.jetstream.endpoints import endpoint_problems
 from vstream.plan.live import observe
 from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
 from vstream.topology import naming
@@ -204,6 +205,10 @@ class _SnapshotCollector:
         endpoint = self._endpoints.get(region)
         if endpoint is None:
             self._refuse(region, observe.no_address(region))
+            return
+        if problems := endpoint_problems(endpoint, region):
+            self._problems[region] = "; ".join(problem.message for problem in problems)
+            self._refusals += problems
             return
         try:
             connection = await open_connection(endpoint, region, timeout=self._connecting)
