@@ -458,6 +458,10 @@ CASES = [
         "write `$JS.hub.API`",
         "o.json",
     ),
+    option(
+        "VS430", "accounts { A { exports: [{ service: a, latency: { ‹samplng›: 5, subject: x } }] } }\n", "sampling"
+    ),
+    option("VS430", "operator: /o.jwt\nresolver { type: full, dir: /r, ‹intervall›: '2m' }\n", "interval"),
     option("VS424", "accounts [ ‹{ name: A }› ]\n", "A", "write `accounts { NAME"),
     Case("VS424", "server_name: s\nlisten: ‹nats://127.0.0.1:4222›\n", "127.0.0.1:4222", "`host:port`"),
     option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
+from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
@@ -43,6 +44,8 @@ _DEFAULT_CLIENT: Final = 4222
 _DEFAULT_LEAF: Final = 7422
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _FEW: Final = 3
+_OF_RESOLVERS: Final = ("type", "dir", "allow_delete", "hard_delete", "limit", "interval", "ttl", "timeout")
+_OF_LATENCIES: Final = ("subject", "sampling")
 _LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
 
 
@@ -250,6 +253,7 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _defaults_for_nobody(server)
         yield from _passwords_beside_keys(server)
         yield from _ignored_in_mqtt(server)
+        yield from _ignored_keys(server)
 
 
 def _defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
@@ -263,6 +267,20 @@ def _defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
             message=f"`{defaults.key}` is for the `users` beside it, and there are none: nobody is restricted",
             hint="move it into the account" if in_account else "write the user into `users: [{…}]`",
         )
+
+
+def _ignored_keys(server: ServerConf) -> Iterator[Violation]:
+    """Two blocks of which the server reads what it knows, without a word about the rest (server/opts.go)."""
+    latencies = [table(export.conf, "latency") for account in server.accounts for export in exports_of(account)]
+    resolver = table(server.root, "resolver", "account_resolver", "accounts_resolver")
+    for conf, options in ((resolver, _OF_RESOLVERS), *((latency, _OF_LATENCIES) for latency in latencies)):
+        for written in conf.entries if conf is not None else ():
+            if written.key.lower() not in options:
+                yield Violation(
+                    at=written.key_span,
+                    message=f"the server does not know `{written.key}` here, and ignores it",
+                    hint=closest(written.key.lower(), list(options), "options"),
+                )
 
 
 def _ignored_in_mqtt(server: ServerConf) -> Iterator[Violation]:
