@@ -94,12 +94,16 @@ class BackupDirectory:
         """The servers' own copy of the physical *stream*."""
         return self.path / "snapshots" / f"{stream.replace('/', '~')}.bin"
 
-    def begin(self, topology_text: bytes) -> None:
-        """Make the directory, for its owner alone. Raises RefusedError if something is in it."""
+    def require_empty(self) -> None:
+        """Raises RefusedError if something is in it."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             is_begun = (self.path / "snapshots").is_dir() and not (self.path / _RECORD).exists()
             state = "holds a backup that was not finished" if is_begun else "is not empty"
             raise RefusedError(f"{self.path} {state}", hint="name another directory, or remove this one first")
+
+    def begin(self, topology_text: bytes) -> None:
+        """Make the directory, for its owner alone. Raises RefusedError if something is in it."""
+        self.require_empty()
         check_writable(self.path)
         self.path.chmod(0o700)  # an empty one may have been there: it will hold what messages say
         (self.path / "snapshots").mkdir()

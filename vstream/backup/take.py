@@ -99,8 +99,9 @@ async def take_backup(
     require_one_account(request.streams)
     started, began = datetime.now(UTC), time.monotonic_ns()
     try:
-        directory.begin(request.text)
+        directory.require_empty()
         async with reading_connections(request.topology, request.endpoints, needs_all=True) as connections:
+            directory.begin(request.text)  # once every region has answered: nothing is left where one did not
             manifest = _begin_manifest(request, connections, started)
             directory.capture.write_manifest(manifest)
             saved = {}
