@@ -205,7 +205,7 @@ class ResolveOutput(Output):
 
 
 class SizedPlaceOutput(TypedDict):
-    """What a region or the stretch cluster needs, and at least, where `max_msgs_per_subject` may remove more. null: there is no limit."""
+    """What a region or the stretch cluster needs: at most, and at least (`max_msgs_per_subject` may remove the rest). null: no limit."""
 
     place: str
     bytes: int | None

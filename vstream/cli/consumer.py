@@ -110,7 +110,7 @@ def sync(
 
     The record is in the metadata of a consumer `NAME-of-REGION` there, which takes no messages. Run it as a service with `--watch`, outside of
     the regions or in each: what is acknowledged after the last check comes again after a failover. Exits with 1 if a
-    consumer does not exist or servers refuse a record, and with 3 if nothing but a region that is not reached is missing.
+    consumer does not exist or servers refuse a record, and with 3 if the only trouble is a region that cannot be reached.
 
     Examples: `vstream consumer sync`, `vstream consumer sync -t acme.yaml --watch --every 1`
     """

@@ -26,12 +26,12 @@ def describe_proof(proof: DeathProof) -> Iterator[Text]:
     ):
         yield from (Text.assemble((f"  {sign} ", style), sentence) for sentence in sentences)
     regions = " and ".join(f"`{region}`" for region in proof.regions)
+    verb = "are" if proof.regions[1:] else "is"
     if proof.alive:
-        yield Text(f"{regions} {'are' if proof.regions[1:] else 'is'} not dead.", style="bold red")
+        yield Text(f"{regions} {verb} not dead.", style="bold red")
     elif proof.unknown:
-        yield Text(
-            f"Not everybody could be asked: nobody knows whether {regions} can be given up.", style="bold yellow"
-        )
+        text = f"Not everybody could be asked: whether {regions} {verb} dead is not known."
+        yield Text(text, style="bold yellow")
     else:
         yield Text(f"Nobody sees {regions}.", style="bold")
     if not proof.alive:
