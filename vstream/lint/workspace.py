@@ -347,23 +347,13 @@ class StreamRole(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFile:
-    """
-    One stream configuration of a JSON file.
-
-    *virtual* and *region* are from vstream's metadata, or guessed from a name such as `foo-read-west`.
-    """
+class _JsonConfig:
+    """A configuration in a JSON file."""
 
     file: str
-    config: StreamConfig
-    role: StreamRole
-    virtual: str | None
-    region: str | None
     source: SourceMap
     prefix: Path = ()
-    """Where the configuration begins in the file: `("config",)` in what `nats stream info --json` prints."""
-    is_named: bool = True
-    """Whether the file says the name; else it is that of the file."""
+    """Where it begins in the file: `("config",)` in what `nats stream info --json` prints."""
 
     def at(self, *path: str | int) -> Span:
         """Where the value of a field was written: the nearest one above it, if it was not."""
@@ -375,22 +365,27 @@ class StreamFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerFile:
+class StreamFile(_JsonConfig):
+    """
+    One stream configuration of a JSON file.
+
+    *virtual* and *region* are from vstream's metadata, or guessed from a name such as `foo-read-west`.
+    """
+
+    config: StreamConfig
+    role: StreamRole
+    virtual: str | None
+    region: str | None
+    is_named: bool = True
+    """Whether the file says the name; else it is that of the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerFile(_JsonConfig):
     """One consumer configuration of a JSON file; *stream* is the name of its stream, if the file says it."""
 
-    file: str
     fields: MappingOf[str, Json]
-    source: SourceMap
-    prefix: Path = ()
     stream: ConfValue | None = None
-
-    def at(self, *path: str | int) -> Span:
-        """Where the value of a field was written: the nearest one above it, if it was not."""
-        return self.source.value((*self.prefix, *path))
-
-    def key_at(self, *path: str | int) -> Span:
-        """Where the name of a field was written."""
-        return self.source.key((*self.prefix, *path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,8 +422,9 @@ class Workspace:
             return self.topology.clusters
         names: dict[str, None] = {}
         for server in self.servers:
-            remotes = server.gateway.remotes if server.gateway else ()
-            for name in (server.cluster_name, *(remote.name for remote in remotes)):
+            gateway = server.gateway
+            named = (gateway.name, *(remote.name for remote in gateway.remotes)) if gateway else ()
+            for name in (server.cluster_name, *named):
                 if name is not None and name.text:
                     names[name.text] = None
         return tuple(names)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from vstream.lint.registry import Violation
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from vstream.diagnostics import Span
 
 
 def closest(word: str, known: list[str], label: str) -> str:
@@ -28,3 +32,8 @@ def count(number: int, noun: str) -> str:
 def format_version(version: tuple[int, int]) -> str:
     """`2.12`."""
     return f"{version[0]}.{version[1]}"
+
+
+def refuse_start(at: Span, message: str, hint: str) -> Violation:
+    """With what is at *at*, a server does not start."""
+    return Violation(at=at, message=f"{message}: the server does not start", hint=hint)

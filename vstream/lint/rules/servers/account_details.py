@@ -11,7 +11,7 @@ from vstream.lint.reading.nodes import entry, maps_in, option, table
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
-from vstream.lint.rules.wording import closest
+from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
 from vstream.subjects.transform import SubjectTransform, TransformError
 from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar
@@ -37,16 +37,14 @@ def check_user_keys(server: ServerConf) -> Iterator[Violation]:
         login = entry(conf, "user", "username", "password", "pass")
         # What is much shorter stands for a key, in documents and tests.
         if len(key.text) >= _SHORTEST_KEY and not is_key(key.text, "U"):
-            yield Violation(
-                at=key.span,
-                message=f"`{key.text}` is not the public key of a user: the server does not start",
-                hint="write the 56 letters that begin with `U`, as `nsc` or `nk -pubout` print them",
+            yield refuse_start(
+                key.span,
+                f"`{key.text}` is not the public key of a user",
+                "write the 56 letters that begin with `U`, as `nsc` or `nk -pubout` print them",
             )
         if login is not None:
-            yield Violation(
-                at=login.key_span,
-                message=f"a user with an `nkey` has no `{login.key}`: the server does not start",
-                hint=f"remove `{login.key}`, or the key",
+            yield refuse_start(
+                login.key_span, f"a user with an `nkey` has no `{login.key}`", f"remove `{login.key}`, or the key"
             )
 
 
@@ -59,10 +57,8 @@ def check_token(server: ServerConf) -> Iterator[Violation]:
     """A token beside a list of users."""
     token, users = entry(server.authorization, "token"), entry(server.authorization, "users")
     if token is not None and users is not None:
-        yield Violation(
-            at=token.key_span,
-            message="`authorization` has a token and a list of users: the server does not start",
-            hint="remove the token, or the users",
+        yield refuse_start(
+            token.key_span, "`authorization` has a token and a list of users", "remove the token, or the users"
         )
 
 
@@ -71,10 +67,10 @@ def check_exports(server: ServerConf) -> Iterator[Violation]:
     names = sorted(account.name for account in server.accounts)
     for account in server.accounts:
         if account.name == _RESERVED:
-            yield Violation(
-                at=account.key_span,
-                message=f"`{_RESERVED}` is the account of users that have none: the server does not start",
-                hint="give the account another name, or move its users into `authorization`",
+            yield refuse_start(
+                account.key_span,
+                f"`{_RESERVED}` is the account of users that have none",
+                "give the account another name, or move its users into `authorization`",
             )
         for export in exports_of(account):
             yield from _unknown_importers(export.conf, names)
@@ -87,10 +83,8 @@ def _unknown_importers(conf: ConfMap, names: list[str]) -> Iterator[Violation]:
     for item in listed.value.items if listed and isinstance(listed.value, ConfArray) else ():
         name = getattr(item, "value", None)
         if isinstance(name, str) and name not in names:
-            yield Violation(
-                at=item.span,
-                message=f"there is no account `{name}` to export to: the server does not start",
-                hint=closest(name, names, "accounts"),
+            yield refuse_start(
+                item.span, f"there is no account `{name}` to export to", closest(name, names, "accounts")
             )
 
 
@@ -101,27 +95,23 @@ def _check_position(conf: ConfMap, subject: str) -> Iterator[Violation]:
     tokens = subject.split(".")
     wildcards = [index for index, token in enumerate(tokens, 1) if token == "*"]
     if position.value not in wildcards:
-        yield Violation(
-            at=position.span,
-            message=f"token {position.value} of `{subject}` is not `*`: the server does not start",
-            hint=f"write {wildcards[0]}" if wildcards else "write `*` in the subject where the account's name is",
+        yield refuse_start(
+            position.span,
+            f"token {position.value} of `{subject}` is not `*`",
+            f"write {wildcards[0]}" if wildcards else "write `*` in the subject where the account's name is",
         )
 
 
 def _check_latency(conf: ConfMap | None) -> Iterator[Violation]:
     subject, sampling = option(conf, "subject"), option(conf, "sampling")
     if subject is not None and subject.text and has_wildcards(subject.text):
-        yield Violation(
-            at=subject.span,
-            message=f"latencies cannot be published to `{subject.text}`: the server does not start",
-            hint="write a subject without wildcards",
+        yield refuse_start(
+            subject.span, f"latencies cannot be published to `{subject.text}`", "write a subject without wildcards"
         )
     percent = str(sampling.value).removesuffix("%") if sampling is not None else ""
     if sampling is not None and percent.isdecimal() and not 1 <= int(percent) <= _MOST_PERCENT:
-        yield Violation(
-            at=sampling.span,
-            message=f"{sampling.value} is not a share of the requests: the server does not start",
-            hint="write a percentage from 1 to 100",
+        yield refuse_start(
+            sampling.span, f"{sampling.value} is not a share of the requests", "write a percentage from 1 to 100"
         )
 
 
@@ -146,26 +136,20 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
                     related=(Related(span=first[key], message="the other import"),),
                 )
             elif cycles.has(account.name, wish):
-                yield Violation(
-                    at=wish.subject.span,
-                    message=f"`{wish.subject.value}` comes back to account `{account.name}`: the server does not start",
-                    hint="remove one of the imports, or give them subjects that exclude each other",
+                yield refuse_start(
+                    wish.subject.span,
+                    f"`{wish.subject.value}` comes back to account `{account.name}`",
+                    "remove one of the imports, or give them subjects that exclude each other",
                 )
             first.setdefault(key, place.span)
 
 
 def _check_prefix(wish: AccountImport) -> Iterator[Violation]:
     if wish.prefix is not None and wish.to is not None:
-        yield Violation(
-            at=wish.prefix.span,
-            message="an import cannot have both `prefix` and `to`: the server does not start",
-            hint="remove one of them",
-        )
+        yield refuse_start(wish.prefix.span, "an import cannot have both `prefix` and `to`", "remove one of them")
     if wish.prefix is not None and wish.prefix.text and has_wildcards(wish.prefix.text):
-        yield Violation(
-            at=wish.prefix.span,
-            message=f"the prefix `{wish.prefix.text}` has wildcards: the server does not start",
-            hint="write a prefix without `*` and `>`",
+        yield refuse_start(
+            wish.prefix.span, f"the prefix `{wish.prefix.text}` has wildcards", "write a prefix without `*` and `>`"
         )
 
 
@@ -178,11 +162,7 @@ def _check_target(wish: AccountImport) -> Iterator[Violation]:
     tokens = [f"${next(numbers)}" if token == "*" else token for token in wish.to.text.split(".")]
     parsed = SubjectTransform.parse(subject, ".".join(tokens), strict=True)
     if isinstance(parsed, TransformError):
-        yield Violation(
-            at=wish.to.span,
-            message=f"{parsed.message}: the server does not start",
-            hint="write as many `*` in both subjects",
-        )
+        yield refuse_start(wish.to.span, f"{parsed.message}", "write as many `*` in both subjects")
 
 
 class _Cycles:
@@ -218,27 +198,27 @@ def check_items(server: ServerConf) -> Iterator[Violation]:
         for item in (*maps_in(account.conf, "exports"), *maps_in(account.conf, "imports")):
             stream, service = entry(item, "stream"), entry(item, "service")
             if stream is not None and service is not None:
-                yield Violation(
-                    at=service.key_span,
-                    message="one item is both a `stream` and a `service`: the server does not start",
-                    hint="split it into two items, or remove one",
+                yield refuse_start(
+                    service.key_span,
+                    "one item is both a `stream` and a `service`",
+                    "split it into two items, or remove one",
                 )
         for item in maps_in(account.conf, "imports"):
             source = entry(item, "stream", "service")
             conf = source.value if source is not None and isinstance(source.value, ConfMap) else None
             lacking = [name for name in ("account", "subject") if not has_any(conf, name)]
             if source is not None and isinstance(source.value, ConfScalar) and not has_any(item, "account"):
-                yield Violation(
-                    at=source.value.span,
-                    message="this import does not say of which account: the server does not start",
-                    hint=f'write `{source.key}: {{account: NAME, subject: "{source.value.value}"}}`',
+                yield refuse_start(
+                    source.value.span,
+                    "this import does not say of which account",
+                    f'write `{source.key}: {{account: NAME, subject: "{source.value.value}"}}`',
                 )
             # Of two options, one is misspelt, as VS421 says.
             if source is not None and conf is not None and lacking and len(conf.entries) <= 1:
-                yield Violation(
-                    at=source.key_span,
-                    message=f"this import has no `{lacking[0]}`: the server does not start",
-                    hint=f"add `{lacking[0]}`: an import is `{source.key}: {{account: NAME, subject: SUBJECT}}`",
+                yield refuse_start(
+                    source.key_span,
+                    f"this import has no `{lacking[0]}`",
+                    f"add `{lacking[0]}`: an import is `{source.key}: {{account: NAME, subject: SUBJECT}}`",
                 )
 
 

@@ -10,7 +10,7 @@ from vstream.lint.reading.nodes import entry, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.trust import ACCOUNTS as TRUST
-from vstream.lint.rules.wording import closest
+from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_subset, is_valid
 from vstream.syntax.natsconf import ConfMap
 
@@ -61,10 +61,10 @@ def _imports(server: ServerConf) -> Iterator[Violation]:
             if name in provided:
                 continue
             if name not in exports:
-                yield Violation(
-                    at=wish.account.span,
-                    message=f"account `{account.name}` imports from `{name}`, which does not exist: the server does not start",
-                    hint=closest(name, sorted(exports), "accounts"),
+                yield refuse_start(
+                    wish.account.span,
+                    f"account `{account.name}` imports from `{name}`, which does not exist",
+                    closest(name, sorted(exports), "accounts"),
                 )
             else:
                 yield from _not_exported(account.name, wish, name, exports[name])
@@ -78,10 +78,10 @@ def _not_exported(
         export for export in exports if export.kind == wish.kind and is_subset(subject, str(export.subject.value))
     ]
     if not covering:
-        yield Violation(
-            at=wish.subject.span,
-            message=f"account `{exporter}` does not export the {wish.kind} `{subject}`: the server does not start",
-            hint=f'add `{{{wish.kind}: "{subject}"}}` to the `exports` of `{exporter}`',
+        yield refuse_start(
+            wish.subject.span,
+            f"account `{exporter}` does not export the {wish.kind} `{subject}`",
+            f'add `{{{wish.kind}: "{subject}"}}` to the `exports` of `{exporter}`',
         )
     elif all(export.accounts is not None and importer not in export.accounts for export in covering):
         yield Violation(
@@ -114,10 +114,10 @@ def _permissions(server: ServerConf) -> Iterator[Violation]:
                 most = 1 if permission is user.subscribe else 0
                 subject, *queue = str(value.value).split() or [""]
                 if not is_valid(subject) or len(queue) > most:
-                    yield Violation(
-                        at=value.span,
-                        message=f"`{value.value}` is not a subject that user `{user.name}` may have: the server does not start",
-                        hint="write tokens between single dots, and `>` only at the end",
+                    yield refuse_start(
+                        value.span,
+                        f"`{value.value}` is not a subject that user `{user.name}` may have",
+                        "write tokens between single dots, and `>` only at the end",
                     )
 
     yield from _route_permissions(server)
@@ -131,10 +131,10 @@ def _route_permissions(server: ServerConf) -> Iterator[Violation]:
             lists = [part.value for part in direction.value.effective()]
         for written in (value for listed in lists for value in several(listed)):
             if written.text is not None and not is_valid(written.text):
-                yield Violation(
-                    at=written.span,
-                    message=f"`{written.text}` is not a subject that routes may have: the server does not start",
-                    hint="write tokens between single dots, and `>` only at the end",
+                yield refuse_start(
+                    written.span,
+                    f"`{written.text}` is not a subject that routes may have",
+                    "write tokens between single dots, and `>` only at the end",
                 )
 
 
@@ -155,10 +155,10 @@ def _users(server: ServerConf) -> Iterator[Violation]:
     single, users, secret = (entry(authorization, *names) for names in (("user", "username"), ("users",), ("token",)))
     if single is not None and (users is not None or secret is not None):
         beside = "a list of users" if users is not None else "a token"
-        yield Violation(
-            at=single.key_span,
-            message=f"`authorization` has a single user and {beside}: the server does not start",
-            hint=f"move the user into `users`, and remove `{single.key}` here"
+        yield refuse_start(
+            single.key_span,
+            f"`authorization` has a single user and {beside}",
+            f"move the user into `users`, and remove `{single.key}` here"
             if users
             else f"remove `{single.key}`, or the token",
         )

@@ -14,7 +14,7 @@ from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
 from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator
-from vstream.lint.rules.wording import closest
+from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap
 from vstream.topology.units import parse_duration
@@ -74,20 +74,20 @@ def _accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     if system is not None and system.text and system.text not in {*names, "$G"}:
         # The built-in one is there only if `system_account` names none.
         is_to_add = system.text == "$SYS" or not names
-        yield Violation(
-            at=system.span,
-            message=f"unknown account `{system.text}` in `system_account`: the server does not start",
-            hint="add it to `accounts`, or remove `system_account`"
+        yield refuse_start(
+            system.span,
+            f"unknown account `{system.text}` in `system_account`",
+            "add it to `accounts`, or remove `system_account`"
             if is_to_add
             else closest(system.text, sorted(names), "accounts"),
         )
     for remote in server.leaf_remotes:
         account = remote.account
         if account is not None and account.text and account.text not in {*names, *_BUILT_IN}:
-            yield Violation(
-                at=account.span,
-                message=f"unknown account `{account.text}` of this leaf node: the server does not start",
-                hint=closest(account.text, sorted(names), "accounts"),
+            yield refuse_start(
+                account.span,
+                f"unknown account `{account.text}` of this leaf node",
+                closest(account.text, sorted(names), "accounts"),
             )
 
 
@@ -96,31 +96,21 @@ def _gateway(server: ServerConf) -> Iterator[Violation]:
     if gateway is None or not gateway.conf.entries or _is_misspelt(gateway.conf, "gateway"):
         return
     if gateway.name is None:
-        yield Violation(
-            at=gateway.key_span,
-            message="the gateway has no `name`: the server does not start",
-            hint="add `name`: the name of this server's cluster",
+        yield refuse_start(
+            gateway.key_span, "the gateway has no `name`", "add `name`: the name of this server's cluster"
         )
     if not any(listener.block == "gateway" for listener in server.listeners):
-        yield Violation(
-            at=gateway.key_span,
-            message="the gateway has no port: the server does not start",
-            hint="add `port: 7222`",
-        )
+        yield refuse_start(gateway.key_span, "the gateway has no port", "add `port: 7222`")
     listed = entry(gateway.conf, "gateways")
     items = listed.value.items if listed is not None and isinstance(listed.value, ConfArray) else ()
     misspelt = {item.span for item in items if isinstance(item, ConfMap) and _is_misspelt(item, "remote_gateway")}
     for remote in gateway.remotes:
         if remote.span in misspelt:
             continue
-        hints = []
         if remote.name is None:
-            hints.append(("name", "add `name`: the name of that cluster"))
-        if not remote.urls:
-            hints.append(("url", 'add `url: "nats://HOST:7222"`'))
-        for lacking, hint in hints[:1]:
-            message = f"this gateway has no `{lacking}`: the server does not start"
-            yield Violation(at=remote.span, message=message, hint=hint)
+            yield refuse_start(remote.span, "this gateway has no `name`", "add `name`: the name of that cluster")
+        elif not remote.urls:
+            yield refuse_start(remote.span, "this gateway has no `url`", 'add `url: "nats://HOST:7222"`')
 
 
 def _is_misspelt(conf: ConfMap, block: str) -> bool:
@@ -131,11 +121,7 @@ def _is_misspelt(conf: ConfMap, block: str) -> bool:
 def _ports(server: ServerConf) -> Iterator[Violation]:
     for listener in server.listeners:
         if listener.port is not None and listener.port > _MOST_PORT:
-            yield Violation(
-                at=listener.span,
-                message=f"{listener.port} is not a port: the server does not start",
-                hint=f"write a port of at most {_MOST_PORT}",
-            )
+            yield refuse_start(listener.span, f"{listener.port} is not a port", f"write a port of at most {_MOST_PORT}")
 
 
 def _limits(server: ServerConf) -> Iterator[Violation]:
@@ -144,10 +130,10 @@ def _limits(server: ServerConf) -> Iterator[Violation]:
     size = payload.value if payload is not None else _DEFAULT_PAYLOAD
     at = payload or pending
     if at is not None and isinstance(size, int) and isinstance(most, int) and size > most > 0:
-        yield Violation(
-            at=at.span,
-            message=f"`max_payload` is {size:,}, more than the {most:,} of `max_pending`: the server does not start",
-            hint=f"write at most {most} for `max_payload`, or more for `max_pending`",
+        yield refuse_start(
+            at.span,
+            f"`max_payload` is {size:,}, more than the {most:,} of `max_pending`",
+            f"write at most {most} for `max_payload`, or more for `max_pending`",
         )
 
 
@@ -155,17 +141,17 @@ def _lame_duck(server: ServerConf) -> Iterator[Violation]:
     duration, grace = option(server.root, "lame_duck_duration"), option(server.root, "lame_duck_grace_period")
     lasts = _seconds(duration) if duration else _LAME_DUCK_S
     if duration is not None and lasts is not None and lasts < _LEAST_LAME_DUCK_S:
-        yield Violation(
-            at=duration.span,
-            message=f"`lame_duck_duration` is less than {_LEAST_LAME_DUCK_S} seconds: the server does not start",
-            hint=f'write "{_LEAST_LAME_DUCK_S}s" or more',
+        yield refuse_start(
+            duration.span,
+            f"`lame_duck_duration` is less than {_LEAST_LAME_DUCK_S} seconds",
+            f'write "{_LEAST_LAME_DUCK_S}s" or more',
         )
     waits = _seconds(grace) if grace else None
     if grace is not None and lasts is not None and waits is not None and waits >= lasts:
-        yield Violation(
-            at=grace.span,
-            message="`lame_duck_grace_period` is not less than `lame_duck_duration`: the server does not start",
-            hint='write a shorter time, such as "10s"',
+        yield refuse_start(
+            grace.span,
+            "`lame_duck_grace_period` is not less than `lame_duck_duration`",
+            'write a shorter time, such as "10s"',
         )
 
 
@@ -184,10 +170,10 @@ def _websocket(server: ServerConf) -> Iterator[Violation]:
         return
     has_port = any(listener.block in {"websocket", "ws"} for listener in server.listeners)
     if has_port and not has_any(websocket.value, "tls") and not is_on(websocket.value, "no_tls"):
-        yield Violation(
-            at=websocket.key_span,
-            message="the websocket listener has no TLS: the server does not start",
-            hint="add `tls {…}`, or `no_tls: true` behind a proxy that terminates TLS",
+        yield refuse_start(
+            websocket.key_span,
+            "the websocket listener has no TLS",
+            "add `tls {…}`, or `no_tls: true` behind a proxy that terminates TLS",
         )
     elif not has_port:
         yield Violation(
@@ -204,10 +190,8 @@ def _mqtt(server: ServerConf) -> Iterator[Violation]:
         return
     is_alone = not is_clustered(server) and not server.leaf_remotes
     if is_alone and not (server.jetstream and server.jetstream.is_enabled):
-        yield Violation(
-            at=mqtt.key_span,
-            message="MQTT needs JetStream, unless the server is in a cluster: the server does not start",
-            hint="add `jetstream {…}`",
+        yield refuse_start(
+            mqtt.key_span, "MQTT needs JetStream, unless the server is in a cluster", "add `jetstream {…}`"
         )
 
 
@@ -216,10 +200,8 @@ def _domain(server: ServerConf) -> Iterator[Violation]:
     if domain is None or not domain.text:
         return
     if any(char in domain.text for char in ".*>") or not is_valid(f"$JS.{domain.text}.API"):
-        yield Violation(
-            at=domain.span,
-            message=f"`{domain.text}` is not a valid domain name: the server does not start",
-            hint="use letters, digits, `-` and `_`",
+        yield refuse_start(
+            domain.span, f"`{domain.text}` is not a valid domain name", "use letters, digits, `-` and `_`"
         )
 
 
@@ -228,10 +210,8 @@ def _names(server: ServerConf) -> Iterator[Violation]:
     named = {"server_name": server.server_name, "cluster name": server.cluster_name, "gateway name": gateway_name}
     for title, name in named.items():
         if name is not None and name.text and " " in name.text:
-            yield Violation(
-                at=name.span,
-                message=f"a {title} must not contain spaces: the server does not start",
-                hint=f"write `{name.text.replace(' ', '-')}`",
+            yield refuse_start(
+                name.span, f"a {title} must not contain spaces", f"write `{name.text.replace(' ', '-')}`"
             )
 
 
@@ -245,29 +225,24 @@ def _tls(server: ServerConf) -> Iterator[Violation]:
             yield from _certificates(tls, tls.value)
             urls = entry(tls.value, *_KNOWN_URLS)
             if urls is not None and block not in {"cluster", "gateway"}:
-                message = f"`{urls.key}` is for clusters and gateways: the server does not start"
-                yield Violation(at=urls.key_span, message=message, hint="remove it, or write `verify: true`")
+                message = f"`{urls.key}` is for clusters and gateways"
+                yield refuse_start(urls.key_span, message, "remove it, or write `verify: true`")
 
 
 def _certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
     for present, absent in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if has_any(conf, present) and not has_any(conf, absent):
-            yield Violation(
-                at=tls.key_span,
-                message=f"`tls` has a `{present}` but no `{absent}`: the server does not start",
-                hint=f"add `{absent}`",
-            )
+            yield refuse_start(tls.key_span, f"`tls` has a `{present}` but no `{absent}`", f"add `{absent}`")
     several_certificates, suites = entry(conf, "certs", "certificates"), entry(conf, "cipher_suites")
     if several_certificates is not None and has_any(conf, "cert_file"):
-        yield Violation(
-            at=several_certificates.key_span,
-            message=f"`tls` has a `cert_file` and `{several_certificates.key}`: the server does not start",
-            hint=f"move the file into `{several_certificates.key}`",
+        yield refuse_start(
+            several_certificates.key_span,
+            f"`tls` has a `cert_file` and `{several_certificates.key}`",
+            f"move the file into `{several_certificates.key}`",
         )
     names = several(suites.value) if suites is not None else ()
     if suites is not None and not names:
-        message, hint = "`cipher_suites` is empty: the server does not start", "remove it: the default is safe"
-        yield Violation(at=suites.key_span, message=message, hint=hint)
+        yield refuse_start(suites.key_span, "`cipher_suites` is empty", "remove it: the default is safe")
     for name in names if not has_any(conf, "allow_insecure_cipher_suites") else ():
         if name.text and _INSECURE.search(name.text):
             yield Violation(
@@ -282,10 +257,10 @@ def _compression(server: ServerConf) -> Iterator[Violation]:
     for conf in (*blocks, *(remote.conf for remote in server.leaf_remotes)):
         mode = option(conf, "compression")
         if mode is not None and mode.text and mode.text.lower() not in {*_COMPRESSIONS, *_OTHER_COMPRESSIONS}:
-            yield Violation(
-                at=mode.span,
-                message=f"`{mode.text}` is not a compression mode: the server does not start",
-                hint=closest(mode.text.lower(), _COMPRESSIONS, "modes"),
+            yield refuse_start(
+                mode.span,
+                f"`{mode.text}` is not a compression mode",
+                closest(mode.text.lower(), _COMPRESSIONS, "modes"),
             )
 
 
@@ -297,27 +272,18 @@ def _default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]
     domains = table(server.root, "default_js_domain")
     switches = {account.name: option(account.conf, "jetstream") for account in server.accounts}
     enabled = {name for name, switch in switches.items() if switch and _is_enabled(switch.value)}
-    for domain in domains.effective() if domains is not None else ():
-        if domain.key in enabled:
-            yield Violation(
-                at=domain.key_span,
-                message=f"account `{domain.key}` has JetStream here, and `default_js_domain` sends it elsewhere: "
-                "the server does not start",
-                hint=f"remove it, or the `jetstream` of account `{domain.key}`",
-            )
     system = (server.system_account.text if server.system_account else None) or "$SYS"
     for domain in domains.effective() if domains is not None else ():
+        if domain.key in enabled:
+            message = f"account `{domain.key}` has JetStream here, and `default_js_domain` sends it elsewhere"
+            yield refuse_start(domain.key_span, message, f"remove it, or the `jetstream` of account `{domain.key}`")
         if domain.key == system:
-            yield Violation(
-                at=domain.key_span,
-                message="the system account cannot use another domain: the server does not start",
-                hint="remove it",
-            )
+            yield refuse_start(domain.key_span, "the system account cannot use another domain", "remove it")
         elif domain.key not in {*names, *_BUILT_IN}:
-            yield Violation(
-                at=domain.key_span,
-                message=f"there is no account `{domain.key}` for `default_js_domain`: the server does not start",
-                hint=closest(domain.key, sorted(names), "accounts"),
+            yield refuse_start(
+                domain.key_span,
+                f"there is no account `{domain.key}` for `default_js_domain`",
+                closest(domain.key, sorted(names), "accounts"),
             )
 
 

@@ -8,7 +8,7 @@ from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
-from vstream.lint.rules.wording import closest
+from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_valid
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def _system_jetstream(server: ServerConf) -> Iterator[Violation]:
         jetstream = entry(account.conf, "jetstream")
         is_on = jetstream is not None and getattr(jetstream.value, "value", True) in {True, *_ON}
         if jetstream is not None and is_on and account.name == system and has_jetstream(server):
-            yield Violation(
-                at=jetstream.key_span,
-                message="the system account cannot have JetStream: the server does not start",
-                hint="remove it here, and give another account JetStream",
+            yield refuse_start(
+                jetstream.key_span,
+                "the system account cannot have JetStream",
+                "remove it here, and give another account JetStream",
             )
 
 
@@ -69,10 +69,10 @@ def check_guests(server: ServerConf) -> Iterator[Violation]:
         conf = table(server.root, block) if block in listening and block else None
         guest = option(server.root if block is None else conf, "no_auth_user")
         if guest is not None and guest.text and guest.text not in users:
-            yield Violation(
-                at=guest.span,
-                message=f"unknown user `{guest.text}` in `no_auth_user`: the server does not start",
-                hint=closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
+            yield refuse_start(
+                guest.span,
+                f"unknown user `{guest.text}` in `no_auth_user`",
+                closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
             )
         login = entry(table(conf, "authorization"), "user", "username", "token")
         if login is not None and users and not has_single:
@@ -86,16 +86,16 @@ def check_guests(server: ServerConf) -> Iterator[Violation]:
 def _https(server: ServerConf) -> Iterator[Violation]:
     https, http = entry(server.root, "https", "https_port"), entry(server.root, "http", "http_port", "monitor_port")
     if https is not None and http is not None:
-        yield Violation(
-            at=https.key_span,
-            message=f"`{http.key}` and `{https.key}`, and monitoring has one port: the server does not start",
-            hint=f"remove `{https.key}` or `{http.key}`",
+        yield refuse_start(
+            https.key_span,
+            f"`{http.key}` and `{https.key}`, and monitoring has one port",
+            f"remove `{https.key}` or `{http.key}`",
         )
     elif https is not None and not has_any(server.root, "tls"):
-        yield Violation(
-            at=https.key_span,
-            message="monitoring over HTTPS needs `tls`: the server does not start",
-            hint="add `tls { cert_file: …, key_file: … }`, or write `http`",
+        yield refuse_start(
+            https.key_span,
+            "monitoring over HTTPS needs `tls`",
+            "add `tls { cert_file: …, key_file: … }`, or write `http`",
         )
 
 
@@ -103,10 +103,10 @@ def _mixed_urls(server: ServerConf) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         schemes = [str(url.value).partition("://")[0].lower() in {"ws", "wss"} for url in remote.urls]
         if any(schemes) and not all(schemes):
-            yield Violation(
-                at=remote.urls[schemes.index(not schemes[0])].span,
-                message="a remote has addresses of websockets and others: the server does not start",
-                hint="write all addresses with `ws://` or `wss://`, or none",
+            yield refuse_start(
+                remote.urls[schemes.index(not schemes[0])].span,
+                "a remote has addresses of websockets and others",
+                "write all addresses with `ws://` or `wss://`, or none",
             )
 
 
@@ -127,10 +127,10 @@ def _remotes(server: ServerConf) -> Iterator[Violation]:
             listed = entry(remote.conf, name)
             for subject in several(listed.value) if listed else ():
                 if subject.text is not None and not is_valid(subject.text):
-                    yield Violation(
-                        at=subject.span,
-                        message=f"`{subject.text}` is not a subject: the server does not start",
-                        hint="write tokens between single dots, and `>` only at the end",
+                    yield refuse_start(
+                        subject.span,
+                        f"`{subject.text}` is not a subject",
+                        "write tokens between single dots, and `>` only at the end",
                     )
 
 
@@ -154,10 +154,10 @@ def check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf]
     """The built-in system account is not enough (server/leafnode.go, validateLeafNode). *parts* are it and what it includes."""
     has_leaves = any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners)
     if has_leaves and server.gateway is not None and all(part.system_account is None for part in parts):
-        yield Violation(
-            at=server.gateway.key_span,
-            message="leaf nodes beside a gateway need a `system_account`: the server does not start",
-            hint="add `system_account: SYS`, and `SYS` to `accounts`",
+        yield refuse_start(
+            server.gateway.key_span,
+            "leaf nodes beside a gateway need a `system_account`",
+            "add `system_account: SYS`, and `SYS` to `accounts`",
         )
 
 
@@ -169,19 +169,19 @@ def _proxies(server: ServerConf) -> Iterator[Violation]:
             continue
         scheme, _, host = url.text.partition("://")
         if scheme not in {"http", "https"} or not host.strip("/"):
-            yield Violation(
-                at=url.span,
-                message=f"`{url.text}` is not the address of a proxy: the server does not start",
-                hint="write `http://HOST:PORT` or `https://HOST:PORT`",
+            yield refuse_start(
+                url.span,
+                f"`{url.text}` is not the address of a proxy",
+                "write `http://HOST:PORT` or `https://HOST:PORT`",
             )
         logins = [entry(proxy, "username"), entry(proxy, "password")]
         written = [login for login in logins if login]
         if len(written) == 1:
             lacking = "password" if logins[0] else "username"
-            yield Violation(
-                at=written[0].key_span,
-                message=f"the proxy has a `{written[0].key}` and no `{lacking}`: the server does not start",
-                hint=f"add `{lacking}`, or remove `{written[0].key}`",
+            yield refuse_start(
+                written[0].key_span,
+                f"the proxy has a `{written[0].key}` and no `{lacking}`",
+                f"add `{lacking}`, or remove `{written[0].key}`",
             )
 
 
@@ -200,11 +200,7 @@ def _remote_log(server: ServerConf) -> Iterator[Violation]:
 def _store_twice(server: ServerConf) -> Iterator[Violation]:
     outside = entry(server.root, "store_dir", "storedir")
     if outside is not None and server.jetstream is not None and server.jetstream.store_dir is not None:
-        yield Violation(
-            at=outside.key_span,
-            message="`store_dir` is also in `jetstream`: the server does not start",
-            hint="remove one of them",
-        )
+        yield refuse_start(outside.key_span, "`store_dir` is also in `jetstream`", "remove one of them")
 
 
 def _websocket_access(server: ServerConf) -> Iterator[Violation]:
@@ -214,18 +210,14 @@ def _websocket_access(server: ServerConf) -> Iterator[Violation]:
     origins = entry(websocket, *_ORIGINS)
     for origin in several(origins.value) if origins else ():
         if origin.text and not origin.text.startswith(("http://", "https://", "$")):
-            yield Violation(
-                at=origin.span,
-                message=f"`{origin.text}` is not an origin: the server does not start",
-                hint="write `https://HOST`, or remove `allowed_origins` to allow all",
+            yield refuse_start(
+                origin.span,
+                f"`{origin.text}` is not an origin",
+                "write `https://HOST`, or remove `allowed_origins` to allow all",
             )
     cookie = entry(websocket, "jwt_cookie")
     if cookie is not None and not has_operator(server):
-        yield Violation(
-            at=cookie.key_span,
-            message="`jwt_cookie` needs an operator: the server does not start",
-            hint="add `operator`, or remove `jwt_cookie`",
-        )
+        yield refuse_start(cookie.key_span, "`jwt_cookie` needs an operator", "add `operator`, or remove `jwt_cookie`")
 
 
 def _check_advertised(server: ServerConf) -> Iterator[Violation]:
@@ -237,20 +229,20 @@ def _check_advertised(server: ServerConf) -> Iterator[Violation]:
     )
     for address in places:
         if address is not None and address.text and "://" in address.text:
-            yield Violation(
-                at=address.span,
-                message=f"`{address.text}` is a URL, not an address: the server does not start",
-                hint=f"write `{address.text.partition('://')[2]}`",
+            yield refuse_start(
+                address.span,
+                f"`{address.text}` is a URL, not an address",
+                f"write `{address.text.partition('://')[2]}`",
             )
 
 
 def _pool(server: ServerConf) -> Iterator[Violation]:
     size = option(server.cluster, "pool_size")
     if size is not None and isinstance(size.value, int) and size.value < 0 and has_any(server.cluster, "accounts"):
-        yield Violation(
-            at=size.span,
-            message="`pool_size` is negative, and accounts have routes of their own: the server does not start",
-            hint="remove `pool_size`, or `accounts`",
+        yield refuse_start(
+            size.span,
+            "`pool_size` is negative, and accounts have routes of their own",
+            "remove `pool_size`, or `accounts`",
         )
 
 
@@ -260,16 +252,14 @@ def _thresholds(server: ServerConf) -> Iterator[Violation]:
         values = [read_duration(value) for value in several(listed.value)] if listed else []
         numbers = [value for value in values if value]
         if listed is not None and numbers != sorted(numbers):
-            yield Violation(
-                at=listed.key_span,
-                message="the thresholds are not in ascending order: the server does not start",
-                hint="write the shortest time first",
+            yield refuse_start(
+                listed.key_span, "the thresholds are not in ascending order", "write the shortest time first"
             )
         elif len(values) > _MOST_THRESHOLDS:
-            yield Violation(
-                at=listed.key_span if listed else server.root.span,
-                message=f"{len(values)} thresholds, for {_MOST_THRESHOLDS} levels: the server does not start",
-                hint=f"write {_MOST_THRESHOLDS} or less",
+            yield refuse_start(
+                listed.key_span if listed else server.root.span,
+                f"{len(values)} thresholds, for {_MOST_THRESHOLDS} levels",
+                f"write {_MOST_THRESHOLDS} or less",
             )
 
 

@@ -10,7 +10,7 @@ from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, operator_claims
-from vstream.lint.rules.wording import closest
+from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_literal, is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind
 
@@ -33,7 +33,6 @@ _TIMES: Final = ("interval", "ttl", "timeout")
 _TIME: Final = re.compile(r"(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
 _HANDSHAKE: Final = "sec-websocket-"
 _OWN_HEADERS: Final = frozenset({"host", "content-length", "connection", "upgrade", "nats-no-masking"})
-_STOPS: Final = "the server does not start"
 
 
 def _resolver(server: ServerConf) -> Iterator[Violation]:
@@ -45,7 +44,7 @@ def _resolver(server: ServerConf) -> Iterator[Violation]:
         text = str(node.value)
         is_known = text.upper() in _IN_MEMORY or _URL.fullmatch(text) is not None
         if not is_known and node.kind is not ScalarKind.UNRESOLVED:
-            yield Violation(at=node.span, message=f"`{text}` is not an account resolver: {_STOPS}", hint=_RESOLVER_HINT)
+            yield refuse_start(node.span, f"`{text}` is not an account resolver", _RESOLVER_HINT)
     elif isinstance(node, ConfMap):
         yield from _resolver_of_files(node)
 
@@ -57,54 +56,48 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
         at = kind.span if kind is not None else conf.span
         close = closest(name, ["cache", "full"], "types")
         hint = close if kind is not None else "add `type: full`"
-        yield Violation(at=at, message=f"the resolver's `type` is neither `full` nor `cache`: {_STOPS}", hint=hint)
+        yield refuse_start(at, "the resolver's `type` is neither `full` nor `cache`", hint)
         return
     if directory is None or not directory.text:
-        message = f"the resolver has no `dir` to keep accounts in: {_STOPS}"
-        yield Violation(at=conf.span, message=message, hint="add `dir`, a directory of this server alone")
+        message = "the resolver has no `dir` to keep accounts in"
+        yield refuse_start(conf.span, message, "add `dir`, a directory of this server alone")
     for refused in _ONLY_CACHE if name == "full" else _ONLY_FULL:
         written = entry(conf, refused)
         if written is not None:
-            message = f"a resolver of type `{name}` has no `{refused}`: {_STOPS}"
-            yield Violation(at=written.key_span, message=message, hint="remove it, or change the type")
+            message = f"a resolver of type `{name}` has no `{refused}`"
+            yield refuse_start(written.key_span, message, "remove it, or change the type")
     for time in (option(conf, name) for name in _TIMES):
         if time is not None and not _TIME.fullmatch(str(time.value)):
-            yield Violation(
-                at=time.span,
-                message=f"`{time.value}` is not a duration: {_STOPS}",
-                hint='write a duration, such as "2m"',
-            )
+            yield refuse_start(time.span, f"`{time.value}` is not a duration", 'write a duration, such as "2m"')
 
 
 def _listed_accounts(server: ServerConf) -> Iterator[Violation]:
     listed = entry(server.root, "accounts")
     for item in listed.value.items if listed is not None and isinstance(listed.value, ConfArray) else ():
         if not isinstance(item, ConfScalar):
-            message = f"a list of accounts has names alone: {_STOPS}"
-            yield Violation(at=item.span, message=message, hint="write `accounts { NAME { users: […] } }`")
+            message = "a list of accounts has names alone"
+            yield refuse_start(item.span, message, "write `accounts { NAME { users: […] } }`")
 
 
 def _resolver_preload(server: ServerConf) -> Iterator[Violation]:
     tokens, resolver = table(server.root, "resolver_preload"), option(server.root, *_RESOLVERS)
     if tokens is not None and tokens.entries and resolver is not None and _URL.fullmatch(resolver.text or ""):
-        message = f"a resolver at a URL cannot be given tokens: {_STOPS}"
-        yield Violation(at=tokens.span, message=message, hint="remove `resolver_preload`, or write `resolver: MEMORY`")
+        message = "a resolver at a URL cannot be given tokens"
+        yield refuse_start(tokens.span, message, "remove `resolver_preload`, or write `resolver: MEMORY`")
     for written in tokens.effective() if tokens is not None else ():
         token = written.value.value if isinstance(written.value, ConfScalar) else None
         is_variable = isinstance(written.value, ConfScalar) and written.value.kind is ScalarKind.UNRESOLVED
         if isinstance(token, str) and not is_variable and find_token(token) is None:
-            message = f"this is not the token of an account: {_STOPS}"
-            yield Violation(at=written.value.span, message=message, hint="copy all of the JWT, as `nsc` prints it")
+            message = "this is not the token of an account"
+            yield refuse_start(written.value.span, message, "copy all of the JWT, as `nsc` prints it")
 
 
 def _trace(server: ServerConf) -> Iterator[Violation]:
     for account in server.accounts:
         subject = option(account.conf, "msg_trace", "trace_dest")
         if subject is not None and subject.text and not (is_valid(subject.text) and is_literal(subject.text)):
-            yield Violation(
-                at=subject.span,
-                message=f"traces cannot be published to `{subject.text}`: {_STOPS}",
-                hint="write a subject without wildcards",
+            yield refuse_start(
+                subject.span, f"traces cannot be published to `{subject.text}`", "write a subject without wildcards"
             )
 
 
@@ -128,11 +121,11 @@ def _headers(server: ServerConf) -> Iterator[Violation]:
     headers = table(table(server.root, "websocket", "ws"), "headers")
     for header in headers.effective() if headers is not None else ():
         if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
-            message = f"`{header.key}` belongs to the handshake of websockets: {_STOPS}"
-            yield Violation(at=header.key_span, message=message, hint="remove it")
+            message = f"`{header.key}` belongs to the handshake of websockets"
+            yield refuse_start(header.key_span, message, "remove it")
         elif not isinstance(getattr(header.value, "value", None), str):
-            message = f"the header `{header.key}` is not a text: {_STOPS}"
-            yield Violation(at=header.value.span, message=message, hint="put it in quotes")
+            message = f"the header `{header.key}` is not a text"
+            yield refuse_start(header.value.span, message, "put it in quotes")
 
 
 def _callout(server: ServerConf) -> Iterator[Violation]:
@@ -144,8 +137,8 @@ def _callout(server: ServerConf) -> Iterator[Violation]:
         (("auth_users", "users"), "add `auth_users`: the users that answer"),
     ):
         if not has_any(callout.value, *names):
-            message = f"`{callout.key}` has no `{names[0]}`: {_STOPS}"
-            yield Violation(at=callout.key_span, message=message, hint=hint)
+            message = f"`{callout.key}` has no `{names[0]}`"
+            yield refuse_start(callout.key_span, message, hint)
     account = option(callout.value, "account", "acc")
     accounts = sorted(account.name for account in server.accounts)
     if account is not None and account.text and account.text not in {*accounts, "$G", "$SYS"}:
@@ -161,8 +154,8 @@ def _nameless_users(server: ServerConf) -> Iterator[Violation]:
         for user in maps_in(conf, "users"):
             password = entry(user, "password", "pass")
             if password is not None and not has_any(user, "user", "username", "nkey"):
-                message = f"a password without a user: {_STOPS}"
-                yield Violation(at=password.key_span, message=message, hint="add `user`")
+                message = "a password without a user"
+                yield refuse_start(password.key_span, message, "add `user`")
 
 
 def _single_user(server: ServerConf) -> Iterator[Violation]:
@@ -170,10 +163,10 @@ def _single_user(server: ServerConf) -> Iterator[Violation]:
     single = entry(server.authorization, "user", "username", "token")
     has_users = any(has_any(account.conf, "users") for account in server.accounts)
     if single is not None and has_users and not has_any(server.authorization, "users"):
-        yield Violation(
-            at=single.key_span,
-            message=f"`authorization` has a `{single.key}`, and accounts have users: {_STOPS}",
-            hint="move the user into an account, and remove it here",
+        yield refuse_start(
+            single.key_span,
+            f"`authorization` has a `{single.key}`, and accounts have users",
+            "move the user into an account, and remove it here",
         )
 
 
@@ -186,14 +179,14 @@ def _latencies(server: ServerConf) -> Iterator[Violation]:
             subject = option(export.conf, "latency")
             conf = latency.value if isinstance(latency.value, ConfMap) else None
             if export.kind == "stream":
-                message = f"only services have a latency, and `{export.subject.value}` is a stream: {_STOPS}"
-                yield Violation(at=latency.key_span, message=message, hint="remove it, or export a `service`")
+                message = f"only services have a latency, and `{export.subject.value}` is a stream"
+                yield refuse_start(latency.key_span, message, "remove it, or export a `service`")
             elif subject is not None and subject.text and not is_literal(subject.text):
-                message = f"latencies cannot be published to `{subject.text}`: {_STOPS}"
-                yield Violation(at=subject.span, message=message, hint="write a subject without wildcards")
+                message = f"latencies cannot be published to `{subject.text}`"
+                yield refuse_start(subject.span, message, "write a subject without wildcards")
             elif conf is not None and not has_any(conf, "subject"):
-                message = f"`latency` has no `subject`: {_STOPS}"
-                yield Violation(at=latency.key_span, message=message, hint="add `subject`, where it is published")
+                message = "`latency` has no `subject`"
+                yield refuse_start(latency.key_span, message, "add `subject`, where it is published")
 
 
 def _leaf_logins(server: ServerConf) -> Iterator[Violation]:
@@ -201,16 +194,14 @@ def _leaf_logins(server: ServerConf) -> Iterator[Violation]:
     authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
     single, listed = entry(authorization, "user", "username", "nkey"), entry(authorization, "users")
     if single is not None and listed is not None:
-        message = f"leaf nodes have a single `{single.key}` and a list of users: {_STOPS}"
-        yield Violation(
-            at=single.key_span, message=message, hint=f"move it into `users`, and remove `{single.key}` here"
-        )
+        message = f"leaf nodes have a single `{single.key}` and a list of users"
+        yield refuse_start(single.key_span, message, f"move it into `users`, and remove `{single.key}` here")
     names = set()
     for user in maps_in(authorization, "users"):
         name = option(user, "user", "username")
         if name is not None and name.text and name.text in names:
-            message = f"user `{name.text}` of leaf nodes is defined twice: {_STOPS}"
-            yield Violation(at=name.span, message=message, hint="give each a name of its own")
+            message = f"user `{name.text}` of leaf nodes is defined twice"
+            yield refuse_start(name.span, message, "give each a name of its own")
         names.add(name.text if name else None)
 
 
@@ -218,8 +209,8 @@ def _both_logins(server: ServerConf) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         key = entry(remote.conf, "nkey", "seed")
         if key is not None and has_any(remote.conf, "credentials", "creds"):
-            message = f"a leaf node has credentials or an `{key.key}`, not both: {_STOPS}"
-            yield Violation(at=key.key_span, message=message, hint="remove one of them")
+            message = f"a leaf node has credentials or an `{key.key}`, not both"
+            yield refuse_start(key.key_span, message, "remove one of them")
 
 
 def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
@@ -229,10 +220,10 @@ def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violati
     for conf in (authorization, *maps_in(authorization, "users")):
         account = option(conf, "account")
         if account is not None and account.text and account.text not in accounts:
-            yield Violation(
-                at=account.span,
-                message=f"there is no account `{account.text}` for these leaf nodes: {_STOPS}",
-                hint=closest(account.text, sorted(accounts), "accounts"),
+            yield refuse_start(
+                account.span,
+                f"there is no account `{account.text}` for these leaf nodes",
+                closest(account.text, sorted(accounts), "accounts"),
             )
 
 
@@ -241,19 +232,19 @@ def _negative_waits(server: ServerConf) -> Iterator[Violation]:
     waits = (option(mqtt, *names) for names in (("ack_wait", "ackwait"), ("api_timeout", "js_api_timeout")))
     for wait in waits:
         if wait is not None and wait.text and wait.text.startswith("-"):
-            message = f"`{wait.text}` is negative: {_STOPS}"
-            yield Violation(at=wait.span, message=message, hint=f'write "{wait.text.removeprefix("-")}"')
+            message = f"`{wait.text}` is negative"
+            yield refuse_start(wait.span, message, f'write "{wait.text.removeprefix("-")}"')
 
 
 def check_operator(server: ServerConf) -> Iterator[Violation]:
     """What needs an operator, for a server without one."""
     resolver, sentinel = entry(server.root, *_RESOLVERS), entry(server.root, "default_sentinel")
     if resolver is not None and isinstance(resolver.value, ConfMap):
-        message = f"a resolver keeps the accounts of an operator, and none is trusted: {_STOPS}"
-        yield Violation(at=resolver.key_span, message=message, hint="add `operator`, or remove the resolver")
+        message = "a resolver keeps the accounts of an operator, and none is trusted"
+        yield refuse_start(resolver.key_span, message, "add `operator`, or remove the resolver")
     if sentinel is not None:
-        message = f"`default_sentinel` is a user of an operator, and none is trusted: {_STOPS}"
-        yield Violation(at=sentinel.key_span, message=message, hint="add `operator`, or remove it")
+        message = "`default_sentinel` is a user of an operator, and none is trusted"
+        yield refuse_start(sentinel.key_span, message, "add `operator`, or remove it")
 
 
 def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
@@ -262,8 +253,8 @@ def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
     # Of a token in a file of its own, nobody here knows what it claims.
     claims = operator_claims(operator.value) if operator is not None else {}
     if operator is not None and claims and resolver is None and not claims.get("account_server_url"):
-        message = f"an operator needs a resolver, which knows its accounts: {_STOPS}"
-        yield Violation(at=operator.key_span, message=message, hint=f"add `resolver`: {_RESOLVER_HINT}")
+        message = "an operator needs a resolver, which knows its accounts"
+        yield refuse_start(operator.key_span, message, f"add `resolver`: {_RESOLVER_HINT}")
     is_in_files = resolver is not None and isinstance(resolver.value, ConfMap)
     if (
         resolver is not None
@@ -272,17 +263,15 @@ def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
         and not claims.get("system_account")
         and not server.system_account
     ):
-        message = (
-            f"this resolver asks over the system account, and neither the file nor the operator names one: {_STOPS}"
-        )
-        yield Violation(at=resolver.key_span, message=message, hint="add `system_account` with the key of that account")
+        message = "this resolver asks over the system account, and neither the file nor the operator names one"
+        yield refuse_start(resolver.key_span, message, "add `system_account` with the key of that account")
     pinned = entry(server.root, "resolver_pinned_accounts")
     leaves = option(table(table(server.root, "leafnodes", "leaf"), "authorization"), "account")
     names = (*(several(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
     for name in names if operator is not None else ():
         if name.text and len(name.text) < _SHORTEST_KEY:
-            message = f"`{name.text}` is not the public key of an account: {_STOPS}"
-            yield Violation(at=name.span, message=message, hint=_KEY_HINT)
+            message = f"`{name.text}` is not the public key of an account"
+            yield refuse_start(name.span, message, _KEY_HINT)
 
 
 def _beside_operator(server: ServerConf) -> Iterator[Violation]:
@@ -303,26 +292,26 @@ def _beside_operator(server: ServerConf) -> Iterator[Violation]:
     ):
         written = entry(conf, *names)
         if written is not None and not _is_empty(written.value):
-            message = f"`{written.key}` beside an operator: {_STOPS}"
-            yield Violation(at=written.key_span, message=message, hint=hint)
+            message = f"`{written.key}` beside an operator"
+            yield refuse_start(written.key_span, message, hint)
     for remote in server.leaf_remotes:
         account = remote.account
         if account is None or (account.text and len(account.text) < _SHORTEST_KEY):
-            message = f"beside an operator, a leaf node is for the public key of an account: {_STOPS}"
+            message = "beside an operator, a leaf node is for the public key of an account"
             hint = "write `account` with the key that begins with `A`, as `nsc` prints it"
-            yield Violation(at=account.span if account else remote.span, message=message, hint=hint)
+            yield refuse_start(account.span if account else remote.span, message, hint)
     system, named = server.system_account, operator_claims(operator.value).get("system_account")
     if system is not None and system.text and len(system.text) >= _SHORTEST_KEY and named and system.text != named:
-        message = f"the operator's system account is another one: {_STOPS}"
-        yield Violation(at=system.span, message=message, hint=f"write `{named}`, or remove it")
+        message = "the operator's system account is another one"
+        yield refuse_start(system.span, message, f"write `{named}`, or remove it")
 
 
 def _name_for_key(server: ServerConf) -> Iterator[Violation]:
     """Operators know the system account by its key; accounts of the file are not theirs."""
     system = server.system_account
     if has_operator(server) and system is not None and system.text and len(system.text) < _SHORTEST_KEY:
-        message = f"`{system.text}` is not the public key of an account: {_STOPS}"
-        yield Violation(at=system.span, message=message, hint=_KEY_HINT)
+        message = f"`{system.text}` is not the public key of an account"
+        yield refuse_start(system.span, message, _KEY_HINT)
 
 
 def _is_empty(node: ConfNode) -> bool:
@@ -335,8 +324,8 @@ def _pinned_twice(server: ServerConf) -> Iterator[Violation]:
     seen: set[object] = set()
     for account in several(pinned.value) if pinned else ():
         if account.value in seen:
-            message = f"account `{account.value}` is listed twice: {_STOPS}"
-            yield Violation(at=account.span, message=message, hint="remove one of them")
+            message = f"account `{account.value}` is listed twice"
+            yield refuse_start(account.span, message, "remove one of them")
         seen.add(account.value)
 
 
@@ -344,8 +333,8 @@ def _guest_alone(server: ServerConf) -> Iterator[Violation]:
     guest = option(server.root, "no_auth_user")
     single: ConfValue | None = option(server.authorization, "user", "username")
     if guest is not None and single is not None and guest.text == single.text:
-        message = f"`no_auth_user` must be one of `users`, and `{guest.text}` is a single user: {_STOPS}"
-        yield Violation(at=guest.span, message=message, hint="move the user into `users: [{…}]`")
+        message = f"`no_auth_user` must be one of `users`, and `{guest.text}` is a single user"
+        yield refuse_start(guest.span, message, "move the user into `users: [{…}]`")
 
 
 VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (

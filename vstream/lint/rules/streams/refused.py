@@ -54,28 +54,17 @@ def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     subjects = fields.get("subjects")
     has_ack = not fields.get("no_ack")
     for index, subject in enumerate(subjects if isinstance(subjects, list) else ()):
+        path, hint = ("subjects", index), "list the subjects that it is for"
         if not isinstance(subject, str):
             continue
         if not is_valid(subject):
-            yield (
-                ("subjects", index),
-                f"`{subject}` is not a subject",
-                "write tokens between single dots, `>` at the end",
-            )
+            yield path, f"`{subject}` is not a subject", "write tokens between single dots, `>` at the end"
         elif subject == _EVERYTHING and has_ack:
-            yield (
-                ("subjects", index),
-                "a stream of `>` cannot acknowledge publishes",
-                "list the subjects that it is for",
-            )
+            yield path, "a stream of `>` cannot acknowledge publishes", hint
         elif subject == _EVERYTHING and _number(fields, "num_replicas") > 1:
-            yield ("num_replicas",), "a stream of `>` has one replica", "write 1, or list the subjects that it is for"
+            yield ("num_replicas",), "a stream of `>` has one replica", f"write 1, or {hint}"
         elif has_ack and _takes_servers_own(subject):
-            yield (
-                ("subjects", index),
-                f"`{subject}` captures the servers' own messages",
-                "list the subjects that it is for",
-            )
+            yield path, f"`{subject}` captures the servers' own messages", hint
 
 
 def _takes_servers_own(subject: str) -> bool:
@@ -89,11 +78,8 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("allow_rollup_hdrs") is True and fields.get("deny_purge") is True:
         yield ("allow_rollup_hdrs",), "roll-ups purge messages, but `deny_purge` forbids that", "remove one of the two"
     if fields.get("mirror_direct") is True and not fields.get("mirror"):
-        yield (
-            ("mirror_direct",),
-            "`mirror_direct` is for mirrors, and this stream is not one",
-            "write `allow_direct` instead",
-        )
+        message = "`mirror_direct` is for mirrors, and this stream is not one"
+        yield ("mirror_direct",), message, "write `allow_direct` instead"
     if fields.get("discard_new_per_subject") is True:
         if fields.get("discard") != "new":
             yield ("discard_new_per_subject",), "it needs `discard: new`", 'write `"discard": "new"`'
