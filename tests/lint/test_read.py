@@ -100,6 +100,13 @@ def test_options_that_other_programs_share_do_not_make_their_files_ours(name: st
     assert gather([Source(name=name, content=text.encode())], read=lambda _: b"").servers
 
 
+def test_texts_of_an_application_are_not_the_options_of_a_server() -> None:
+    texts = {name: {"title": name} for name in ("common", "nav", "charts", "jetstream", "kv", "docs", "help", "about")}
+    source = Source(name="en.json", content=json.dumps(texts).encode())
+    named = gather([source], read=lambda _: b"")
+    assert ([finding.code for finding in named.diagnostics], named.servers) == (["VS007"], [])
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

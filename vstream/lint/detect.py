@@ -58,6 +58,8 @@ _OPTIONS: Final = re.compile(
 _TOP_OPTIONS: Final = ("mappings", "accounts", "authorization", "jetstream", "leafnodes", "permissions")
 """What a file without any other option may begin with."""
 _ALIKE: Final = 0.8
+_MOST_STRANGERS: Final = 5
+"""How many unknown options a file may have in any case: they may all be misspelt."""
 
 
 class FileKind(Enum):
@@ -139,12 +141,19 @@ def belongs_to_others(keys: Iterable[str], *, is_broken: bool) -> bool:
     return not (folded & _OWN or any(map(nearest_option, folded))) and len(strangers) * 2 + is_broken > len(folded)
 
 
-def is_server_json(data: Mapping[str, Json]) -> bool:
-    """Whether JSON that nobody named configures a server. Search engines have `mappings` too, with `properties` in them."""
+def is_server_json(data: Mapping[str, Json], *, is_named: bool) -> bool:
+    """
+    Whether JSON configures a server: texts of an application have a key `jetstream` or two as well.
+
+    More has to speak for it if nobody named it. Search engines have `mappings` too, with `properties` in them.
+    """
     mappings = data.get("mappings")
     is_index = isinstance(mappings, dict) and "properties" in mappings
     folded = {key.lower() for key in data}
-    return not is_index and bool(folded & _OWN) and len(folded - _OWN - _SHARED - _WEAK) * 2 < len(folded)
+    strangers = len(folded - _OWN - _SHARED - _WEAK)
+    if is_named:
+        return strangers <= _MOST_STRANGERS or strangers * 2 < len(folded)
+    return not is_index and bool(folded & _OWN) and strangers * 2 < len(folded)
 
 
 def nearest_option(key: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Finding, Severity, Span
@@ -157,15 +157,9 @@ class _Gatherer:
 
     def _nothing(self, source: Source, message: str = "nothing in this file is checked") -> None:
         if source.is_named:
-            self.gathered.diagnostics.append(
-                Finding(
-                    code="VS007",
-                    severity=Severity.NOTE,
-                    message=message,
-                    where=Span.point(source.name, 1, 1),
-                    hint="vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios",
-                )
-            )
+            hint = "vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios"
+            finding = detect.unreadable_file(source.name, message, hint)
+            self.gathered.diagnostics.append(replace(finding, code="VS007", severity=Severity.NOTE))
 
     # JSON
 
@@ -186,8 +180,10 @@ class _Gatherer:
             self.gathered.streams += (config for config in configs if isinstance(config, StreamFile))
             self.gathered.consumers += (config for config in configs if isinstance(config, ConsumerFile))
         elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
-            if source.is_named or detect.is_server_json(data):
+            if detect.is_server_json(data, is_named=source.is_named):
                 self._conf(text, source)
+            else:
+                self._nothing(source)
         else:
             self._nothing(source)
 
@@ -234,15 +230,8 @@ class _Gatherer:
         marks = detect.count_values(text)
         if marks > detect.MAX_MARKS:
             message = f"more than {detect.MAX_MARKS:,} values: too much for a configuration"
-            self.gathered.diagnostics.append(
-                Finding(
-                    code="VS003",
-                    severity=Severity.ERROR,
-                    message=message,
-                    where=Span.point(source.name, 1, 1),
-                    hint="is this the right file?",
-                )
-            )
+            finding = detect.unreadable_file(source.name, message, "is this the right file?")
+            self.gathered.diagnostics.append(replace(finding, code="VS003"))
             return
         including = _Including(self._read, self._included, self.gathered.texts, len(text), marks)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
