@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, super_clusters, whole
+from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, super_clusters, whole
 from vstream.lint.rules.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.workspace import ConfValue, Workspace
+    from vstream.diagnostics import Span
+    from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
 
 @rule("VS413", "jetstream-off", Severity.WARNING)
@@ -22,33 +24,35 @@ def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
 
     ## Why is this bad?
     Neither a write nor a read stream can be placed in the region (`no suitable peers for placement`, 10005; all
-    versions). Reported once per cluster, if streams, a topology, or other clusters of the same super-cluster use
-    JetStream, or if it is disabled here and enabled elsewhere.
+    versions). It is a note, unless a topology has the region or a stream is placed there: some regions only have
+    clients, and `-js` on the command line enables JetStream too. Nothing is reported where a file disables it.
     """
     servers = whole(workspace)
     equipped = {cluster_name.text for server in servers if has_jetstream(server) and (cluster_name := cluster(server))}
-    uses_streams = bool(workspace.streams or workspace.topology)
+    needed = set(workspace.topology.clusters if workspace.topology else ())
+    beside = {posixpath.dirname(stream.file) for stream in workspace.streams}
+    for stream in workspace.streams:
+        placement = stream.config.fields.get("placement")
+        needed.update([str(placement.get("cluster"))] if isinstance(placement, dict) else ())
     joined = {name for names in super_clusters(workspace) if equipped.intersection(names) for name in names}
-    seen: set[str] = set()
+    lacking: dict[str, list[tuple[Span, ServerConf]]] = {}
     for server in servers:
-        cluster_name = cluster(server)
-        if (
-            cluster_name is None
-            or cluster_name.text is None
-            or cluster_name.text in equipped
-            or cluster_name.text in seen
-        ):
+        written = cluster(server)
+        if written is not None and written.text is not None and written.text not in equipped:
+            lacking.setdefault(written.text, []).append((written.span, server))
+    for name, members in lacking.items():
+        at, first = members[0]
+        is_on_purpose = any(server.jetstream for _, server in members)
+        may_be_needed = name in joined or (directory(first) in beside and not equipped)
+        if name not in needed and (is_on_purpose or not may_be_needed):
             continue
-        is_switched_off = equipped and server.jetstream is not None
-        if not (uses_streams or is_switched_off or cluster_name.text in joined):
-            continue
-        seen.add(cluster_name.text)
-        if any(listener.block == "leafnodes" for listener in server.listeners):
+        if any(listener.block == "leafnodes" for listener in first.listeners):
             continue  # a hub: it joins domains, and stores nothing
         yield Violation(
-            at=server.jetstream.span if server.jetstream else cluster_name.span,
-            message=f"no server of cluster `{cluster_name.text}` has JetStream: no stream can be placed there",
+            at=first.jetstream.span if first.jetstream else at,
+            message=f"no server of cluster `{name}` has JetStream: no stream can be placed there",
             hint="add `jetstream { store_dir: …, max_file: …, max_mem: … }`",
+            severity=None if name in needed else Severity.NOTE,
         )
 
 
