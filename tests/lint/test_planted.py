@@ -193,7 +193,23 @@ CASES = [
         "c.json",
     ),
     Case("VS243", consumer('"max_deliver": ‹2›, "backoff": [1, 2, 3]'), "3", "write 3 or more", "c.json"),
+    Case("VS243", consumer('"ack_wait": ‹30000000000›, "backoff": [1000000000]'), "1000000000", "write 1000", "c.json"),
+    Case(
+        "VS243",
+        consumer('"deliver_group": ‹"q"›'),
+        '"q", "deliver_subject": "d"',
+        "add `deliver_subject`",
+        "c.json",
+    ),
+    Case("VS242", consumer('"replay_policy": ‹"orignal"›'), '"original"', "did you mean `original`?", "c.json"),
     # Rules, by accounts.go and client.go
+    Case(
+        "VS316",
+        SERVER + "gateway { name: west, listen: 127.0.0.1:7222, gateways: [{name: east, url: 'nats://e:7222'}, "
+        "{name: cent, url: 'nats://c:7222'}] }\n" + RULES.join(("mappings { ‹", "› }\n")),
+        RULES.replace("}]", '}, {destination: "_vs.a.cent.>", weight: 100%, cluster: cent}]'),
+        "add one for each cluster",
+    ),
     Case(
         "VS337",
         'mappings {\n  ‹"_INBOX.>"›: "replies.>"\n}\n',
@@ -1333,6 +1349,10 @@ def gateway(name: str, port: int, peer: int) -> str:
     )
 
 
+def gateway_to(name: str, port: int, peer: str) -> str:
+    return f"gateway {{ name: {name}, listen: 127.0.0.1:{port}, gateways: [{{name: {peer}, url: 'nats://h:7222'}}] }}\n"
+
+
 def users(name: str, rights: str) -> str:
     return f"accounts {{ A {{ users: [{{user: {name}, password: $P, permissions {{{rights}}}}}] }} }}\n"
 
@@ -1571,6 +1591,16 @@ def linked(cluster: str, port: int, own: str) -> bytes:
                 ),
             )
         ),
+        (
+            Case(
+                "VS432",
+                routed("b", 4223, 4223).replace("name: A", "name: ‹A›") + gateway_to("A", 7223, "hub"),
+                "B }\n# ",
+                "its own cluster name",
+                "b.conf",
+            ),
+            routed("a", 4222, 4222) + gateway_to("A", 7222, "hub"),
+        ),
         *(
             (
                 Case("VS319", routed(name, 4223, 4222) + rules, cure, "the same mappings file", "b.conf"),
@@ -1744,6 +1774,17 @@ def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: st
     found = [one for one in report.diagnostics if one.code == "VS432" and one.span]
     assert [(one.span.file, one.span.line, one.span.column) for one in found if one.span] == [("c.conf", 1, 14)]
     assert word in found[0].message
+
+
+@pytest.mark.parametrize("of_b", ["nats://127.0.0.1:6222", "nats://elsewhere:6222"])
+def test_servers_of_one_cluster_whose_routes_meet_or_lead_elsewhere_are_not_reported(of_b: str) -> None:
+    texts = {
+        "a.conf": routed("a", 4222, 4222) + gateway_to("A", 7222, "hub"),
+        "b.conf": routed("b", 4223, 4223).replace("nats://127.0.0.1:6223", of_b) + gateway_to("A", 7223, "hub"),
+    }
+    files = {name: text.encode() for name, text in texts.items()}
+    report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
+    assert "VS432" not in {finding.code for finding in report.diagnostics}
 
 
 def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:

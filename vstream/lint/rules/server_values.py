@@ -123,7 +123,7 @@ def may_share_a_system(one: ServerConf, other: ServerConf) -> bool:
     return bool(names[0] & names[1])
 
 
-def _addresses(server: ServerConf, block: str) -> Iterator[tuple[str, int | None]]:
+def addresses(server: ServerConf, block: str) -> Iterator[tuple[str, int | None]]:
     """Where the routes or gateways of *server* lead."""
     routes = entry(server.cluster, "routes") if block == "cluster" else None
     remotes = server.gateway.remotes if server.gateway and block == "gateway" else ()
@@ -131,9 +131,8 @@ def _addresses(server: ServerConf, block: str) -> Iterator[tuple[str, int | None
         yield url_parts(url)[:2]
 
 
-def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerConf]]:
-    """The servers of one directory that connect to each other, by `cluster` or `gateway`; those that are alone left out."""
-    # Several servers at one address are alternatives: files do not say which of them is meant.
+def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, int | None], set[int]]:
+    """Which of the *servers* listen where: by directory, host or server name, and port."""
     listening: dict[tuple[str, str, int | None], set[int]] = {}
     for index, server in enumerate(servers):
         for listener in server.listeners:
@@ -142,9 +141,23 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
                 hosts = [*names, *([] if listener.is_everywhere else [listener.host])]
                 for host in hosts:
                     listening.setdefault((directory(server), str(host).lower(), listener.port), set()).add(index)
+    return listening
+
+
+def lead_to_each_other(servers: list[ServerConf], block: str) -> bool:
+    """Whether each address of the *servers* is that of one of them: else, the files do not say where it leads."""
+    listening = _listeners(servers, block)
+    places = [(directory(server), host.lower(), port) for server in servers for host, port in addresses(server, block)]
+    return all(len(listening.get(place, ())) == 1 for place in places)
+
+
+def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerConf]]:
+    """The servers of one directory that connect to each other, by `cluster` or `gateway`; those that are alone left out."""
+    # Several servers at one address are alternatives: files do not say which of them is meant.
+    listening = _listeners(servers, block)
     leader = list(range(len(servers)))
     for index, server in enumerate(servers):
-        for host, port in _addresses(server, block):
+        for host, port in addresses(server, block):
             heard = listening.get((directory(server), host.lower(), port), set())
             if len(heard) == 1:
                 first, second = sorted((leader[index], *(leader[peer] for peer in heard)))

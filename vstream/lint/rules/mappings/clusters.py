@@ -103,9 +103,7 @@ class _Names:
 
 def _beside_readers(workspace: Workspace, block: MappingsBlock) -> Workspace:
     """*workspace* with the servers in the directories of those that read *block*: others may be of another system."""
-    readers = [
-        server for server in workspace.servers if any(read.key_span == block.key_span for read in server.mappings)
-    ]
+    readers = (server for server in workspace.servers if _reads(server, block))
     directories = {directory(server) for server in readers if not server.is_fragment}
     if not directories:
         return workspace
@@ -153,7 +151,7 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     In that cluster, messages keep their subject: publishes are not stored, and requests by the virtual name find no
     stream (server/accounts.go, selectMappedSubject; all versions). Usually one rule was forgotten when the region was
-    added.
+    added. If the only rule leaves out a region of the gateways, that is a note: a stream need not be in every region.
     """
     for block in workspace.blocks:
         meant = {name: meaning for name, meaning in _Names.of(workspace, block).unknown.items() if meaning}
@@ -167,18 +165,29 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
         for source, clusters in _by_servers(workspace, block, scoped).items():
             expected_clusters[source] = expected_clusters.get(source, frozenset()) | clusters
         expected_clusters.update(_by_topology(workspace, block))
+        reachable = _reached_by_gateways(workspace, block) if len(scoped) == 1 else frozenset[str]()
         for entry in view(block).entries:
             expected = expected_clusters.get(entry.source)
             if expected is None or entry.source not in scoped:
                 continue
             missing = sorted(expected - scoped[entry.source])
-            if missing:
+            maybe_missing = sorted(reachable - scoped[entry.source]) if len(entry.clusters) >= _PAIR else []
+            if missing or maybe_missing:
                 yield Violation(
                     at=entry.key_span,
-                    message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing) > 1)} {_list_names(missing)}: "
-                    "it stays unmapped there",
+                    message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing or maybe_missing) > 1)} "
+                    f"{_list_names(missing or maybe_missing)}: it stays unmapped there",
                     hint="add one for each cluster, or one without `cluster` for all others",
+                    severity=None if missing else Severity.NOTE,
                 )
+
+
+def _reached_by_gateways(workspace: Workspace, block: MappingsBlock) -> frozenset[str]:
+    """The clusters that the gateways of servers with *block* lead to, without those of servers with other rules."""
+    servers = whole(workspace) if workspace.topology is None else []
+    readers = tuple(server for server in servers if _reads(server, block))
+    elsewhere = {_cluster_name(server) for server in servers if server not in readers}
+    return frozenset(replace(workspace, servers=readers).cluster_names if readers else ()) - elsewhere
 
 
 def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozenset[str]]:
@@ -206,22 +215,16 @@ def _by_servers(
     workspace: Workspace, block: MappingsBlock, scoped: Mapping[str, frozenset[str]]
 ) -> dict[str, frozenset[str]]:
     """Each rule for several clusters that leaves out the one of a server which reads it: that cluster is wanted too."""
-    expected: dict[str, frozenset[str]] = {}
     if workspace.topology is not None:
-        return expected
-    readers = set()
-    for server in whole(workspace):
-        if (
-            any(read.key_span == block.key_span for read in server.mappings)
-            and (name := cluster(server)) is not None
-            and name.text
-        ):
-            readers.add(name.text)
+        return {}
+    readers = {_cluster_name(server) for server in whole(workspace) if _reads(server, block)}
     elsewhere = _mapped_elsewhere(workspace, block)
-    for source, clusters in scoped.items():
-        # A stream need not be in every region: the rules of other servers say whether this one is.
-        expected[source] = clusters | (readers & elsewhere.get(source, set()))
-    return expected
+    # A stream need not be in every region: the rules of other servers say whether this one is.
+    return {source: clusters | (readers & elsewhere.get(source, set())) for source, clusters in scoped.items()}
+
+
+def _reads(server: ServerConf, block: MappingsBlock) -> bool:
+    return any(read.key_span == block.key_span for read in server.mappings)
 
 
 def _mapped_elsewhere(workspace: Workspace, block: MappingsBlock) -> dict[str, set[str]]:

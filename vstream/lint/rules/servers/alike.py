@@ -9,7 +9,17 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import directory, group_connected, has_any, place, whole
+from vstream.lint.rules.server_values import (
+    addresses,
+    cluster,
+    directory,
+    group_connected,
+    has_any,
+    is_clustered,
+    lead_to_each_other,
+    place,
+    whole,
+)
 from vstream.lint.rules.servers.logins import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.rules.wording import closest, join_names
 from vstream.syntax.natsconf import to_python
@@ -51,8 +61,8 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     cluster with one server that asks for no login. A leaf node and its hub must both begin with
     the TLS handshake or both without it, and their clusters and domains need different names. A hub with users demands
     a login, and two servers that are leaf nodes of each other form a loop (server/leafnode.go). With a smaller
-    `max_payload`, a server refuses messages that its clients could publish before they reconnected. Each file is valid
-    by itself (all versions). Servers are compared if one lists an address of the other and their files are in the same
+    `max_payload`, a server refuses messages that its clients could publish before they reconnected. To gateways, two
+    regions with one cluster name are one, and they reach only one of the two. Each file is valid by itself (all versions). Servers are compared if one lists an address of the other and their files are in the same
     directory. The value that most of them have counts as the right one.
     """
     servers = whole(workspace)
@@ -72,10 +82,44 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
         gateways = [server.gateway.conf if server.gateway else None for server in group]
         yield from _compare_logins(gateways, "gateways")
         yield from _find_strangers(group)
+    yield from _find_split_clusters(servers)
     for server in servers:
         yield from _compare_leaf_links(workspace, server)
         yield from _compare_leaf_domains(workspace, server)
     yield from _compare_domains_below_a_hub(workspace, servers)
+
+
+def _find_split_clusters(servers: list[ServerConf]) -> Iterator[Violation]:
+    """Servers with gateways and the same cluster name that no route connects: two regions that others take for one."""
+    clusters: dict[tuple[str, str | None], list[ServerConf]] = {}
+    # By name: where two servers differ, the first is taken for right.
+    for server in sorted(servers, key=lambda server: server.file):
+        name = cluster(server)
+        if server.gateway is not None and is_clustered(server) and name is not None:
+            clusters.setdefault((directory(server), name.text), []).append(server)
+    for (_, cluster_name), members in clusters.items():
+        groups = group_connected(members, "cluster") or [members[:1]]
+        connected = {server.file for server in groups[0]}
+        apart = [server for server in members if server.file not in connected]
+        if not apart or _are_alternatives(members) or not lead_to_each_other(members, "cluster"):
+            continue
+        name = cluster(apart[0])
+        has_routes = all(any(addresses(server, "cluster")) for server in members)
+        yield Violation(
+            at=name.span if name else place(apart[0]),
+            message=f"no route leads from here to `{min(connected)}`, which is in cluster `{cluster_name}` too: "
+            "gateways take both for one region, and reach one of them",
+            hint="add routes to each other, or give each region its own cluster name",
+            severity=Severity.WARNING if has_routes else Severity.NOTE,
+        )
+
+
+def _are_alternatives(servers: list[ServerConf]) -> bool:
+    """Whether two of the *servers* may be the same one: they have no names of their own, or listen at one address."""
+    names = {server.server_name.text for server in servers if server.server_name}
+    places = [listener for server in servers for listener in server.listeners if listener.block == "cluster"]
+    hosts = [(listener.host, listener.port) for listener in places if not listener.is_everywhere]
+    return len(names) < len(servers) or len(set(hosts)) < len(hosts)
 
 
 def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from vstream.topology.units import parse_duration, parse_size
@@ -21,6 +22,7 @@ FIRST: Final[ServerVersion] = (0, 0)
 _INT64: Final = 1 << 63
 _INT32: Final = 1 << 31
 _LONGEST: Final = 60
+_ALIKE: Final = 0.8
 _TIME: Final = re.compile(
     r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)"
 )
@@ -75,7 +77,8 @@ def _duration_hint(value: Any) -> str:
 def _choice(*words: str) -> Type:
     def hint(value: Any) -> str:
         folded = re.sub(r"[^a-z0-9]", "", str(value).lower())
-        meant = _SYNONYMS.get(folded) or next((word for word in words if word.replace("_", "") == folded), None)
+        bare = {word.replace("_", ""): word for word in words}
+        meant = _SYNONYMS.get(folded) or bare.get(next(iter(get_close_matches(folded, bare, n=1, cutoff=_ALIKE)), ""))
         listed = ", ".join(f"`{word}`" for word in words if word)
         return f"did you mean `{meant}`?" if meant in words else f"write one of {listed}"
 

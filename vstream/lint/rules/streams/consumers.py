@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Contradiction = tuple[str, str, str]
 
 _COMPARABLE = 1_000
+_MS = 10**6
 _MOST_REPLICAS = 5
 _LENIENT_SINCE = (2, 12)
 """Since then, limits below zero are none, and filters may overlap in part."""
@@ -40,6 +41,7 @@ def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
     Servers refuse the consumer: a start position needs the matching policy, heartbeats and flow control are for push
     consumers, times are not negative, and names must not contain `.`, `*`, `>`, `/` or `\` (server/consumer.go,
     checkConsumerCfg; all versions). If the files contain server configurations, their limits count (10121, 10125).
+    What servers take and do not use is a warning.
     """
     oldest = workspace.stated_version
     checks = (*_CHECKS, _check_old) if oldest is not None and oldest < _LENIENT_SINCE else _CHECKS
@@ -47,6 +49,20 @@ def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
         contradictions = [contradiction for check in checks for contradiction in check(consumer.fields)]
         for name, message, hint in (*contradictions, *find_consumer_misfits(workspace, consumer.fields)):
             yield Violation(at=consumer.at(name), message=f"{message}: servers refuse the consumer", hint=hint)
+        for name, message, hint in _find_ignored(consumer.fields):
+            yield Violation(at=consumer.at(name), message=message, hint=hint, severity=Severity.WARNING)
+
+
+def _find_ignored(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """What servers take, and replace or do not look at."""
+    if fields.get("deliver_group") and not fields.get("deliver_subject"):
+        message = "`deliver_group` does nothing: without `deliver_subject`, clients pull"
+        yield "deliver_group", message, "add `deliver_subject`, or remove it"
+    steps, wait = fields.get("backoff"), _number(fields, "ack_wait")
+    first = steps[0] if isinstance(steps, list) and steps else None
+    if isinstance(first, int) and _MS <= first < wait:
+        message = "`backoff` replaces `ack_wait`: a message comes again after the first step, which is shorter"
+        yield "ack_wait", message, f"write {first}, and a longer first step if messages take longer"
 
 
 def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
