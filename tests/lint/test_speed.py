@@ -51,6 +51,15 @@ def test_work_on_rendered_files_grows_with_the_streams_and_not_with_their_square
     assert count(48) < 4.5 * count(12)
 
 
+def test_work_grows_with_the_imports_of_an_account_and_not_with_their_square() -> None:
+    def accounts(count: int) -> str:
+        exports = ", ".join(f'{{service: "s{number}.*"}}' for number in range(count))
+        imports = ", ".join(f'{{service: {{account: A, subject: "s{number}.*"}}}}' for number in range(count))
+        return f"accounts {{A: {{exports: [{exports}]}}, B: {{imports: [{imports}]}}}}\n"
+
+    assert once(accounts(MANY)) < SLACK * 4 * once(accounts(MANY // 4))
+
+
 def test_of_a_topology_with_many_servers_a_few_are_rendered() -> None:
     def count(servers: int) -> int:
         regions = ", ".join(f"{name}: {{servers: {servers}}}" for name in "abcd")

@@ -18,6 +18,7 @@ from tests.support.call_counts import count_calls
 from tests.support.paths import TESTS
 from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
+from vstream.cli.render import write_bundle
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
 from vstream.lint.load_topology import load, render_bundle
@@ -28,7 +29,7 @@ from vstream.subjects.resolve import OutcomeKind, compile_mappings
 from vstream.subjects.transform import SubjectTransform
 from vstream.syntax import natsconf
 from vstream.topology import naming, physical
-from vstream.topology.bundle import Bundle
+from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.mapped import READ_RULES
@@ -416,6 +417,14 @@ def test_checking_and_rendering_grow_with_the_streams_and_no_faster() -> None:
 
     once(1)  # templates are compiled once
     assert once(40) < 4.5 * once(10)
+
+
+def test_writing_grows_with_the_files_and_no_faster(tmp_path: Path) -> None:
+    def write(streams: int) -> int:
+        artifacts = [Artifact(path=f"streams/{number}.json", text="{}") for number in range(streams)]
+        return count_calls(lambda: write_bundle(artifacts, tmp_path / str(streams)))
+
+    assert write(80) < 4.5 * write(20)
 
 
 def test_a_template_that_was_changed_is_rendered_as_it_is_now(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def test_cells_of_a_region_that_is_cut_off_are_shown(tmp_path: Path, state: Path
 @pytest.mark.parametrize("version", ["2.12.8", "2.15.1"])
 def test_every_cell_of_all_models_is_shown(version: str, tmp_path: Path, state: Path) -> None:
     (tmp_path / "topology.yaml").write_text(_FOUR)
-    ran = vstream("survive", "--rehearse", "--server-version", version, "--format", "json", cwd=tmp_path)
+    arguments = ["--server-version", version, "--format", "json"]
+    ran = vstream("survive", "--rehearse", *arguments, cwd=tmp_path, timeout=1800)
     result = ran.json()
     rehearsal = result["rehearsal"]
     assert (rehearsal["refuted"], rehearsal["unknown"], rehearsal["problems"]) == (0, 0, []), ran.err

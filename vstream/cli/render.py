@@ -23,7 +23,7 @@ from vstream.render.targets.hosts import missing_files
 from vstream.topology.bundle import is_private, loaded_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from vstream.topology.bundle import Artifact
     from vstream.topology.model import Topology
@@ -121,8 +121,9 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
     """
     marker = directory / BUNDLE_MARKER
     paths = {artifact.path for artifact in artifacts}
+    private = {(directory / path).parent for path in paths if is_private(path)}
     try:
-        _make_directory(directory, artifacts, directory)
+        _make_directory(directory, private)
         _check_no_links(directory, PurePosixPath(BUNDLE_MARKER))
         if any(directory.iterdir()) and not marker.is_file():
             raise VstreamError(
@@ -133,8 +134,9 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
             _check_no_links(directory, PurePosixPath(path))
         # Both lists first: whatever happens below, the next run knows which files are ours.
         _write_readable(marker, "".join(f"{path}\n" for path in sorted(paths | old_paths)))
+        for parent in sorted({(directory / path).parent for path in paths}):
+            _make_directory(parent, private)
         for artifact in artifacts:
-            _make_directory((directory / artifact.path).parent, artifacts, directory)
             _write_artifact(directory / artifact.path, artifact)
         stale_paths = old_paths - paths
         for path in stale_paths:
@@ -161,10 +163,9 @@ def _check_no_links(directory: Path, path: PurePosixPath) -> None:
             )
 
 
-def _make_directory(path: Path, artifacts: Sequence[Artifact], top: Path) -> None:
-    """Make *path*, for nobody else if one of *artifacts* in it is private."""
-    has_secrets = any(is_private(artifact.path) and (top / artifact.path).parent == path for artifact in artifacts)
-    path.mkdir(mode=0o700 if has_secrets else 0o755, parents=True, exist_ok=True)
+def _make_directory(path: Path, private: Collection[Path]) -> None:
+    """Make *path*, for nobody else if it is *private*."""
+    path.mkdir(mode=0o700 if path in private else 0o755, parents=True, exist_ok=True)
 
 
 def _write_artifact(path: Path, artifact: Artifact) -> None:
