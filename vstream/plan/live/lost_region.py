@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, RefusedError, VstreamError
-from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.live.witnesses import find_server
 from vstream.plan.transitions import promote_home
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.topology import physical
@@ -49,7 +49,7 @@ async def require_dead(
         connection = connections.get(region)
         if isinstance(connection, Connection) or (connection is None and await _can_connect(endpoint, region)):
             raise RefusedError(f"region `{region}` is not dead: it can be connected to", hint=_HINT)
-        answers = await asyncio.gather(*(_answers(url) for url in (endpoint.monitor if endpoint else ())))
+        answers = await asyncio.gather(*(find_server(url) for url in (endpoint.monitor if endpoint else ())))
         if alive := next((name for name in answers if name), None):
             raise RefusedError(f"region `{region}` is not dead: server `{alive}` answers", hint=_HINT)
         for stream in topology.streams:
@@ -149,11 +149,3 @@ async def _can_connect(endpoint: Endpoint | None, region: str) -> bool:
         return False
     await connection.close()
     return True
-
-
-async def _answers(url: str) -> str | None:
-    """The name of the server that answers there."""
-    try:
-        return (await monitoring.varz(url)).server_name
-    except VstreamError:
-        return None

@@ -109,7 +109,7 @@ async def _ask_itself(region: Region, endpoint: Endpoint | None) -> tuple[list[s
     if endpoint is None:
         return [], [f"`{region.name}`: no address of it is known any more"], []
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
-    urls = await asyncio.gather(*(_server_at(url) for url in endpoint.monitor))
+    urls = await asyncio.gather(*(find_server(url) for url in endpoint.monitor))
     alive = [f"server `{name}` answers at its monitoring address" for name in urls if name]
     try:
         connection = await open_connection(endpoint, region.name)
@@ -137,7 +137,8 @@ async def listens(url: str) -> bool:
     return True
 
 
-async def _server_at(url: str) -> str | None:
+async def find_server(url: str) -> str | None:
+    """The name of the server that answers at a monitoring address."""
     try:
         return (await monitoring.varz(url)).server_name
     except VstreamError:
