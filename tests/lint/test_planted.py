@@ -152,6 +152,15 @@ CASES = [
     value('"placement": {"tags": ‹"ssd"›}', '["ssd"]', 'write ["ssd"]'),
     value('"metadata": {"team": ‹7›}', '"7"', 'write "7"'),
     Case("VS234", '{"name": "o", "subjects": ‹"o.>"›}', '["o.>"]', 'write ["o.>"]', "o.json"),
+    Case(
+        "VS210",
+        '[{"name": "o", "subjects": ["o.>"], "republish": {"src": "o.>", "dest": "p.>"}}, '
+        '{"name": "q", "subjects": ["q.>"], "republish": {"src": "q.>", "dest": "o.>"}}, '
+        '{"name": "p", "subjects": ["p.>"], "republish": {"src": "p.>", "dest": ‹"q.>"›}}]',
+        '"r.>"',
+        "no stream stores",
+        "s.json",
+    ),
     Case("VS203", stream('‹"max_ages"›: 1'), '"max_age"', "did you mean `max_age`?", "orders.json"),
     Case(
         "VS235",
@@ -1592,6 +1601,20 @@ def linked(cluster: str, port: int, own: str) -> bytes:
             )
         ),
         (
+            Case("VS223", stream('"num_replicas": ‹3›'), "1", "lower `num_replicas`", "o.json"),
+            SERVER + "cluster { name: A, listen: 127.0.0.1:6222, routes: ['nats://127.0.0.1:6222'] }\n" + STORE,
+        ),
+        (
+            Case(
+                "VS246",
+                consumer('"filter_subject": ‹"in.eu"›').replace('{"dur', '{"stream_name": "o", "config": {"dur') + "}",
+                '"out.eu"',
+                "`out.>`",
+                "l.json",
+            ),
+            '{"name": "o", "subjects": ["in.>"], "subject_transform": {"src": "in.>", "dest": "out.>"}}',
+        ),
+        (
             Case(
                 "VS432",
                 routed("b", 4223, 4223).replace("name: A", "name: ‹A›") + gateway_to("A", 7223, "hub"),
@@ -1785,6 +1808,14 @@ def test_servers_of_one_cluster_whose_routes_meet_or_lead_elsewhere_are_not_repo
     files = {name: text.encode() for name, text in texts.items()}
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
     assert "VS432" not in {finding.code for finding in report.diagnostics}
+
+
+@pytest.mark.parametrize("source", ["p.a", "p.b"])
+def test_streams_that_republish_to_each_other_are_a_ring_only_if_what_comes_goes_on(source: str) -> None:
+    first = '{"name": "o", "subjects": ["o.>"], "republish": {"src": "o.>", "dest": "p.a"}}'
+    second = f'{{"name": "p", "subjects": ["p.*"], "republish": {{"src": "{source}", "dest": "o.a"}}}}'
+    report = lint([Source(name="s.json", content=f"[{first}, {second}]".encode())], surroundings({}))
+    assert ("VS210" in {finding.code for finding in report.diagnostics}) is (source == "p.a")
 
 
 def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:

@@ -15,7 +15,7 @@ from vstream.syntax.natsconf import ConfArray, ConfScalar
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
     from vstream.syntax.natsconf import ConfMap
@@ -123,12 +123,15 @@ def may_share_a_system(one: ServerConf, other: ServerConf) -> bool:
     return bool(names[0] & names[1])
 
 
-def addresses(server: ServerConf, block: str) -> Iterator[tuple[str, int | None]]:
-    """Where the routes or gateways of *server* lead."""
+def links(server: ServerConf, block: str) -> list[ConfValue]:
+    """The addresses of the routes (`cluster`) or gateways (`gateway`) that *server* lists."""
     routes = entry(server.cluster, "routes") if block == "cluster" else None
     remotes = server.gateway.remotes if server.gateway and block == "gateway" else ()
-    for url in (*(several(routes.value) if routes else ()), *(url for remote in remotes for url in remote.urls)):
-        yield url_parts(url)[:2]
+    return [*(several(routes.value) if routes else ()), *(url for remote in remotes for url in remote.urls)]
+
+
+def _addresses(server: ServerConf, block: str) -> list[tuple[str, int | None]]:
+    return [url_parts(url)[:2] for url in links(server, block)]
 
 
 def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, int | None], set[int]]:
@@ -147,7 +150,7 @@ def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, in
 def lead_to_each_other(servers: list[ServerConf], block: str) -> bool:
     """Whether each address of the *servers* is that of one of them: else, the files do not say where it leads."""
     listening = _listeners(servers, block)
-    places = [(directory(server), host.lower(), port) for server in servers for host, port in addresses(server, block)]
+    places = [(directory(server), host.lower(), port) for server in servers for host, port in _addresses(server, block)]
     return all(len(listening.get(place, ())) == 1 for place in places)
 
 
@@ -157,7 +160,7 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
     listening = _listeners(servers, block)
     leader = list(range(len(servers)))
     for index, server in enumerate(servers):
-        for host, port in addresses(server, block):
+        for host, port in _addresses(server, block):
             heard = listening.get((directory(server), host.lower(), port), set())
             if len(heard) == 1:
                 first, second = sorted((leader[index], *(leader[peer] for peer in heard)))

@@ -8,6 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, place, view
+from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import MappingForm
 from vstream.subjects.algebra import SEPARATOR, matches
 from vstream.subjects.transform import effective_source
@@ -136,7 +137,7 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames:
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` matches {_list_names(caught)}: clients would manage a physical stream under the name `{min(api_rule.renames)}`",
+                    message=f"`{api_rule.entry.source}` matches {join_names(caught)}: clients would manage a physical stream under the name `{min(api_rule.renames)}`",
                     hint="write the intended requests instead of `*`"
                     if len(api_rule.request.names) > 1
                     else "remove the rule: streams are managed under their own names",
@@ -159,7 +160,7 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames and not _caught(api_rule, NEVER):
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"{_list_names(caught)} of `{min(api_rule.renames)}` changes the read stream of only one region: the regions diverge for ever",
+                    message=f"{join_names(caught)} of `{min(api_rule.renames)}` changes the read stream of only one region: the regions diverge for ever",
                     hint="remove the rule, and delete with a stored message, such as a KV delete marker",
                 )
 
@@ -168,10 +169,6 @@ def _caught(one: ApiRule, names: Iterable[str]) -> list[str]:
     """The requests among *names* that the rule sends to another stream."""
     targets = frozenset[str]().union(*(target.names for _, target in one.targets))
     return [name for name in names if name in one.request.names and name in targets]
-
-
-def _list_names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 @rule("VS335", "dead-reply-rule", Severity.WARNING)
@@ -219,7 +216,7 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
                 name = min(names)
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` also matches {_list_names(stray[:3])} of every other stream",
+                    message=f"`{api_rule.entry.source}` also matches {join_names(stray[:3])} of every other stream",
                     hint=f"`{name}` is a keyword of the API: give the virtual stream another name"
                     if name in RESERVED_NAMES
                     else "write the intended requests instead of `*`",

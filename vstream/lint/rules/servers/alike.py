@@ -10,13 +10,13 @@ from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, read_lea
 from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
-    addresses,
     cluster,
     directory,
     group_connected,
     has_any,
     is_clustered,
     lead_to_each_other,
+    links,
     place,
     whole,
 )
@@ -104,7 +104,7 @@ def _find_split_clusters(servers: list[ServerConf]) -> Iterator[Violation]:
         if not apart or _are_alternatives(members) or not lead_to_each_other(members, "cluster"):
             continue
         name = cluster(apart[0])
-        has_routes = all(any(addresses(server, "cluster")) for server in members)
+        has_routes = all(links(server, "cluster") for server in members)
         yield Violation(
             at=name.span if name else place(apart[0]),
             message=f"no route leads from here to `{min(connected)}`, which is in cluster `{cluster_name}` too: "

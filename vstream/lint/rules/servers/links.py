@@ -17,6 +17,7 @@ from vstream.lint.rules.server_values import (
     has_jetstream,
     has_operator,
     is_clustered,
+    links,
     whole,
 )
 from vstream.lint.rules.wording import closest, join_names
@@ -80,12 +81,10 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
 
 def _nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Iterator[Violation]:
     """A route or gateway on this machine to a port that no file has, where one that a file has is not linked to."""
-    routes = entry(server.cluster, "routes")
-    gateways = [url for remote in (server.gateway.remotes if server.gateway else ()) for url in remote.urls]
-    for urls, kind in ((several(routes.value) if routes else (), "cluster"), (gateways, "gateway")):
+    for kind in ("cluster", "gateway"):
         places = [(listener, peer) for peer in nearby for listener in peer.listeners if listener.block == kind]
         ports = {listener.port for listener, _ in places}
-        local = {url_parts(url)[1]: url for url in urls if url_parts(url)[0].lower() in _LOOPBACK}
+        local = {url_parts(url)[1]: url for url in links(server, kind) if url_parts(url)[0].lower() in _LOOPBACK}
         unknown = local.keys() - ports
         unlinked = {listener.port for listener, peer in places if peer is not server} - local.keys()
         if len(local) > 1 and len(unknown) == 1 and unlinked and not (ports | unknown) & {None, 0, -1}:
@@ -100,12 +99,10 @@ def _nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Iterator[Vi
 
 def _unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
     """Ports that no file tells to be wrong, and that are: none, and the usual port of clients."""
-    routes = entry(server.cluster, "routes")
-    gateways = [url for remote in (server.gateway.remotes if server.gateway else ()) for url in remote.urls]
     leaves = [url for remote in server.leaf_remotes for url in remote.urls if not _is_websocket(url)]
     for urls, name, port in (
-        (several(routes.value) if routes else (), "a route", 6222),
-        (gateways, "a gateway", 7222),
+        (links(server, "cluster"), "a route", 6222),
+        (links(server, "gateway"), "a gateway", 7222),
         (leaves, "a leaf node", 7422),
     ):
         for url in urls:
@@ -175,11 +172,10 @@ def _hosts(server: ServerConf, listener: Listener) -> Iterator[str]:
 
 
 def _wrong_links(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
-    routes = entry(server.cluster, "routes")
     same_cluster = {}
     for address, places in listening.items():
         same_cluster[address] = [place for place in places if _may_be_one_cluster(server, place[0])]
-    for url in several(routes.value) if routes else ():
+    for url in links(server, "cluster"):
         yield from _wrong_kind(url, same_cluster, frozenset({"cluster"}), "a route")
     for remote in server.leaf_remotes:
         for url in remote.urls:
@@ -338,8 +334,7 @@ def _remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
 def _routes_without_login(server: ServerConf) -> Iterator[Violation]:
     """A server asks for a login of routes, and gives none: gateways add it by themselves, routes do not."""
     user = option(table(server.cluster, "authorization"), "user", "username")
-    routes = entry(server.cluster, "routes")
-    for url in several(routes.value) if routes and user is not None else ():
+    for url in links(server, "cluster") if user is not None else ():
         host, _, login = url_parts(url)
         if host and login is None:
             yield Violation(
@@ -381,10 +376,7 @@ def _tls_missing(server: ServerConf) -> Iterator[Violation]:
 
 def _websocket_routes(server: ServerConf) -> Iterator[Violation]:
     """Only leaf nodes connect by websockets: elsewhere the scheme is passed over (server/route.go, gateway.go)."""
-    routes = entry(server.cluster, "routes")
-    urls = [*(several(routes.value) if routes else ())]
-    urls += [url for remote in (server.gateway.remotes if server.gateway else ()) for url in remote.urls]
-    for url in urls:
+    for url in (*links(server, "cluster"), *links(server, "gateway")):
         scheme, mark, rest = str(url.value).partition("://")
         if mark and scheme.lower() in {"ws", "wss", "http", "https"}:
             yield Violation(
@@ -439,7 +431,8 @@ def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:
 def _users_without_inbox(server: ServerConf) -> Iterator[Violation]:
     """Users that may ask JetStream and may not hear the answer: clients listen at `_INBOX.>`, or an inbox with a name like it."""
     for user in server.users:
-        asked = [value for value in (user.publish.allow if user.publish else None) or () if _is_request(value)]
+        allowed = (user.publish.allow if user.publish else None) or ()
+        asked = [value for value in allowed if str(value.value).startswith("$JS.API.")]
         heard = user.subscribe.allow if user.subscribe else None
         if asked and heard is not None and not any(_may_be_inbox(str(value.value)) for value in heard):
             yield Violation(
@@ -449,10 +442,6 @@ def _users_without_inbox(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _is_request(value: ConfValue) -> bool:
-    return str(value.value).startswith("$JS.API.")
-
-
 def _may_be_inbox(subject: str) -> bool:
     return subject[:1] in {"_", "*", ">"} or "inbox" in subject.lower()
 
@@ -460,9 +449,7 @@ def _may_be_inbox(subject: str) -> bool:
 def _cipher_without_key(server: ServerConf) -> Iterator[Violation]:
     conf = server.jetstream.conf if server.jetstream else None
     cipher = option(conf, "cipher")
-    if conf is None or cipher is None or not cipher.text:
-        return
-    if not has_any(conf, "key", "ek", "encryption_key", "tpm"):
+    if cipher is not None and cipher.text and not has_any(conf, "key", "ek", "encryption_key", "tpm"):
         yield Violation(
             at=cipher.span,
             message="a `cipher` without a `key`: streams are stored in plain text",

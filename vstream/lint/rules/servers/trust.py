@@ -9,7 +9,7 @@ from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
 from vstream.lint.registry import Violation
-from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, operator_claims
+from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, links, operator_claims
 from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_literal, is_valid
 from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind
@@ -102,11 +102,9 @@ def _trace(server: ServerConf) -> Iterator[Violation]:
 
 
 def _routes(server: ServerConf) -> Iterator[Violation]:
-    routes = entry(server.cluster, "routes")
-    gateways = server.gateway.remotes if server.gateway else ()
     for kind, port, urls in (
-        ("route", 6222, several(routes.value) if routes else ()),
-        ("gateway", 7222, [url for remote in gateways for url in remote.urls]),
+        ("route", 6222, links(server, "cluster")),
+        ("gateway", 7222, links(server, "gateway")),
         ("leaf node", 7422, [url for remote in server.leaf_remotes for url in remote.urls]),
     ):
         for url in urls:
@@ -121,11 +119,9 @@ def _headers(server: ServerConf) -> Iterator[Violation]:
     headers = table(table(server.root, "websocket", "ws"), "headers")
     for header in headers.effective() if headers is not None else ():
         if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
-            message = f"`{header.key}` belongs to the handshake of websockets"
-            yield refuse_start(header.key_span, message, "remove it")
+            yield refuse_start(header.key_span, f"`{header.key}` belongs to the handshake of websockets", "remove it")
         elif not isinstance(getattr(header.value, "value", None), str):
-            message = f"the header `{header.key}` is not a text"
-            yield refuse_start(header.value.span, message, "put it in quotes")
+            yield refuse_start(header.value.span, f"the header `{header.key}` is not a text", "put it in quotes")
 
 
 def _callout(server: ServerConf) -> Iterator[Violation]:
@@ -137,8 +133,7 @@ def _callout(server: ServerConf) -> Iterator[Violation]:
         (("auth_users", "users"), "add `auth_users`: the users that answer"),
     ):
         if not has_any(callout.value, *names):
-            message = f"`{callout.key}` has no `{names[0]}`"
-            yield refuse_start(callout.key_span, message, hint)
+            yield refuse_start(callout.key_span, f"`{callout.key}` has no `{names[0]}`", hint)
     account = option(callout.value, "account", "acc")
     accounts = sorted(account.name for account in server.accounts)
     if account is not None and account.text and account.text not in {*accounts, "$G", "$SYS"}:
@@ -154,8 +149,7 @@ def _nameless_users(server: ServerConf) -> Iterator[Violation]:
         for user in maps_in(conf, "users"):
             password = entry(user, "password", "pass")
             if password is not None and not has_any(user, "user", "username", "nkey"):
-                message = "a password without a user"
-                yield refuse_start(password.key_span, message, "add `user`")
+                yield refuse_start(password.key_span, "a password without a user", "add `user`")
 
 
 def _single_user(server: ServerConf) -> Iterator[Violation]:
@@ -232,8 +226,7 @@ def _negative_waits(server: ServerConf) -> Iterator[Violation]:
     waits = (option(mqtt, *names) for names in (("ack_wait", "ackwait"), ("api_timeout", "js_api_timeout")))
     for wait in waits:
         if wait is not None and wait.text and wait.text.startswith("-"):
-            message = f"`{wait.text}` is negative"
-            yield refuse_start(wait.span, message, f'write "{wait.text.removeprefix("-")}"')
+            yield refuse_start(wait.span, f"`{wait.text}` is negative", f'write "{wait.text.removeprefix("-")}"')
 
 
 def check_operator(server: ServerConf) -> Iterator[Violation]:
@@ -270,8 +263,7 @@ def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
     names = (*(several(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
     for name in names if operator is not None else ():
         if name.text and len(name.text) < _SHORTEST_KEY:
-            message = f"`{name.text}` is not the public key of an account"
-            yield refuse_start(name.span, message, _KEY_HINT)
+            yield refuse_start(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
 
 
 def _beside_operator(server: ServerConf) -> Iterator[Violation]:
@@ -292,8 +284,7 @@ def _beside_operator(server: ServerConf) -> Iterator[Violation]:
     ):
         written = entry(conf, *names)
         if written is not None and not _is_empty(written.value):
-            message = f"`{written.key}` beside an operator"
-            yield refuse_start(written.key_span, message, hint)
+            yield refuse_start(written.key_span, f"`{written.key}` beside an operator", hint)
     for remote in server.leaf_remotes:
         account = remote.account
         if account is None or (account.text and len(account.text) < _SHORTEST_KEY):
@@ -310,8 +301,7 @@ def _name_for_key(server: ServerConf) -> Iterator[Violation]:
     """Operators know the system account by its key; accounts of the file are not theirs."""
     system = server.system_account
     if has_operator(server) and system is not None and system.text and len(system.text) < _SHORTEST_KEY:
-        message = f"`{system.text}` is not the public key of an account"
-        yield refuse_start(system.span, message, _KEY_HINT)
+        yield refuse_start(system.span, f"`{system.text}` is not the public key of an account", _KEY_HINT)
 
 
 def _is_empty(node: ConfNode) -> bool:
@@ -324,8 +314,7 @@ def _pinned_twice(server: ServerConf) -> Iterator[Violation]:
     seen: set[object] = set()
     for account in several(pinned.value) if pinned else ():
         if account.value in seen:
-            message = f"account `{account.value}` is listed twice"
-            yield refuse_start(account.span, message, "remove one of them")
+            yield refuse_start(account.span, f"account `{account.value}` is listed twice", "remove one of them")
         seen.add(account.value)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import flag, number, part_of_virtual, place, strings, word
+from vstream.lint.rules.streams.values import flag, number, place, strings, word
 from vstream.subjects.algebra import is_subset
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def broken_bucket(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         fields = stream.config.fields
         prefix = next((prefix for prefix in _BUCKETS if stream.config.name.startswith(prefix)), None)
-        is_copy = bool(fields.get("sources") or fields.get("mirror")) or part_of_virtual(stream)
+        is_copy = bool(fields.get("sources") or fields.get("mirror")) or stream.role.is_of_virtual
         if prefix is not None and strings(stream, "subjects") and not is_copy:
             yield from _check(stream, prefix)
 

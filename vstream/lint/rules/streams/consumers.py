@@ -58,7 +58,7 @@ def _find_ignored(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     if fields.get("deliver_group") and not fields.get("deliver_subject"):
         message = "`deliver_group` does nothing: without `deliver_subject`, clients pull"
         yield "deliver_group", message, "add `deliver_subject`, or remove it"
-    steps, wait = fields.get("backoff"), _number(fields, "ack_wait")
+    steps, wait = fields.get("backoff"), values.whole_number(fields, "ack_wait")
     first = steps[0] if isinstance(steps, list) and steps else None
     if isinstance(first, int) and _MS <= first < wait:
         message = "`backoff` replaces `ack_wait`: a message comes again after the first step, which is shorter"
@@ -79,7 +79,7 @@ def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     elif isinstance(target, str) and target and not is_valid(target):
         yield "deliver_subject", f"{quote_value(target)} is not a subject", "write tokens between single dots"
     steps = fields.get("backoff")
-    if _number(fields, "ack_wait") < 0 and not steps:
+    if values.whole_number(fields, "ack_wait") < 0 and not steps:
         yield "ack_wait", "`ack_wait` is negative", "write how long a message may take, in nanoseconds"
     if isinstance(steps, list) and any(isinstance(step, int) and step < 0 for step in steps):
         yield "backoff", "a step of `backoff` is negative", "write nanoseconds from 0 on"
@@ -132,14 +132,14 @@ def _check_push(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     is_push, policy = bool(fields.get("deliver_subject")), fields.get("ack_policy", "none")
     push_only = ("idle_heartbeat", "flow_control", "rate_limit_bps")
     for name in push_only if policy != "flow_control" else ():
-        if _number(fields, name) > 0 and not is_push:
+        if values.whole_number(fields, name) > 0 and not is_push:
             yield name, f"`{name}` is for push consumers, but `deliver_subject` is missing", "remove it"
-    if is_push and _number(fields, "max_waiting") > 0:
+    if is_push and values.whole_number(fields, "max_waiting") > 0:
         yield "max_waiting", "`max_waiting` is for pull consumers, but `deliver_subject` is set", "remove it"
-    if is_push and _number(fields, "max_ack_pending") > 0 and policy == "none":
+    if is_push and values.whole_number(fields, "max_ack_pending") > 0 and policy == "none":
         hint = 'remove it, or write `"ack_policy": "explicit"`'
         yield "max_ack_pending", "`max_ack_pending` needs acknowledgements, and `ack_policy` is `none`", hint
-    has_heartbeat = policy == "flow_control" or _number(fields, "idle_heartbeat") > 0
+    has_heartbeat = policy == "flow_control" or values.whole_number(fields, "idle_heartbeat") > 0
     if is_push and fields.get("flow_control") and not has_heartbeat:
         yield "flow_control", "flow control needs heartbeats", 'add `"idle_heartbeat": 5000000000`'
     if fields.get("direct") is True:
@@ -159,13 +159,13 @@ def _check_redelivery(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     if not fields.get("deliver_subject"):
         yield "ack_policy", "`flow_control` needs a `deliver_subject`", 'add it, or write `"ack_policy": "explicit"`'
     for name, is_wrong in (
-        ("ack_wait", _number(fields, "ack_wait") > 0),
+        ("ack_wait", values.whole_number(fields, "ack_wait") > 0),
         ("backoff", bool(steps)),
-        ("max_deliver", _number(fields, "max_deliver") > 0),
+        ("max_deliver", values.whole_number(fields, "max_deliver") > 0),
     ):
         if is_wrong:
             yield name, f"`{name}` cannot be combined with `ack_policy: flow_control`", "remove it"
-    if _number(fields, "max_ack_pending") < 0:
+    if values.whole_number(fields, "max_ack_pending") < 0:
         yield "max_ack_pending", "`ack_policy: flow_control` needs a limit of pending messages", "write 1000"
 
 
@@ -175,7 +175,7 @@ def _check_priority(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
         if groups:
             hint = 'add `"priority_policy": "overflow"`, or remove them'
             yield "priority_groups", "groups need a priority policy", hint
-        if _number(fields, "priority_timeout") > 0:
+        if values.whole_number(fields, "priority_timeout") > 0:
             hint = 'write `"priority_policy": "pinned_client"`, or remove it'
             yield "priority_timeout", "`priority_timeout` is for pinned clients", hint
     elif fields.get("deliver_subject"):
@@ -188,19 +188,14 @@ def _check_priority(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
             yield "priority_groups", f"{quote_value(group)} is not the name of a group", hint
 
 
-def _number(fields: Mapping[str, Any], name: str) -> int:
-    value = fields.get(name)
-    return value if isinstance(value, int) else 0
-
-
 def _check_old(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     """What servers took since `_LENIENT_SINCE`, and refused before."""
     before = f"before nats-server {format_version(_LENIENT_SINCE)}"
     is_pull = not fields.get("deliver_subject")
     for name in ("max_waiting", "max_batch", "max_expires") if is_pull else ("max_waiting",):
-        if _number(fields, name) < 0:
+        if values.whole_number(fields, name) < 0:
             yield name, f"`{name}` is negative, {before}", "remove it"
-    if fields.get("backoff") and _number(fields, "max_deliver") < -1:
+    if fields.get("backoff") and values.whole_number(fields, "max_deliver") < -1:
         yield "max_deliver", f"`max_deliver` is below -1, {before}", "write -1"
     filters = fields.get("filter_subjects")
     subjects = [subject for subject in filters if isinstance(subject, str)] if isinstance(filters, list) else []
@@ -346,7 +341,7 @@ def _check_delivery(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
 
 
 def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    copies, most = _number(consumer.fields, "num_replicas"), values.replicas(stream)
+    copies, most = values.whole_number(consumer.fields, "num_replicas"), values.replicas(stream)
     is_log = values.word(stream, "retention") in {"", "limits"}
     if copies > most or (copies > 0 and copies != most and not is_log):
         must = "has" if is_log else f"is a {values.word(stream, 'retention')} stream with"
@@ -358,9 +353,9 @@ def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
 
 
 def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    pending = _number(values.table(stream, "consumer_limits"), "max_ack_pending")
+    pending = values.whole_number(values.table(stream, "consumer_limits"), "max_ack_pending")
     own_policy = consumer.fields.get("ack_policy", "none")
-    has_own_limit = _number(consumer.fields, "max_ack_pending") != 0
+    has_own_limit = values.whole_number(consumer.fields, "max_ack_pending") != 0
     if pending > 0 and own_policy == "none" and consumer.fields.get("deliver_subject") and not has_own_limit:
         yield Violation(
             at=consumer.at("ack_policy"),
@@ -370,7 +365,10 @@ def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violat
             related=(Related(span=stream.at("consumer_limits", "max_ack_pending"), message="the limit"),),
         )
     for name in ("max_ack_pending", "inactive_threshold"):
-        value, most = _number(consumer.fields, name), _number(values.table(stream, "consumer_limits"), name)
+        value, most = (
+            values.whole_number(consumer.fields, name),
+            values.whole_number(values.table(stream, "consumer_limits"), name),
+        )
         if 0 < most < value:
             yield Violation(
                 at=consumer.at(name),

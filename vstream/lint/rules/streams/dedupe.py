@@ -13,7 +13,6 @@ from vstream.lint.rules.streams.values import (
     flag,
     limit,
     number,
-    part_of_virtual,
     place,
     sources,
 )
@@ -193,7 +192,7 @@ def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
 
 def _is_read_stream(stream: StreamFile) -> bool:
     # Of any other stream that only sources, these settings are a matter of choice.
-    return stream.role.may_source and part_of_virtual(stream)
+    return stream.role.may_source and stream.role.is_of_virtual
 
 
 def _allows(stream: StreamFile, field: str) -> bool:

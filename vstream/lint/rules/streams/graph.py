@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from difflib import get_close_matches
 from itertools import islice
@@ -306,9 +307,10 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
     again and again. Read streams should not republish to the virtual subjects either: each region would do it, so a
     subscriber would get one copy from each. Let the write streams republish. What is republished to `$JS.API.>` is a
     request with all rights, whoever published it. All versions (server/stream.go,
-    checkStreamCfg).
+    checkStreamCfg). They do not detect two streams that republish to each other either: one message never ends.
     """
     streams = values.StreamSet(workspace.streams)
+    earlier: dict[str, list[tuple[StreamFile, str]]] = {}
     for stream in workspace.streams:
         target = _republished_to(stream, workspace.stated_version or _TRANSFORMED_SINCE)
         if target is None or _is_for_its_region(stream):
@@ -328,6 +330,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
                 hint="republish to subjects that the stream does not store",
             )
             continue
+        links = earlier.setdefault(posixpath.dirname(stream.file), [])
         back = []
         for _, source_stream in streams.sourced_streams(stream):
             back.append((source_stream, _overlapping(values.strings(source_stream, "subjects"), target)))
@@ -340,6 +343,13 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
                 "messages circulate for ever",
                 hint=f"republish to subjects outside of `{around[1]}`",
             )
+        elif (link := _closing_link(stream, target, links)) is not None:
+            yield Violation(
+                at=at,
+                message=f"`{link.config.name}` republishes what it gets from here back to this stream: "
+                "messages circulate for ever",
+                hint="republish to subjects that no stream stores which republishes itself",
+            )
         elif virtual and stream.role is StreamRole.READ:
             yield Violation(
                 at=at,
@@ -347,6 +357,26 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
                 hint="let the write streams republish: subscribers then get one copy",
                 severity=Severity.WARNING,
             )
+        links.append((stream, target))
+
+
+def _closing_link(stream: StreamFile, target: str, earlier: list[tuple[StreamFile, str]]) -> StreamFile | None:
+    """Which of the *earlier* streams republishes to *stream* what comes from there by *target*, at once or through others."""
+    targets, passed = [target], set[int]()
+    for reached in targets:
+        for number, (link, onward) in enumerate(earlier[-_COMPARABLE:]):
+            if number not in passed and _republishes(link, reached):
+                if _republishes(stream, onward):
+                    return link
+                passed.add(number)
+                targets.append(onward)
+    return None
+
+
+def _republishes(stream: StreamFile, subject: str) -> bool:
+    source = values.table(stream, "republish").get("src") or values.ANYTHING
+    stored = _overlapping(values.strings(stream, "subjects"), subject)
+    return stored is not None and isinstance(source, str) and algebra.overlaps(source, subject)
 
 
 def _is_for_its_region(stream: StreamFile) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.storage import find_misfits
-from vstream.lint.rules.streams.values import FORBIDDEN, long_texts, place
+from vstream.lint.rules.streams.values import FORBIDDEN, long_texts, place, whole_number
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.transform import SubjectTransform, TransformError
@@ -61,7 +61,7 @@ def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
             yield path, f"`{subject}` is not a subject", "write tokens between single dots, `>` at the end"
         elif subject == _EVERYTHING and has_ack:
             yield path, "a stream of `>` cannot acknowledge publishes", hint
-        elif subject == _EVERYTHING and _number(fields, "num_replicas") > 1:
+        elif subject == _EVERYTHING and whole_number(fields, "num_replicas") > 1:
             yield ("num_replicas",), "a stream of `>` has one replica", f"write 1, or {hint}"
         elif has_ack and _takes_servers_own(subject):
             yield path, f"`{subject}` captures the servers' own messages", hint
@@ -83,7 +83,7 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("discard_new_per_subject") is True:
         if fields.get("discard") != "new":
             yield ("discard_new_per_subject",), "it needs `discard: new`", 'write `"discard": "new"`'
-        elif _number(fields, "max_msgs_per_subject") <= 0:
+        elif whole_number(fields, "max_msgs_per_subject") <= 0:
             yield ("discard_new_per_subject",), "it needs `max_msgs_per_subject`", 'add `"max_msgs_per_subject": 1`'
     if fields.get("allow_msg_schedules") is True and fields.get("discard") == "new":
         yield ("discard",), "message schedules cannot be combined with `discard: new`", 'write `"discard": "old"`'
@@ -96,21 +96,22 @@ def _check_limits(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     for name, message, hint in long_texts(dict(fields)):
         yield (name,), message, hint
     for name in ("max_age", "subject_delete_marker_ttl"):
-        if _number(fields, name) < 0:
+        if whole_number(fields, name) < 0:
             yield (name,), f"`{name}` is negative", "write 0 for none"
 
 
-def _check_republish(fields: Mapping[str, Any]) -> Iterator[Refusal]:
-    copies = _number(fields, "num_replicas")
+def _check_transforms(fields: Mapping[str, Any]) -> Iterator[Refusal]:
+    copies = whole_number(fields, "num_replicas")
     if copies < 0:
         yield ("num_replicas",), f"there cannot be {copies} replicas", "write 1, 3 or 5"
-    yield from _check_transform(("republish",), fields.get("republish"))
+    for name in ("republish", "subject_transform"):
+        yield from _check_transform((name,), fields.get(name))
 
 
 def _check_persistence(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("persist_mode") != "async":
         return
-    replicas = _number(fields, "num_replicas")
+    replicas = whole_number(fields, "num_replicas")
     if fields.get("storage") == "memory":
         yield ("persist_mode",), "`async` needs file storage, but the stream is in memory", "remove `persist_mode`"
     elif replicas > 1:
@@ -195,10 +196,6 @@ def _check_overlap(path: FieldPath, transforms: Any, *, is_mirror: bool) -> Iter
             return
 
 
-def _check_own_transform(fields: Mapping[str, Any]) -> Iterator[Refusal]:
-    yield from _check_transform(("subject_transform",), fields.get("subject_transform"))
-
-
 def _check_transform(path: FieldPath, transform: Any) -> Iterator[Refusal]:
     source, destination = (
         (transform.get(name) for name in ("src", "dest")) if isinstance(transform, dict) else (None, None)
@@ -211,17 +208,11 @@ def _check_transform(path: FieldPath, transform: Any) -> Iterator[Refusal]:
         yield (*path, "dest"), message, "name the wildcards of `src` by their numbers, from 1 on"
 
 
-def _number(fields: Mapping[str, Any], name: str) -> int:
-    value = fields.get(name)
-    return value if isinstance(value, int) else 0
-
-
 _CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[Refusal]], ...] = (
     _check_subjects,
     _check_flags,
     _check_limits,
     _check_counter,
     _check_sources,
-    _check_own_transform,
-    _check_republish,
+    _check_transforms,
 )

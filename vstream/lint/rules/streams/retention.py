@@ -169,7 +169,7 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         retention = values.word(stream, "retention")
-        if values.part_of_virtual(stream) and retention not in {"", "limits"}:
+        if stream.role.is_of_virtual and retention not in {"", "limits"}:
             yield Violation(
                 at=stream.at("retention"),
                 message=f"`{stream.config.name}` has retention `{retention}`: messages are removed before every region has them",
@@ -217,7 +217,7 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         # A queue of its own may well wait until its consumers have made room.
-        is_queue = not values.part_of_virtual(stream) and values.word(stream, "retention") not in {"", "limits"}
+        is_queue = not stream.role.is_of_virtual and values.word(stream, "retention") not in {"", "limits"}
         if stream.role.may_source and not is_queue and values.word(stream, "discard") == "new":
             yield Violation(
                 at=stream.at("discard"),

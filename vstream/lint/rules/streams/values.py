@@ -8,11 +8,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from vstream.lint.workspace import StreamRole
-from vstream.subjects.algebra import overlaps
+from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import ConsumerFile, StreamFile
@@ -60,15 +60,9 @@ def long_texts(fields: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "metadata", f"the metadata has {size:,} bytes, {MOST_METADATA:,} are allowed", "keep less there"
 
 
-def part_of_virtual(stream: StreamFile) -> bool:
-    """Whether *stream* is a physical stream of a virtual stream."""
-    return stream.role.is_of_virtual
-
-
 def number(stream: StreamFile, field: str) -> int:
     """A limit, a duration or a count; 0 if it is missing or not a number."""
-    value = stream.config.fields.get(field)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return 0 if flag(stream, field) else whole_number(stream.config.fields, field)
 
 
 def limit(stream: StreamFile, field: str) -> int | None:
@@ -111,7 +105,17 @@ def stored_subjects(stream: StreamFile) -> list[str]:
     stored = strings(stream, "subjects")
     for source in sources(stream):
         stored += [FUNCTION.sub("*", destination) for _, destination in source.transforms] or source.patterns
-    return stored if not table(stream, "subject_transform") else []
+    transform = table(stream, "subject_transform")
+    renamed, target = str(transform.get("src") or ANYTHING), str(transform.get("dest"))
+    if transform.get("dest") and any(overlaps(pattern, renamed) for pattern in stored):
+        return [*(pattern for pattern in stored if not is_subset(pattern, renamed)), FUNCTION.sub("*", target)]
+    return stored
+
+
+def whole_number(fields: Mapping[str, Any], name: str) -> int:
+    """A field that is a whole number or a flag; 0 if it is missing or something else."""
+    value = fields.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def replicas(stream: StreamFile) -> int:
