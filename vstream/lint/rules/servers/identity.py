@@ -29,13 +29,8 @@ def names_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     for server in server_values.whole(workspace):
         cluster_name, gateway_name = server.cluster_name, server.gateway.name if server.gateway else None
-        if (
-            cluster_name
-            and gateway_name
-            and cluster_name.text
-            and gateway_name.text
-            and cluster_name.text != gateway_name.text
-        ):
+        names = {name.text for name in (cluster_name, gateway_name) if name and name.text}
+        if cluster_name and gateway_name and len(names) > 1:
             yield Violation(
                 at=gateway_name.span,
                 message=f"the gateway is called `{gateway_name.text}`, the cluster `{cluster_name.text}`: the server does not start",

@@ -249,13 +249,8 @@ def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
         message = "an operator needs a resolver, which knows its accounts"
         yield refuse_start(operator.key_span, message, f"add `resolver`: {_RESOLVER_HINT}")
     is_in_files = resolver is not None and isinstance(resolver.value, ConfMap)
-    if (
-        resolver is not None
-        and is_in_files
-        and claims
-        and not claims.get("system_account")
-        and not server.system_account
-    ):
+    is_named = bool(claims.get("system_account") or server.system_account)
+    if resolver is not None and is_in_files and claims and not is_named:
         message = "this resolver asks over the system account, and neither the file nor the operator names one"
         yield refuse_start(resolver.key_span, message, "add `system_account` with the key of that account")
     pinned = entry(server.root, "resolver_pinned_accounts")
