@@ -331,32 +331,35 @@ def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
     (here / "link.nk").symlink_to(there / "prod.nk")
     monkeypatch.setenv("VSTREAM_KEYS", str(there / "keys"))
 
-    def run(named: object, field: str = "nkey") -> str:
-        login = (
-            f"urls: 'nats://127.0.0.1:1', {field}: {named}"
-            if field == "nkey"
-            else f"urls: 'nats://127.0.0.1:1', {named}"
-        )
-        (here / "t.yaml").write_text(GOOD + f"connect: {{west: {{{login}}}}}\n")
+    def run(*logins: str) -> str:
+        names = [f"r{number}" for number in range(len(logins))]
+        lines = (f"  {name}: {{urls: 'nats://127.0.0.1:1', {login}}}" for name, login in zip(names, logins, strict=True))
+        regions = ", ".join(f"{name}: {{servers: 1}}" for name in names)
+        connect = "\n".join(lines)
+        (here / "t.yaml").write_text(GOOD.replace("{west: {servers: 1}, east: {servers: 1}}", f"{{{regions}}}") + f"connect:\n{connect}\n")
         ran = vstream("plan", "t.yaml", cwd=here)
         assert ran.code == 3
         return ran.err
 
     refused = [there / "prod.nk", "../there/prod.nk", "link.nk", ".ssh/ops.nk", "~/prod.nk", "/etc/shadow"]
     for named in refused:
-        assert f"error: region `west`: a topology may not name the file {named}\n" in run(named)
-    assert "export VSTREAM_CREDENTIALS=../there\n" in run("../there/prod.nk")
+        assert f"error: region `r0`: a topology may not name the file {named}\n" in run(f"nkey: {named}")
+    assert "export VSTREAM_CREDENTIALS=../there\n" in run("nkey: ../there/prod.nk")
     for login in (
         "tls: {cert: ../there/a.pem, key: b.pem}",
         "creds: ../a.creds",
         "nkey: ops.nk, system: {nkey: ../s.nk}",
     ):
-        assert "may not name the file ../" in run(login, "all")
-    for named in ("ops.nk", "sub/ops.nk", "own.nk", here / "ops.nk"):
-        assert "127.0.0.1:1" in run(named), named
+        assert "may not name the file ../" in run(login)
+
+    def are_dialled(*names: object) -> None:
+        errors = run(*(f"nkey: {name}" for name in names))
+        for number, name in enumerate(names):
+            assert f"region `r{number}` cannot be reached at nats://127.0.0.1:1" in errors, name
+
+    are_dialled("ops.nk", "sub/ops.nk", "own.nk", here / "ops.nk")
     monkeypatch.setenv("VSTREAM_CREDENTIALS", f"/nowhere:{there}")
-    for named in (there / "prod.nk", "prod.nk", "link.nk"):
-        assert "127.0.0.1:1" in run(named), named
+    are_dialled(there / "prod.nk", "prod.nk", "link.nk")
 
 
 def test_a_plan_file_that_is_not_one_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -55,6 +56,20 @@ async def test_no_secret_of_an_address_is_in_an_error(saved: Saved) -> None:
     expected = PublishExpectation(region="west", subjects=("foo.a",), arrivals=frozenset(), stream=None)
     traces = await trace_publish("foo.a", [expected], {"west": endpoint}, timeout=0.1)
     assert [trace.server for trace in traces] == addresses.split(", ")
+
+
+async def test_an_attempt_that_fails_at_the_deadline_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_client: object, _server: object) -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:  # what `asyncio.wait_for` does with a connection that was just refused
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed") from None
+
+    monkeypatch.setattr(TidyClient, "_connect_to_server", refuse)
+    endpoint = Endpoint(urls=("nats://127.0.0.1:1",))
+    async with asyncio.timeout(60):
+        with pytest.raises(NotReachableError, match="within 0.1 s: connection refused$"):
+            await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.1)
 
 
 INFO = b'INFO {"server_name":"a","version":"2.15.1","max_payload":1048576}\r\n'

@@ -130,11 +130,15 @@ async def open_reconnecting(
     endpoint itself is wrong.
     """
     last: Exception | None = None
+    has_connected, deadline = False, asyncio.get_running_loop().time() + within
 
     async def remember(error: Exception) -> None:
         # The library logs a traceback where nobody listens.
         nonlocal last
         last = error
+        # Before Python 3.12, an attempt that fails at the deadline hides it, and the library would go on for ever.
+        if not has_connected and asyncio.get_running_loop().time() > deadline:
+            raise error
 
     options = connection_options(endpoint, region)
     client = _Client(endpoint, knows, is_rehearsal=is_rehearsal)
@@ -151,6 +155,7 @@ async def open_reconnecting(
                 max_outstanding_pings=OUTSTANDING_PINGS,
                 **options,
             )
+        has_connected = True
     except BaseException as error:
         await client.close()  # also if this was cancelled
         if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts are OSErrors
