@@ -16,7 +16,12 @@ SHAPES = (
 )
 """What is a secret wherever it stands."""
 _LOGIN = re.compile(r"(//)(?!USER:PASSWORD@)[^/\s\"'`]+(?=@)")
+_WORD = r"(?:password|passwd|passphrase|token|secret|api[_-]?key|private[_-]?key|credentials)"
 _ASSIGNED = re.compile(r"((?:password|token|secret)=)[^\s\"'`,;&\\$<…]+")
+_NAMED = re.compile(
+    rf"""({_WORD}(?:"|",\s*"before"(?::\s*(?:null|"\**"),\s*"after")?):\s*")(?:[^"\\]|\\.)+""", re.IGNORECASE
+)
+"""A text of JSON below a key that says what it is, or in a changed field: first what was, then what will be."""
 _BARE_LOGIN = re.compile(r"(?<![^\s\"'\[,])[^\s\"'\[,/@:]+:[^\s\"'\[,/]+(?=@)")
 _PASSWORD = re.compile(
     r"""((?:pass?w(?:or)?d|pass(?:phrase)?|pwd|token|secret|seed|\b(?:prev_)?(?:encryption_)?key|\bek)(_env)?"""
@@ -33,9 +38,14 @@ def mask_secrets(text: str) -> str:
 
     Of JSON it leaves JSON: no form goes beyond a string.
     """
-    for shape in (*SHAPES, _LOGIN, _ASSIGNED):
+    for shape in (*SHAPES, _LOGIN, _ASSIGNED, _NAMED, _NAMED):
         text = shape.sub(_mask, text)
     return text
+
+
+def mask_value(name: str, text: str) -> str:
+    """*text*, or a star for each of its characters if *name* ends like that of a secret, as `metadata.api_token` does."""
+    return "*" * len(text) if re.search(rf"{_WORD}$", name, re.IGNORECASE) else text
 
 
 def mask_line(line: str) -> str:

@@ -72,9 +72,10 @@ def find_secret_file(path: str, reader: str, keys: Path) -> str:
     is_below = current != Path(current.anchor) and file.is_relative_to(current)
     is_hidden = is_below and any(part.startswith(".") for part in file.relative_to(current).parts)
     if (not is_below or is_hidden) and not any(file.is_relative_to(place) for place in places):
+        place = named.parent if named.parent.resolve() == file.parent else file.parent  # of a link, where it leads
         raise VstreamError(
             f"{reader}: a topology may not name the file {path}",
-            hint=f"put it below the current directory, or allow its directory: export {FILE_PLACES}={named.parent}",
+            hint=f"put it below the current directory, or allow its directory: export {FILE_PLACES}={place}",
         )
     return str(file) if file.is_file() else path
 

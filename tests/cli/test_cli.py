@@ -333,10 +333,14 @@ def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
 
     def run(*logins: str) -> str:
         names = [f"r{number}" for number in range(len(logins))]
-        lines = (f"  {name}: {{urls: 'nats://127.0.0.1:1', {login}}}" for name, login in zip(names, logins, strict=True))
+        lines = (
+            f"  {name}: {{urls: 'nats://127.0.0.1:1', {login}}}" for name, login in zip(names, logins, strict=True)
+        )
         regions = ", ".join(f"{name}: {{servers: 1}}" for name in names)
         connect = "\n".join(lines)
-        (here / "t.yaml").write_text(GOOD.replace("{west: {servers: 1}, east: {servers: 1}}", f"{{{regions}}}") + f"connect:\n{connect}\n")
+        (here / "t.yaml").write_text(
+            GOOD.replace("{west: {servers: 1}, east: {servers: 1}}", f"{{{regions}}}") + f"connect:\n{connect}\n"
+        )
         ran = vstream("plan", "t.yaml", cwd=here)
         assert ran.code == 3
         return ran.err
@@ -345,6 +349,7 @@ def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
     for named in refused:
         assert f"error: region `r0`: a topology may not name the file {named}\n" in run(f"nkey: {named}")
     assert "export VSTREAM_CREDENTIALS=../there\n" in run("nkey: ../there/prod.nk")
+    assert f"export VSTREAM_CREDENTIALS={there}\n" in run("nkey: link.nk"), "where the link leads"
     for login in (
         "tls: {cert: ../there/a.pem, key: b.pem}",
         "creds: ../a.creds",

@@ -259,3 +259,6 @@ def test_status_without_any_server_is_unknown(state: Path, tmp_path: Path) -> No
     ran = vstream("status", path, "--timeout", "1")
     assert ran.code == 3
     assert "no region can be reached" in ran.err
+    ran = vstream("repair", "sources", path)
+    assert (ran.code, "no region can be reached" in ran.err) == (3, True)
+    assert "is `connect` right?" in ran.err, "what undoes faults of labs is no help"

@@ -18,7 +18,7 @@ from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
 LISTED: tuple[Rule[Any], ...] = (
     *TOPOLOGY_RULES,
-    *rules.workspace_rules(),
+    *(rule for folder in ("streams", "mappings", "servers") for rule in rules.rules_of(folder)),
     *SCENARIO_RULES,
 )
 HEADINGS = ("## Why is this bad?", "## Example", "## Use instead")

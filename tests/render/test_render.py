@@ -234,6 +234,26 @@ def test_a_template_ends_and_leaves_memory_to_others(
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
+def test_no_template_is_a_link_out_of_its_repository(tmp_path: Path) -> None:
+    """Who opens a pull request can make any template a link: to what lies in the home directory of a CI runner."""
+    repository, secret = tmp_path / "repository", tmp_path / "secret"
+    secret.write_text("hunter2\n")
+    (repository / "mine").mkdir(parents=True)
+    (repository / "mine/mappings.cfg.j2").symlink_to(secret)
+    with pytest.raises(InvalidInputError) as caught:
+        rendered(templates=repository / "mine")
+    assert "hunter2" in caught.value.diagnostics[0].message  # outside of a repository, who runs vstream made the link
+    (repository / ".git").mkdir()
+    with pytest.raises(InvalidInputError) as caught:
+        rendered(templates=repository / "mine")
+    (found,) = caught.value.diagnostics
+    assert found.message == f"template error: {repository}/mine/mappings.cfg.j2 is a link out of the repository"
+    (repository / "shared.j2").write_text(shipped("mappings.cfg.j2", "# Subject mappings of", "# Ours:"))
+    (repository / "mine/mappings.cfg.j2").unlink()
+    (repository / "mine/mappings.cfg.j2").symlink_to("../shared.j2")
+    assert rendered(templates=repository / "mine").text("mappings.cfg").startswith("# Ours: acme")
+
+
 def test_a_template_that_is_no_text_or_no_file_is_a_diagnostic_too(tmp_path: Path) -> None:
     (tmp_path / "mappings.cfg.j2").write_bytes(b"\xff")
     with pytest.raises(InvalidInputError, match="1 error"):

@@ -322,6 +322,10 @@ class TestCommand:
         ran = vstream("render", file, "--target", "helm", "--templates", tmp_path / "mine", "-o", tmp_path / "out")
         assert ran.code == 0, ran.err
         assert (tmp_path / "out" / "west" / "values.yaml").read_text().startswith("# My values of")
+        template.write_text("<< nothing >>")
+        ran = vstream("render", file, "--target", "helm", "--templates", tmp_path / "mine", "-o", tmp_path / "out")
+        assert ran.code == 3
+        assert "error: a template of `--target helm`: UndefinedError: 'nothing' is undefined\n" in ran.err
         again = vstream("render", "--eject", tmp_path / "mine")
         assert (again.code, "is not empty" in again.err) == (3, True)
 

@@ -180,7 +180,7 @@ class TargetServers:
         return frozenset(pair for pair in links.pairs if links.state(pair).cut is not None) if links else frozenset()
 
     async def _open(self, choices: Iterable[tuple[str, Endpoint]]) -> Connection:
-        reasons = []
+        reasons, hint = [], "`vstream chaos heal` undoes the faults of a lab"
         for region, endpoint in choices:
             if not endpoint.urls and endpoint.context is None:
                 reasons.append(f"region `{region}`: none of its servers serves")
@@ -189,7 +189,8 @@ class TargetServers:
                 return await open_connection(endpoint, region)
             except NotReachableError as error:
                 reasons.append(error.message)
-        raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint="`vstream chaos heal` undoes")
+                hint = hint if self.lab is not None else error.hint or hint
+        raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint=hint)
 
     def _serving(self, region: str) -> Endpoint:
         """The endpoint of *region* without servers that are known to be lost: a paused one would keep us waiting."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import PlanError
@@ -60,7 +60,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "topology": plan.topology,
         "observed": plan.observed,
         "changes": [_change(change) for change in plan.changes],
-        "blocked": [_blocked_as_dict(blocked) for blocked in plan.blocked],
+        "blocked": [asdict(blocked) for blocked in plan.blocked],
         "mappings": [_rule(rule) for rule in plan.rules],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
         "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
@@ -73,10 +73,6 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "losses": plan.losses,
         "owned": plan.owned,
     }
-
-
-def _blocked_as_dict(blocked: Blocked) -> dict[str, str | None]:
-    return {"name": blocked.name, "region": blocked.region, "reason": blocked.reason, "hint": blocked.hint}
 
 
 def _rule(rule: RuleChange) -> dict[str, Any]:

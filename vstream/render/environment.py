@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from vstream.files import leaves_repository
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType
 
     from jinja2.bccache import Bucket
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
 _SECONDS, _MEMORY = 20, 1 << 29
 """What somebody else's template may take for one file: seconds of the processor, and bytes."""
 
@@ -53,6 +53,16 @@ def bound_template() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+class _Directories(jinja2.FileSystemLoader):
+    """Directories of templates: first somebody else's, where no link leads out of its repository, and last our own."""
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        text, file, is_current = super().get_source(environment, template)
+        if not Path(file).is_relative_to(self.searchpath[-1]) and leaves_repository(Path(file)):
+            raise jinja2.TemplateError(f"{file} is a link out of the repository")
+        return text, file, is_current
 
 
 class _CompiledTemplates(jinja2.BytecodeCache):
@@ -87,7 +97,7 @@ def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2
     env = ImmutableSandboxedEnvironment(
         autoescape=is_html,
         finalize=_printable if is_html else None,
-        loader=jinja2.FileSystemLoader(directories),
+        loader=_Directories(directories),
         bytecode_cache=_COMPILED[is_html],
         variable_start_string="<<",
         variable_end_string=">>",

@@ -32,9 +32,10 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
 from vstream.cli.views.console import CleanConsole, print_error
 from vstream.cli.views.json_output import print_json
-from vstream.diagnostics import Finding, Severity, Span, mask_line
+from vstream.diagnostics import Finding, Severity, Span, mask_line, mask_secrets
 from vstream.errors import VstreamError
 from vstream.junit import Result, TestCase, to_xml
+from vstream.plan import saved
 
 HOSTILE = [
     "a\x1b[31mred",
@@ -133,6 +134,24 @@ def test_no_command_shows_a_secret_that_stands_in_a_topology(tmp_path: Path, key
         assert "hunter2" not in ran.out + ran.err, command
 
 
+@pytest.mark.parametrize("name", ["api_token", "dbPassword", "app.secret", "API-KEY", "private_key"])
+async def test_no_plan_shows_metadata_that_is_called_a_secret(name: str) -> None:
+    streams = {
+        label: rendered({"foo": {"subjects": ["foo.>"], "metadata": {name: label}}})
+        for label in ("hunter2", 'hunter2"3')
+    }
+    servers = FakeServers()
+    for stream in streams["hunter2"].streams:
+        await servers.create(stream.config)
+    for wanted in (streams['hunter2"3'], rendered({"foo": {"subjects": ["foo.>"]}})):
+        plan = make_plan("acme", wanted, servers.observed())
+        document = json.dumps(saved.to_dict(plan), indent=2)
+        shown = [written(*plan_view.text(plan)), plan_view.render_markdown(plan, "routing"), mask_secrets(document)]
+        assert all(f"metadata.{name}" in text and "hunter2" not in text for text in shown), shown
+        assert json.loads(shown[-1]).keys() == json.loads(document).keys()
+        assert "hunter2" in document, "a saved plan has what will be applied"
+
+
 @pytest.mark.parametrize("key", ["key", "ek", "encryption_key", "prev_key", "password", "token", '"pass"'])
 def test_a_line_of_a_file_is_shown_without_what_encrypts_or_logs_in(key: str) -> None:
     assert "hunter2" not in mask_line(f'jetstream {{ store_dir: "/data", {key}: hunter2, cipher: aess }}')
@@ -140,7 +159,19 @@ def test_a_line_of_a_file_is_shown_without_what_encrypts_or_logs_in(key: str) ->
 
 
 def test_masking_takes_no_longer_than_reading() -> None:
-    parts = ("-----BEGIN SEED-----", "eyJ-", "eyJ.", "a:b,", "//a@", "//", "password=", "$2a$11$", "SU")
+    parts = (
+        'token":"',
+        'token","before":null,"after":"',
+        "-----BEGIN SEED-----",
+        "eyJ-",
+        "eyJ.",
+        "a:b,",
+        "//a@",
+        "//",
+        "password=",
+        "$2a$11$",
+        "SU",
+    )
     for part in parts:
         began = time.process_time()
         mask_line(part * (200_000 // len(part)))

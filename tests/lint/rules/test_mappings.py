@@ -14,7 +14,7 @@ from vstream.diagnostics import Finding, Severity
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import mappings as rules
-from vstream.lint.rules import workspace_rules
+from vstream.lint.rules import rules_for
 from vstream.lint.rules.mappings import RULES, api
 from vstream.lint.workspace import Workspace
 
@@ -116,8 +116,10 @@ def test_every_rule_of_the_package_is_listed() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
 def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
     bad, good = (repeated(files, MANY.get(rule.code, 1)) for files in workspaces.examples(rule))
-    assert {one.code for one in run_rules(workspace_rules(), workspaces.workspace(bad))} == {rule.code}
-    assert workspaces.concise(run_rules(workspace_rules(), workspaces.workspace(good))) == ""
+    assert {one.code for one in run_rules(rules_for(workspaces.workspace(bad)), workspaces.workspace(bad))} == {
+        rule.code
+    }
+    assert workspaces.concise(run_rules(rules_for(workspaces.workspace(good)), workspaces.workspace(good))) == ""
 
 
 @pytest.mark.parametrize("path", BAD, ids=workspaces.fixture_name)

@@ -11,11 +11,11 @@ from vstream.chaos.faults.pause import Pause
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.fault_command import HEAL_TIMEOUT, Timeout, fault_command
-from vstream.cli.chaos.session import show_progress
 from vstream.cli.lab.find import the_lab
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import show_progress
 from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
 from vstream.scenario.faults import FAULTS

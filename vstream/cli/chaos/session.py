@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,12 @@ from vstream.cli.servers import find_servers
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import progress_bar
+from vstream.cli.views.progress import show_progress
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from vstream.chaos.blast_radius import Impact
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from vstream.chaos.inject import HealResult, InjectionResult
     from vstream.chaos.rolling_restart import RestartResult
     from vstream.chaos.target_servers import TargetServers
-    from vstream.lab.readiness import ReadinessProgress
     from vstream.topology.model import Topology
 
 
@@ -157,15 +154,3 @@ def find_target_servers(topology: Topology, lab_name: str | None, system_context
         return target_servers.of_topology(topology, servers.lab)
     system = None if system_context is None else Endpoint(context=system_context)
     return target_servers.of_deployment(topology, servers.endpoints, system)
-
-
-@contextmanager
-def show_progress() -> Iterator[Callable[[ReadinessProgress], None]]:
-    """A bar with what is waited for."""
-    with progress_bar() as progress:
-        task = progress.add_task("waiting", total=None)
-
-        def show(step: ReadinessProgress) -> None:
-            progress.update(task, description=step.stage.value, completed=step.done, total=step.total)
-
-        yield show

@@ -16,7 +16,7 @@ from vstream.cli.lab.find import LabArgument, LabOption, Name, SameLab, choose_n
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import progress_bar
+from vstream.cli.views.progress import show_progress
 from vstream.lab import keys, lab
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.doctor import examine
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vstream.lab.lab import LabStatus
-    from vstream.lab.readiness import ReadinessProgress
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True
@@ -93,12 +92,7 @@ def up(
     shape = link_commands.shape(loaded, link or ())
     stated = _versions(server_version or ())
     binaries = locate_binaries(loaded, stated) if stated else None
-    with progress_bar() as progress:
-        task = progress.add_task("starting", total=None)
-
-        def show(step: ReadinessProgress) -> None:
-            progress.update(task, description=step.stage.value, completed=step.done, total=step.total)
-
+    with show_progress("starting") as show:
         status = run(
             lab.up(
                 name or loaded.name,

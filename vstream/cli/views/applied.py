@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from vstream.lint.rules.wording import count
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH
 from vstream.topology.stream_config import StreamConfig
 
@@ -48,11 +49,11 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
 
 def _list_done(result: ApplyResult, file: str) -> Iterator[str]:
     streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
-    yield _count(len(streams), "stream")
+    yield count(len(streams), "stream")
     if len(streams) < len(result.done):
-        yield _count(len(result.done) - len(streams), "consumer")
+        yield count(len(result.done) - len(streams), "consumer")
     if result.refreshed:
-        yield f"{_count(len(result.refreshed), 'reader')} refreshed"
+        yield f"{count(len(result.refreshed), 'reader')} refreshed"
     if result.mappings_loaded:
         yield "accounts pushed to every server" if file == OPERATOR_PATH else f"{file} loaded on every server"
     if result.retired:
@@ -88,7 +89,3 @@ def _yours(file: str) -> Iterator[Text]:
     if file == ACCOUNTS_PATH:
         yield Text("twice for a new account (docs/routing.md),")
     yield Text("then run `vstream apply` again for the changes that had to wait.")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

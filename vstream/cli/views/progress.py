@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -11,7 +12,11 @@ from rich.text import Text
 from vstream.cli.views.console import DISPLAYS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.progress import Task
+
+    from vstream.lab.readiness import ReadinessProgress
 
 
 class _Bar(BarColumn):
@@ -56,3 +61,15 @@ def progress_bar() -> Progress:
         transient=True,
         disable=not console.is_terminal or console.is_dumb_terminal,
     )
+
+
+@contextmanager
+def show_progress(doing: str = "waiting") -> Iterator[Callable[[ReadinessProgress], None]]:
+    """A bar with what is waited for, *doing* that."""
+    with progress_bar() as progress:
+        task = progress.add_task(doing, total=None)
+
+        def show(step: ReadinessProgress) -> None:
+            progress.update(task, description=step.stage.value, completed=step.done, total=step.total)
+
+        yield show

@@ -23,11 +23,6 @@ def rules_of(folder: str) -> tuple[Rule[Workspace], ...]:
     return rules
 
 
-def workspace_rules() -> tuple[Rule[Workspace], ...]:
-    """Every rule that looks at a workspace."""
-    return tuple(rule for folder in _FOLDERS for rule in rules_of(folder))
-
-
 def rules_for(workspace: Workspace) -> tuple[Rule[Workspace], ...]:
     """Those that look at something that *workspace* has."""
     has_topology = workspace.topology is not None

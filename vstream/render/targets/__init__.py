@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jinja2
+
+from vstream.errors import VstreamError
 from vstream.render.environment import bound_template, environment
 from vstream.render.targets import helm, hosts, nack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-    import jinja2
 
     from vstream.topology.bundle import Artifact, Bundle
     from vstream.topology.model import Topology
@@ -46,5 +46,12 @@ def render_target(name: str, topology: Topology, bundle: Bundle, templates: Sequ
     *templates* are directories, searched in order for `targets/…`. Raises VstreamError where the topology has what the
     target cannot express, and KeyError for a target that does not exist.
     """
-    with bound_template() if len(templates) > 1 else nullcontext():
-        return TARGETS[name].render(topology, bundle, environment(templates))
+    render, env = TARGETS[name].render, environment(templates)
+    if len(templates) == 1:
+        return render(topology, bundle, env)
+    try:
+        with bound_template():
+            return render(topology, bundle, env)
+    except (jinja2.TemplateError, ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError) as error:
+        hint = "compare your templates with those that ship with vstream"
+        raise VstreamError(f"a template of `--target {name}`: {type(error).__name__}: {error}", hint=hint) from error

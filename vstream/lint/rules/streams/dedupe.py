@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _SMALLEST = SECOND // 10
 """100 ms: the shortest duplicate window that servers accept."""
-_OLD_DEFAULT = 120 * SECOND
-"""What a window of 0 meant on a stream with sources, before 2.14."""
 
 
 @rule("VS215", "duplicate-window-not-stated", Severity.WARNING)
