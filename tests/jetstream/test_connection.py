@@ -68,7 +68,7 @@ async def test_an_attempt_that_fails_at_the_deadline_does_not_hide_it(monkeypatc
     monkeypatch.setattr(TidyClient, "_connect_to_server", refuse)
     endpoint = Endpoint(urls=("nats://127.0.0.1:1",))
     async with asyncio.timeout(60):
-        with pytest.raises(NotReachableError, match="within 0.1 s: connection refused$"):
+        with pytest.raises(NotReachableError, match=r"within 0.1 s: connection refused$"):
             await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.1)
 
 
