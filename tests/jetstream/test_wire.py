@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.support.single_server import configured
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.answers import MOST_JSON, decode_object
 from vstream.jetstream.connection import connect, open_connection
 from vstream.jetstream.endpoints import endpoint_problems, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
@@ -487,8 +488,52 @@ async def test_what_monitoring_says_with_other_types_is_one_error(body: bytes) -
 
 async def test_a_page_without_end_is_given_up() -> None:
     async with http_server(b"{", is_endless=True) as url:
-        with pytest.raises(NotReachableError, match=f"longer than {monitoring.MOST_BYTES:,} bytes"):
+        with pytest.raises(NotReachableError, match=f"longer than {MOST_JSON:,} bytes"):
             await monitoring.varz(url, timeout=60)
+
+
+async def test_pages_without_end_of_many_servers_take_no_more_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many are asked at once: what each may have is less then, and what is short is read all the same."""
+    monkeypatch.setattr(monitoring, "MOST_AT_ONCE", MOST_JSON)
+    most = 0
+
+    async def ask(url: str) -> str:
+        nonlocal most
+        with pytest.raises(NotReachableError, match="longer than") as caught:
+            await monitoring.varz(url, timeout=60)
+        return str(caught.value)
+
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(http_server(b"{", is_endless=True)) for _ in range(8)]
+        asking = asyncio.gather(*map(ask, urls))
+        while not asking.done():
+            await asyncio.sleep(0)
+            most = max(most, sum(monitoring._sizes.values()))
+    assert any(f"longer than {MOST_JSON:,} bytes" not in text for text in await asking)
+    assert MOST_JSON / 2 < most < MOST_JSON * 1.1
+    assert not monitoring._sizes
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": [' + b"[]," * 1_000_000 + b"[]]}",
+        b'{"a": [' + b'{"b":1},' * 600_000 + b"{}]}",
+        '{"a": "\N{GRINNING FACE}'.encode() + b"x" * MOST_JSON + b'"}',
+    ],
+    ids=["lists", "objects", "wide text"],
+)
+def test_an_answer_takes_no_more_memory_than_its_length_says(body: bytes) -> None:
+    """An empty list is three bytes of an answer, and 64 of memory; a text with one wide character takes four times its length."""
+    with pytest.raises(MalformedAnswerError, match="it has more than"):
+        decode_object(body, "west")
+
+
+def test_the_longest_answers_of_large_systems_are_read() -> None:
+    """As /jsz writes it, and a message of 48 MB in base64, which servers give by `STREAM.MSG.GET`."""
+    stream = b'{"name": "foo-read-west", "created": "2026-01-01T00:00:00Z", "cluster": {"leader": "west-1"}},\n'
+    assert len(decode_object(b'{"a": [' + stream * 150_000 + b"{}]}", "west")["a"]) == 150_001
+    assert decode_object(b'{"a": "' + b"x" * (60 * 1024 * 1024) + b'"}', "west")
 
 
 async def test_what_somebody_else_answers_by_http_is_not_repeated() -> None:

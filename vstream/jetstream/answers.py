@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_PAYLOAD = 64 * 1024 * 1024
 """Largest possible message, in bytes. Servers accept no higher `max_payload` (server/const.go)."""
+MOST_JSON, MOST_VALUES = 32 * 1024 * 1024, 1_000_000
+"""Bytes of the longest answer in JSON, and values in it: /jsz of ten thousand streams has 20 MB. An empty list takes 64 bytes."""
 MOST_LISTED = 1_000_000
 """Largest believable number of streams or consumers in one list. A higher total is treated as malformed."""
 
@@ -109,6 +111,9 @@ def decode_object(data: bytes, origin: str) -> dict[str, Any]:
             read_text(value["leader"])  # of a stream, a consumer or the meta group: those who count votes compare names
         return value
 
+    is_long = len(data) > MOST_JSON and not data.isascii()  # then a text takes four times as many
+    if is_long or sum(map(data.count, (b"[", b"{", b","))) > MOST_VALUES:
+        raise MalformedAnswerError(origin, f"it has more than {MOST_JSON:,} bytes or {MOST_VALUES:,} values")
     with reading(origin):
         value = json.loads(
             data,

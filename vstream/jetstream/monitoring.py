@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
-from vstream.jetstream.answers import decode_object, read_list, read_text, reading
+from vstream.jetstream.answers import MOST_JSON, decode_object, read_list, read_text, reading
 from vstream.permissions import load_certificates
 from vstream.topology.naming import probe_subject
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 TIMEOUT = 2.0
 """Default timeout of one request, in seconds."""
 
-MOST_BYTES = 32 * 1024 * 1024
-"""Of one answer, and all servers are asked at once. /jsz of ten thousand streams with their configurations has about 20 MB."""
-_CHUNK = 65_536
+MOST_AT_ONCE = 4 * MOST_JSON
+"""Bytes of all answers that are being read: many servers are asked at once, and a longer one then gives way."""
+_CHUNK, _SMALL = 65_536, 1 << 20
+_sizes: dict[asyncio.StreamReader, int] = {}
+"""Bytes of each answer that is being read now."""
 _OK = 200
 _HEALTH = frozenset({_OK, 500, 503})
 """Statuses of /healthz: 500 means that the server does not accept connections yet (server/monitor.go, healthz)."""
@@ -264,14 +266,19 @@ async def _exchange(url: str, connected: asyncio.Event) -> tuple[int, bytes]:
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    """Everything up to the end of the connection. Raises ValueError for more than MOST_BYTES."""
+    """Everything up to the end of the connection. Raises ValueError for more than MOST_JSON, or its share of MOST_AT_ONCE."""
     chunks: list[bytes] = []
-    size = 0
-    while chunk := await reader.read(_CHUNK):
-        size += len(chunk)
-        if size > MOST_BYTES:
-            raise ValueError(f"the answer is longer than {MOST_BYTES:,} bytes")
-        chunks.append(chunk)
+    _sizes[reader] = 0
+    try:
+        while chunk := await reader.read(_CHUNK):
+            _sizes[reader] += len(chunk)
+            is_crowded = _sizes[reader] > _SMALL and sum(_sizes.values()) > MOST_AT_ONCE
+            most = MOST_AT_ONCE // len(_sizes) if is_crowded else MOST_JSON
+            if _sizes[reader] > most:
+                raise ValueError(f"the answer is longer than {most:,} bytes")
+            chunks.append(chunk)
+    finally:
+        del _sizes[reader]
     return b"".join(chunks)
 
 

@@ -150,7 +150,8 @@ class NatsServer:
 
     def last_lines(self, count: int) -> tuple[str, ...]:
         """The last *count* lines of its log and its other output; the newer file comes last."""
-        written = sorted((path for path in (self.err_file, self.log_file) if path.exists()), key=_modification_time)
+        files = (path for path in (self.err_file, self.log_file) if path.exists())
+        written = sorted(files, key=lambda path: path.stat().st_mtime_ns)
         window = max(_BLOCK, count * _LINE)
         lines = [line for path in written for line in _lines_from(path, max(0, _size(path) - window))[-count:]]
         return tuple(lines[-count:]) if count > 0 else ()
@@ -209,10 +210,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _modification_time(path: Path) -> int:
-    return path.stat().st_mtime_ns
 
 
 def _lines_from(path: Path, offset: int) -> list[str]:

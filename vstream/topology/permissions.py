@@ -38,8 +38,7 @@ MANAGED: Final = {
         *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
     ),
     "plan --drift": (*_PLAN, *_STATUS),
-    "status": _STATUS,
-    "doctor": _STATUS,
+    **dict.fromkeys(("status", "doctor"), _STATUS),
     "probe": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*"),
     "audit": (*LOOKS, *READS_ALL),
     "repair sources": _RESYNC,
@@ -61,11 +60,7 @@ _REPAIRS_CONTENTS: Final = (
 )
 """Additional requests of `repair messages` where it also repairs the contents of streams."""
 AS_CLIENT: Final = {
-    "plan --drift": ("INFO",),
-    "status": ("INFO",),
-    "doctor": ("INFO",),
-    "repair messages": ("INFO",),
-    "doctor --bundle": ("INFO",),
+    **dict.fromkeys(("plan --drift", "status", "doctor", "repair messages", "doctor --bundle"), ("INFO",)),
     "probe": (
         *("STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
         *("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),

@@ -54,8 +54,9 @@ def links_of_running_lab(
 
     What was changed since is kept. Raises LabError if the links are made by something else than *asked*.
     """
+    backend = Backend.PROXY if any(address.gateway_front for address in addresses) else Backend.NONE
     # None if an earlier version of vstream has started it, or if the file was lost.
-    links = ProxyProcess(directory).read() or initial_links(addresses, _backend_of(addresses), shape)
+    links = ProxyProcess(directory).read() or initial_links(addresses, backend, shape)
     if asked not in {None, links.backend}:
         raise LabError(
             f"lab `{directory.name}` runs with `--links {links.backend.value}`",
@@ -66,10 +67,6 @@ def links_of_running_lab(
     requested = {pair: shape.get(pair, IDEAL) for pair in (*shape, *links.started)}
     changed = {pair: state for pair, state in requested.items() if state != links.started.get(pair, IDEAL)}
     return replace(links, started=shape, base={**links.base, **changed}, generation=links.generation + 1)
-
-
-def _backend_of(addresses: Sequence[ServerAddress]) -> Backend:
-    return Backend.PROXY if any(address.gateway_front for address in addresses) else Backend.NONE
 
 
 def _fronts(address: ServerAddress, backend: Backend) -> Iterator[Front]:

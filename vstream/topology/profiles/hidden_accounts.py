@@ -26,7 +26,7 @@ from vstream.topology.accounts import (
     ShareKind,
     User,
 )
-from vstream.topology.model import Consistency, Role
+from vstream.topology.model import Role
 from vstream.topology.naming import (
     API,
     REGION_PREFIX,
@@ -220,26 +220,17 @@ def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
         for place in stream.origin:
-            is_wide = stream.consistency is Consistency.STRETCH
-            yield (stretch_account(place) if is_wide else read_account(place)), stream
+            yield stretch_account_of(stream, Role.ORIGIN, place) or read_account(place), stream
 
 
 def _takers(topology: Topology) -> tuple[str, ...]:
     """The accounts that source what is published in a region."""
-    stretch = topology.stretch
-    return (
-        *(read_account(region.name) for region in topology.regions),
-        *((stretch_account(stretch.cluster),) if stretch else ()),
-    )
+    return (*(read_account(region.name) for region in topology.regions), *stretch_accounts(topology))
 
 
 def _feeders(topology: Topology) -> tuple[str, ...]:
     """The accounts that a read account takes from."""
-    stretch = topology.stretch
-    return (
-        *(write_account(region.name) for region in topology.regions),
-        *((stretch_account(stretch.cluster),) if stretch else ()),
-    )
+    return (*(write_account(region.name) for region in topology.regions), *stretch_accounts(topology))
 
 
 def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:

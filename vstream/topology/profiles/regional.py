@@ -27,7 +27,7 @@ from vstream.topology.accounts import (
     regional_user,
 )
 from vstream.topology.bundle import SYSTEM_PASSWORD_PATH, passwords_path
-from vstream.topology.model import Consistency, Routing
+from vstream.topology.model import Role, Routing
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
     API,
@@ -45,7 +45,7 @@ from vstream.topology.stream_config import SOURCE_API_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.topology.model import Role, Topology, VirtualStream
+    from vstream.topology.model import Topology, VirtualStream
 
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 
@@ -177,8 +177,7 @@ def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
         for place in stream.origin:
-            is_wide = stream.consistency is Consistency.STRETCH
-            yield (stretch_account(place) if is_wide else region_account(place)), stream
+            yield stretch_account_of(stream, Role.ORIGIN, place) or region_account(place), stream
 
 
 def _origins_elsewhere(topology: Topology, region: str) -> Iterator[Import]:
