@@ -83,6 +83,7 @@ def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
             "nginx.conf",
             "worker_processes 4;\nhttp {\n  server {\n    listen 80;\n    location / { proxy_pass http://h; }\n  }\n}\n",
         ),
+        ("nginx.conf", "events {}\nhttp { server { listen 80; } }\n"),
         (
             "postgresql.conf",
             "listen_addresses = '*'\nport = 5432\nmax_connections = 100\nshared_buffers = 128MB\nmax_wal_size = 1GB\n",

@@ -22,7 +22,7 @@ from vstream.lint.secrets import as_given_later, without_chart_variables
 from vstream.lint.workspace import DEFAULT_SERVER_VERSION, ConsumerFile, StreamFile, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
-from vstream.syntax.natsconf import ConfScalar
+from vstream.syntax.natsconf import ConfMap, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -236,7 +236,8 @@ class _Gatherer:
         including = _Including(self._read, self._included, self.gathered.texts, len(text), marks)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
         is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
-        keys = (entry.key for entry in document.root.entries)
+        # The `http` of a web server is a block.
+        keys = [top.key for top in document.root.entries if top.key != "http" or not isinstance(top.value, ConfMap)]
         if not source.is_named and detect.belongs_to_others(keys, is_broken=is_broken):
             return
         self.gathered.unquoted |= {name for name in including.names if not name.lower().endswith(_CONFIGURATIONS)}
