@@ -140,6 +140,12 @@ CASES = [
         "server_name: a\n",
         "add `server_name`",
     ),
+    option(
+        "VS431",
+        "accounts { ‹SYS› { users: [{user: s, password: $P}] }, A { users: [{user: a, password: $P}] } }\n",
+        "SYS { users: [{user: s, password: $P}] } }\nsystem_account: SYS\n# ",
+        "add `system_account: SYS`",
+    ),
     # Fields of streams, by stream.go and store.go
     value('"max_age": ‹"24h"›', "86400000000000", "write 86400000000000"),
     value('"storage": ‹"disk"›', '"file"', "did you mean `file`?"),

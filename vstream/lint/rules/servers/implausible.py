@@ -10,6 +10,7 @@ from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, has_jetstream, has_operator, is_on, whole
 from vstream.lint.rules.servers.options import BLOCKS
+from vstream.lint.rules.servers.startup import DISK, MEMORY
 from vstream.subjects.algebra import is_literal, is_subset
 from vstream.syntax.natsconf import ConfArray, ConfMap
 from vstream.topology.units import parse_duration
@@ -28,17 +29,6 @@ _SMALLEST: Final[tuple[tuple[str, int], ...]] = (
 )
 """The options of a server that are sizes, and what nobody goes below, in bytes."""
 _STORAGE: Final = ("max_memory_store", "max_mem_store", "max_mem", "max_file_store", "max_file")
-_ACCOUNT_STORAGE: Final = (
-    "max_memory",
-    "max_mem",
-    "mem",
-    "memory",
-    "max_store",
-    "max_file",
-    "max_disk",
-    "store",
-    "disk",
-)
 _LEAST_STORAGE: Final = 64 << 10
 _RANDOM_PORT: Final = "-1"
 _SHORTEST_S: Final[dict[str, float]] = {"ping_interval": 0.1, "write_deadline": 0.01}
@@ -84,7 +74,7 @@ def _sizes(server: ServerConf) -> Iterator[Violation]:
     jetstream = server.jetstream.conf if server.jetstream else None
     sized += [(jetstream, name, _LEAST_STORAGE) for name in _STORAGE]
     for account in server.accounts:
-        sized += [(table(account.conf, "jetstream"), name, _LEAST_STORAGE) for name in _ACCOUNT_STORAGE]
+        sized += [(table(account.conf, "jetstream"), name, _LEAST_STORAGE) for name in (*MEMORY, *DISK)]
     address = option(server.root, "listen", "port")
     is_test = address is not None and str(address.value).endswith(_RANDOM_PORT)
     for conf, name, least in sized:
@@ -323,6 +313,17 @@ def _log_directory(server: ServerConf) -> Iterator[Violation]:
         )
 
 
+def _unnamed_system(server: ServerConf) -> Iterator[Violation]:
+    is_named = server.system_account or is_on(server.root, "no_system_account") or has_operator(server)
+    for account in server.accounts if not is_named else ():
+        if account.name.upper() in {"SYS", "SYSTEM"} and account.users and not has_any(account.conf, "jetstream"):
+            yield Violation(
+                at=account.key_span,
+                message=f"no `system_account` names `{account.name}`: its users see nothing of the servers",
+                hint=f"add `system_account: {account.name}`",
+            )
+
+
 def _empty_resolver(server: ServerConf) -> Iterator[Violation]:
     resolver = option(server.root, "resolver", "account_resolver", "accounts_resolver")
     is_memory = resolver is not None and str(resolver.value).upper() in {"MEM", "MEMORY"}
@@ -351,4 +352,5 @@ _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _guest_commands,
     _account_names,
     _log_directory,
+    _unnamed_system,
 )

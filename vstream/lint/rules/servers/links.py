@@ -414,8 +414,7 @@ def _mapped_for_nobody(server: ServerConf) -> Iterator[Violation]:
 
 
 def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:
-    conf = server.jetstream.conf if server.jetstream else None
-    prefix = option(conf, "unique_tag")
+    prefix = option(server.jetstream.conf if server.jetstream else None, "unique_tag")
     tags = entry(server.root, "server_tags")
     written = [str(tag.value).lower() for tag in several(tags.value)] if tags else []
     if prefix is None or not prefix.text or not is_clustered(server):

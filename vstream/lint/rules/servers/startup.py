@@ -30,8 +30,8 @@ _COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better"
 _OTHER_COMPRESSIONS: Final = frozenset(
     {"auto", "best", "better", "disabled", "enabled", "false", "fast", "not supported", "not_supported", "true"}
 )
-_DISK: Final = ("max_store", "max_file", "max_disk", "store", "disk")
-_MEMORY: Final = ("max_memory", "max_mem", "mem", "memory")
+DISK: Final = ("max_store", "max_file", "max_disk", "store", "disk")
+MEMORY: Final = ("max_memory", "max_mem", "mem", "memory")
 _DEFAULT_PENDING: Final = 64 << 20
 _DEFAULT_PAYLOAD: Final = 1 << 20
 _LAME_DUCK_S: Final = 120
@@ -292,7 +292,7 @@ def _account_storage(server: ServerConf) -> Iterator[Violation]:
     jetstream = server.jetstream
     if jetstream is None or not jetstream.is_enabled:
         return
-    for names, limit in ((_DISK, jetstream.max_file), (_MEMORY, jetstream.max_memory)):
+    for names, limit in ((DISK, jetstream.max_file), (MEMORY, jetstream.max_memory)):
         reserved = []
         for account in server.accounts:
             size = option(table(account.conf, "jetstream"), *names)
