@@ -146,6 +146,13 @@ CASES = [
         "SYS { users: [{user: s, password: $P}] } }\nsystem_account: SYS\n# ",
         "add `system_account: SYS`",
     ),
+    option(
+        "VS430",
+        "accounts { A { exports: [{service: 'o.*'}] }, B { users: [{user: b, password: $P}], mappings { 'o.>': 'p.>' }, "
+        "imports: [{service: {account: A, subject: ‹'o.*'›}}] } }\n",
+        "'o.*'}, to: 'p.*'}] } }\n# ",
+        "import what it is renamed to",
+    ),
     # Fields of streams, by stream.go and store.go
     value('"max_age": ‹"24h"›', "86400000000000", "write 86400000000000"),
     value('"storage": ‹"disk"›', '"file"', "did you mean `file`?"),
@@ -1822,6 +1829,23 @@ def test_streams_that_republish_to_each_other_are_a_ring_only_if_what_comes_goes
     second = f'{{"name": "p", "subjects": ["p.*"], "republish": {{"src": "{source}", "dest": "o.a"}}}}'
     report = lint([Source(name="s.json", content=f"[{first}, {second}]".encode())], surroundings({}))
     assert ("VS210" in {finding.code for finding in report.diagnostics}) is (source == "p.a")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "'o.>': 'o.>'",
+        "'o.a': 'p'",
+        "'o.>': [{destination: 'p.>', weight: 90%}]",
+        "'o.>': [{destination: 'p.>', weight: 100%, cluster: w}]",
+        "'o.>': 'p.>', 'q': 'o.a'",
+    ],
+)
+def test_an_import_that_rules_leave_something_is_not_reported(rules: str) -> None:
+    text = f"{SERVER}accounts {{ A {{ exports: [{{service: 'o.*'}}] }}, B {{ users: [{{user: b, password: $P}}], "
+    text += f"mappings {{ {rules} }}, imports: [{{service: {{account: A, subject: 'o.*'}}}}] }} }}\n"
+    report = lint([Source(name="a.conf", content=text.encode())], surroundings({}))
+    assert "VS430" not in {finding.code for finding in report.diagnostics}
 
 
 def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:

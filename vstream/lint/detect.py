@@ -33,20 +33,21 @@ _FIRST_OF_SCENARIO: Final = re.compile(r"scenario\s*:\s*\d")
 _STREAM: Final = re.compile(r'"(?:subjects|sources|mirror|mappings|num_replicas|max_age|nats)"\s*:')
 
 
-def _split_words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
+    """The words of *text*, for lists that are too long for one line."""
     return frozenset(text.split())
 
 
-_OWN: Final = _split_words(
+_OWN: Final = split_words(
     "accounts authorization gateway jetstream lame_duck_duration leafnodes mappings max_control_line max_payload mqtt "
     "no_auth_user resolver_preload server_tags system_account websocket write_deadline"
 )
 """Options that no other program has."""
-_SHARED: Final = _split_words(
+_SHARED: Final = split_words(
     "cluster http http_port https https_port include leaf listen maps monitor_port operator permissions port resolver "
     "server_name users"
 )
-_WEAK: Final = _split_words(
+_WEAK: Final = split_words(
     "debug host log_file logfile logtime max_connections max_pending pid_file pidfile ping_interval tls trace"
 )
 """Options that say nothing alone."""

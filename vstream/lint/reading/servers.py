@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
+from vstream.lint.detect import split_words
 from vstream.lint.reading.mappings import conf_block
 from vstream.lint.reading.nodes import entry, option, scalar, several, table
 from vstream.lint.workspace import (
@@ -32,23 +33,9 @@ _MAPPINGS: Final = ("mappings", "maps")
 _SYSTEM_ACCOUNT: Final = ("system_account", "system")
 _LEAFNODES: Final = ("leafnodes", "leaf")
 _BLOCKS: Final = ("cluster", "gateway", "leafnodes", "leaf", "websocket", "ws", "mqtt")
-_SERVER_OPTIONS: Final = frozenset(
-    {
-        "addr",
-        "host",
-        "http",
-        "http_port",
-        "https",
-        "https_port",
-        "jetstream",
-        "listen",
-        "monitor_port",
-        "net",
-        "port",
-        "server_name",
-        *_BLOCKS,
-    }
-)
+_SERVER_OPTIONS: Final = split_words(
+    "addr host http http_port https https_port jetstream listen monitor_port net port server_name"
+).union(_BLOCKS)
 _MANY_DIGITS: Final = 10
 _OFF: Final = frozenset({"disabled", "disable", "false", "off", "0"})
 

@@ -42,11 +42,8 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
             yield from _sides(step, place)
         if action.aim is Aim.ENDS and subject.topology is not None:
             yield from _link(link_ends(step.link or (), subject.topology), subject.regions, place)
-        if (
-            action.fault.takes is Takes.META_LEADER
-            and subject.topology is not None
-            and subject.topology.hubs is not None
-        ):
+        hubs = subject.topology.hubs if subject.topology is not None else None
+        if action.fault.takes is Takes.META_LEADER and hubs is not None:
             yield Violation(
                 at=place,
                 message="with `routing: domains`, each region has its own JetStream meta leader",

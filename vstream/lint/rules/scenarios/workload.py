@@ -21,18 +21,7 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
 
 _WHOLE = (*SAFETY, "diverged", "same_order")
-_NEEDS_LOAD = (
-    "published",
-    "delivered",
-    "publish_time",
-    "publish_gap",
-    "propagation",
-    "visible",
-    *SAFETY,
-    "diverged",
-    "same_order",
-    "converged",
-)
+_NEEDS_LOAD = ("published", "delivered", "publish_time", "publish_gap", "propagation", "visible", *_WHOLE, "converged")
 
 
 @rule("VS509", "bad-publish-subject", Severity.ERROR)

@@ -152,12 +152,8 @@ def _open_users(server: ServerConf) -> Iterator[Violation]:
         # VS421 reports unknown options: one of them may be the password.
         is_known = all(written.key.lower() in BLOCKS["user"].options for written in conf.entries)
         is_known = is_known or conf is server.authorization
-        if (
-            name is not None
-            and name.text
-            and is_known
-            and not has_any(conf, "password", "pass", "nkey", "token", "proxy_required")
-        ):
+        has_secret = has_any(conf, "password", "pass", "nkey", "token", "proxy_required")
+        if name is not None and name.text and is_known and not has_secret:
             yield Violation(
                 at=name.span,
                 message=f"user `{name.text}` has no password: whoever knows the name may log in",

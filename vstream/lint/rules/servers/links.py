@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.reading.accounts import exports_of
+from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.mappings.entries import sources
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,
@@ -21,11 +22,14 @@ from vstream.lint.rules.server_values import (
     whole,
 )
 from vstream.lint.rules.wording import closest, join_names
+from vstream.subjects.algebra import is_subset, overlaps
+from vstream.subjects.functions import FUNCTION
+from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from vstream.lint.workspace import ConfValue, Listener, ServerConf, Workspace
+    from vstream.lint.workspace import ConfValue, Listener, MappingEntry, ServerConf, Workspace
 
     Place = tuple[ServerConf, Listener]
 
@@ -45,6 +49,7 @@ _DEFAULT_CLIENT: Final = 4222
 _DEFAULT_LEAF: Final = 7422
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _FEW: Final = 3
+_WHOLE: Final = 100
 _OF_RESOLVERS: Final = ("type", "dir", "allow_delete", "hard_delete", "limit", "interval", "ttl", "timeout")
 _OF_LATENCIES: Final = ("subject", "sampling")
 _LEAVES: Final = frozenset({"leafnodes", "leaf", "websocket", "ws"})
@@ -242,6 +247,7 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
         yield from _users_without_inbox(server)
         yield from _routes_without_login(server)
         yield from _mapped_for_nobody(server)
+        yield from _imports_mapped_away(server)
         yield from _logs_twice(server)
         yield from _tls_missing(server)
         yield from _websocket_routes(server)
@@ -411,6 +417,35 @@ def _mapped_for_nobody(server: ServerConf) -> Iterator[Violation]:
                 message=f"account `{account.name}` has no users, exports or imports: nothing is ever mapped here",
                 hint="move the mappings to the account whose users publish",
             )
+
+
+def _imports_mapped_away(server: ServerConf) -> Iterator[Violation]:
+    """Rules come before imports: what they rename is never imported (server/client.go, selectMappedSubject)."""
+    places = (
+        (block, wish) for account in server.accounts for block in account.mappings for wish in imports_of(account)
+    )
+    for block, wish in places:
+        subject = (wish.to or wish.subject).text or ""
+        trie, entries = sources(block)
+        taking = [entries[number] for number in trie.overlapping(subject)] if wish.kind == "service" else []
+        if len(taking) == 1 and _renames_all(taking[0], subject) and not _leads_to(entries, subject):
+            yield Violation(
+                at=wish.subject.span,
+                message=f"the rule `{taking[0].source}` renames all of `{subject}` before it can be imported",
+                hint="import what it is renamed to, or remove the rule",
+                related=(Related(span=taking[0].key_span, message="the rule"),),
+            )
+
+
+def _renames_all(entry_of_rule: MappingEntry, subject: str) -> bool:
+    weight = sum(destination.model.weight for destination in entry_of_rule.destinations)
+    is_whole = weight == _WHOLE and not entry_of_rule.clusters
+    return is_whole and is_subset(subject, effective_source(entry_of_rule.source))
+
+
+def _leads_to(entries: Sequence[MappingEntry], subject: str) -> bool:
+    targets = (FUNCTION.sub("*", destination.model.subject) for each in entries for destination in each.destinations)
+    return any(overlaps(target, subject) for target in targets)
 
 
 def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity
+from vstream.lint.detect import split_words
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_jetstream, place, whole
@@ -69,16 +70,8 @@ _STORE: Final = ("store_dir", "storedir", "store")
 _BLOCKS: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
     ("gateway",): frozenset({"tls"}),
     ("leafnodes", "leaf"): frozenset({"compression", "remotes", "tls"}),
-    ("mqtt",): frozenset(
-        {
-            "ack_wait",
-            "consumer_inactive_threshold",
-            "consumer_memory_storage",
-            "consumer_replicas",
-            "max_ack_pending",
-            "stream_replicas",
-            "tls",
-        }
+    ("mqtt",): split_words(
+        "ack_wait consumer_inactive_threshold consumer_memory_storage consumer_replicas max_ack_pending stream_replicas tls"
     ),
     ("websocket", "ws"): frozenset({"tls"}),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.lint.detect import split_words
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import format_version
 from vstream.topology.decode import levels
@@ -65,15 +66,8 @@ def _refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[
         )
 
 
-_NOT_FOR_MIRRORS = frozenset(
-    {
-        "allow_atomic",
-        "allow_batched",
-        "allow_msg_counter",
-        "allow_msg_schedules",
-        "first_seq",
-        "subject_delete_marker_ttl",
-    }
+_NOT_FOR_MIRRORS = split_words(
+    "allow_atomic allow_batched allow_msg_counter allow_msg_schedules first_seq subject_delete_marker_ttl"
 )
 
 
