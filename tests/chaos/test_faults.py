@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from scripts.docs import faults_markdown
 from tests.support.paths import ROOT
 from vstream.chaos import faults
 from vstream.chaos.journal import Journal, OpenFault, decode, encode
@@ -16,7 +17,7 @@ from vstream.cli.chaos.commands import app
 from vstream.lab.links.state import Cut, LinkState, encode_states
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.document import StepDocument, json_schema, yaml_key
-from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, FaultSpec, FaultType, OptionType, OptionValue, table_markdown
+from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, FaultSpec, FaultType, OptionType, OptionValue
 
 SAMPLES: dict[OptionType, OptionValue] = {
     OptionType.DURATION: 5 * 10**9,
@@ -75,7 +76,7 @@ def test_every_fault_is_written_as_its_command_takes_it(declared: FaultType) -> 
 
 def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
     text = (ROOT / "docs" / "chaos.md").read_text(encoding="utf-8")
-    assert table_markdown() in text, "run scripts/docs"
+    assert faults_markdown() in text, "run scripts/docs"
 
 
 @EACH

@@ -8,9 +8,11 @@ from tests.support.call_counts import count_calls
 from tests.support.lint_inputs import surroundings
 from tests.support.night import repetitions
 from tests.support.topologies import many_streams
+from vstream.lint.account_table import ListeningStream, tabulate_account
 from vstream.lint.engine import lint
 from vstream.lint.load_topology import load, render_bundle
-from vstream.lint.read import Source
+from vstream.lint.read import Source, gather
+from vstream.lint.reading.accounts import read_account_flow
 
 FEW, MANY = 60, repetitions(240, night=480)
 SLACK = 1.25
@@ -25,6 +27,12 @@ def rules(count: int) -> str:
             lines.append(f'    {{destination: "{subject}", weight: 100%, cluster: "{region}"}}')
         lines.append("  ]")
     return "\n".join(["mappings {", *lines, "}", ""])
+
+
+def accounts(count: int) -> str:
+    exports = ", ".join(f'{{service: "s{number}.*"}}' for number in range(count))
+    imports = ", ".join(f'{{service: {{account: A, subject: "s{number}.*"}}}}' for number in range(count))
+    return f"accounts {{A: {{exports: [{exports}]}}, B: {{imports: [{imports}]}}}}\n"
 
 
 def once(text: str) -> int:
@@ -52,12 +60,23 @@ def test_work_on_rendered_files_grows_with_the_streams_and_not_with_their_square
 
 
 def test_work_grows_with_the_imports_of_an_account_and_not_with_their_square() -> None:
-    def accounts(count: int) -> str:
-        exports = ", ".join(f'{{service: "s{number}.*"}}' for number in range(count))
-        imports = ", ".join(f'{{service: {{account: A, subject: "s{number}.*"}}}}' for number in range(count))
-        return f"accounts {{A: {{exports: [{exports}]}}, B: {{imports: [{imports}]}}}}\n"
-
     assert once(accounts(MANY)) < SLACK * 4 * once(accounts(MANY // 4))
+
+
+def test_the_table_of_an_account_grows_with_rules_and_streams_and_not_with_their_product() -> None:
+    def table(count: int) -> int:
+        rules = "\n".join(f'"s{number}.*": "to.s{number}"' for number in range(count))
+        text = accounts(count).replace("B: {", f"B: {{mappings: {{{rules}}}, ")
+        workspace = gather([Source(name="s.conf", content=text.encode())], read=lambda _: b"").workspace()
+        flow = read_account_flow(workspace.servers[0])
+        (block,) = workspace.blocks
+        streams = [
+            ListeningStream(name=f"s{number}", account=None, subjects=(f"to.s{number}",)) for number in range(count)
+        ]
+        assert sum(len(row.streams) for row in tabulate_account(block, flow, streams)) == count
+        return count_calls(lambda: tabulate_account(block, flow, streams))
+
+    assert table(MANY) < SLACK * 4 * table(MANY // 4)
 
 
 def test_of_a_topology_with_many_servers_a_few_are_rendered() -> None:

@@ -23,12 +23,12 @@ from vstream.render.targets.hosts import missing_files
 from vstream.topology.bundle import is_private, loaded_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from vstream.topology.bundle import Artifact
     from vstream.topology.model import Topology
 
-_PRIVATE = 0o600
+_PRIVATE, _PRIVATE_DIRECTORY = 0o600, 0o700
 TargetName = Literal["files", "systemd", "compose", "helm", "nack"]
 
 
@@ -123,7 +123,7 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
     paths = {artifact.path for artifact in artifacts}
     private = {(directory / path).parent for path in paths if is_private(path)}
     try:
-        _make_directory(directory, private)
+        directory.mkdir(mode=_PRIVATE_DIRECTORY if directory in private else 0o755, parents=True, exist_ok=True)
         _check_no_links(directory, PurePosixPath(BUNDLE_MARKER))
         if any(directory.iterdir()) and not marker.is_file():
             raise VstreamError(
@@ -135,7 +135,7 @@ def write_bundle(artifacts: Sequence[Artifact], directory: Path) -> int:
         # Both lists first: whatever happens below, the next run knows which files are ours.
         _write_readable(marker, "".join(f"{path}\n" for path in sorted(paths | old_paths)))
         for parent in sorted({(directory / path).parent for path in paths}):
-            _make_directory(parent, private)
+            parent.mkdir(mode=_PRIVATE_DIRECTORY if parent in private else 0o755, parents=True, exist_ok=True)
         for artifact in artifacts:
             _write_artifact(directory / artifact.path, artifact)
         stale_paths = old_paths - paths
@@ -161,11 +161,6 @@ def _check_no_links(directory: Path, path: PurePosixPath) -> None:
                 f"{directory / part} is a symbolic link: vstream does not write through links",
                 hint="remove it, or name another directory with -o",
             )
-
-
-def _make_directory(path: Path, private: Collection[Path]) -> None:
-    """Make *path*, for nobody else if it is *private*."""
-    path.mkdir(mode=0o700 if path in private else 0o755, parents=True, exist_ok=True)
 
 
 def _write_artifact(path: Path, artifact: Artifact) -> None:

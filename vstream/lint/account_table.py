@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow, AccountLink, ImportKind
-from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, overlaps
+from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
 from vstream.subjects.functions import looks_like_call, parse_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import MappingsBlock
@@ -58,12 +58,12 @@ def tabulate_account(
 ) -> tuple[AccountRow, ...]:
     """The rules of *block*, in the order written, then imports and exports; with *cluster*, only what counts there."""
     account = block.account or GLOBAL_ACCOUNT
+    listeners = _Listeners(streams)
     rows: list[AccountRow] = []
     for rule in block.table.rules:
         span = block.entry(rule.mapping).key_span
         names = rule.routes if cluster is None else (cluster if cluster in rule.routes else "",)
         for name in names:
-            nearby = [stream for stream in streams if stream.cluster in {None, name or cluster}]
             for destination, percent in _shares(rule, rule.routes[name]):
                 row = AccountRow(
                     kind="mapping",
@@ -72,11 +72,13 @@ def tabulate_account(
                     percent=percent,
                     cluster=name or cluster,
                     account=None,
-                    streams=_streams(flow, nearby, account, _pattern(destination)) if destination else (),
+                    streams=listeners.find(_places(flow, account, _pattern(destination)), {None, name or cluster})
+                    if destination
+                    else (),
                     span=span,
                 )
                 rows.append(row)
-    rows.extend(_link_rows(account, flow, streams))
+    rows.extend(_link_rows(account, flow, listeners))
     return tuple(rows)
 
 
@@ -89,7 +91,7 @@ def _shares(rule: CompiledMapping, routes: Sequence[Route]) -> Iterator[tuple[st
         yield None, gap
 
 
-def _link_rows(account: str, flow: AccountFlow, streams: Sequence[ListeningStream]) -> Iterator[AccountRow]:
+def _link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> Iterator[AccountRow]:
     links = sorted(flow.links, key=lambda link: (link.importer != account, link.kind is ImportKind.STREAM))
     for link in links:
         if account not in {link.importer, link.exporter}:
@@ -103,7 +105,7 @@ def _link_rows(account: str, flow: AccountFlow, streams: Sequence[ListeningStrea
             percent=_ALL,
             cluster=None,
             account=link.exporter if is_import else link.importer,
-            streams=_streams(flow, streams, receiver, link.destination, came_by=link),
+            streams=listeners.find(_places(flow, receiver, link.destination, came_by=link)),
             span=link.span,
         )
     for export in flow.unused_exports(account):
@@ -119,25 +121,34 @@ def _link_rows(account: str, flow: AccountFlow, streams: Sequence[ListeningStrea
         )
 
 
-def _streams(
-    flow: AccountFlow,
-    streams: Sequence[ListeningStream],
-    account: str,
-    pattern: str,
-    *,
-    came_by: AccountLink | None = None,
-) -> tuple[str, ...]:
-    """The streams that can take what has *pattern* in *account*, there or where imports bring it."""
-    places = [(account, pattern)]
-    if came_by is None or came_by.kind is ImportKind.SERVICE:
-        places += flow.reachable(account, pattern)
-    names: dict[str, None] = {}
-    for stream in streams:
-        for where, subjects in places:
-            in_account = stream.account is None or stream.account == where
-            if in_account and any(overlaps(subjects, subject) for subject in stream.subjects):
-                names[stream.name] = None
-    return tuple(names)
+def _places(
+    flow: AccountFlow, account: str, pattern: str, *, came_by: AccountLink | None = None
+) -> list[tuple[str, str]]:
+    """The accounts where what has *pattern* in *account* comes to, by imports too, and under which subjects."""
+    is_followed = came_by is None or came_by.kind is ImportKind.SERVICE
+    return [(account, pattern), *(flow.reachable(account, pattern) if is_followed else ())]
+
+
+class _Listeners:
+    """An index of what streams listen to: there may be thousands of them, and of rules."""
+
+    def __init__(self, streams: Sequence[ListeningStream]) -> None:
+        pairs = [(stream, subject) for stream in streams for subject in stream.subjects]
+        self._streams = [stream for stream, _ in pairs]
+        self._subjects = SubjectTrie(subject for _, subject in pairs)
+
+    def find(
+        self, places: Iterable[tuple[str, str]], clusters: Collection[str | None] | None = None
+    ) -> tuple[str, ...]:
+        """The streams that can take what comes to *places*, accounts and patterns; only those of *clusters*, if given."""
+        numbers = set[int]()
+        for account, pattern in places:
+            for number in self._subjects.overlapping(pattern):
+                stream = self._streams[number]
+                is_near = clusters is None or stream.cluster in clusters
+                if is_near and stream.account in {None, account}:
+                    numbers.add(number)
+        return tuple(dict.fromkeys(self._streams[number].name for number in sorted(numbers)))
 
 
 def _pattern(destination: str) -> str:

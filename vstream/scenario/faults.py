@@ -371,21 +371,3 @@ FAULT_OPTIONS: Final[Mapping[str, FaultOption]] = {
     option.name: option for declared in FAULTS.values() for option in declared.options
 }
 """By field of a step."""
-
-
-def table_markdown() -> str:
-    """The table of all faults in docs/chaos.md."""
-    lines = ["| command | what happens | what to expect |", "|---|---|---|"]
-    for declared in FAULTS.values():
-        cells = (f"`{declared.usage}`", declared.happens + _option_names(declared), declared.expect)
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    return "\n".join(lines) + "\n"
-
-
-def _option_names(declared: FaultType) -> str:
-    names = [f"`--{option.name.replace('_', '-')}`" for option in declared.options if not option.is_required]
-    return f"; {', '.join(names)}" if names else ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from vstream.subjects.algebra import (
     PARTIAL_WILDCARD,
     SEPARATOR,
+    SubjectTrie,
     has_wildcards,
     is_deliverable,
     is_subset,
@@ -153,7 +154,7 @@ def link_accounts(
 class AccountFlow:
     """The accounts of one server: their mappings, and the imports between them."""
 
-    __slots__ = ("exports", "links", "tables")
+    __slots__ = ("_by_source", "exports", "links", "tables")
 
     def __init__(
         self, tables: dict[str, MappingTable], links: Iterable[AccountLink], exports: Iterable[ExportedSubject] = ()
@@ -161,6 +162,11 @@ class AccountFlow:
         self.exports = tuple(exports)
         self.tables = tables
         self.links = tuple(links)
+        groups: dict[str, list[AccountLink]] = {}
+        for link in self.links:
+            groups.setdefault(link.importer if link.kind is ImportKind.SERVICE else link.exporter, []).append(link)
+        self._by_source = {name: (group, SubjectTrie(link.source for link in group)) for name, group in groups.items()}
+        """By account, the links that take messages from it, and an index of their sources: there may be thousands."""
 
     def arrivals(self, account: str, subject: str, cluster: str | None = None) -> Iterator[AccountArrival]:
         """Who else sees what has the literal *subject* in *account*, after its mappings, on a server of *cluster*."""
@@ -168,14 +174,17 @@ class AccountFlow:
 
     def can_leave(self, account: str, subject: str) -> bool:
         """Whether an import may take some of *subject*, which may have wildcards, out of *account*."""
-        return any(overlaps(subject, link.source) for link in self._links_from(account))
+        return any(True for _ in self._links_from(account, subject))
 
     def unused_exports(self, account: str) -> Iterator[ExportedSubject]:
         """What *account* exports and no other account imports."""
         imported = [link for link in self.links if link.exporter == account]
+        index = SubjectTrie(link.exported for link in imported)
         for export in self.exports:
-            uses = (link for link in imported if link.kind is export.kind and is_subset(link.exported, export.subject))
-            if export.account == account and not any(uses):
+            if export.account != account:
+                continue
+            near = (imported[number] for number in index.overlapping(export.subject))
+            if not any(link.kind is export.kind and is_subset(link.exported, export.subject) for link in near):
                 yield export
 
     def reachable(self, account: str, pattern: str) -> list[tuple[str, str]]:
@@ -186,19 +195,20 @@ class AccountFlow:
         """
         places = [(account, pattern)]
         for importer, subjects in places:
-            for link in self._links_from(importer):
+            for link in self._links_from(importer, subjects):
                 carried = link.carry_pattern(subjects) if link.kind is ImportKind.SERVICE else None
                 if carried is not None and (link.exporter, carried) not in places:
                     places.append((link.exporter, carried))
         return places[1:]
 
-    def _links_from(self, account: str) -> Iterator[AccountLink]:
-        for link in self.links:
-            if account == (link.importer if link.kind is ImportKind.SERVICE else link.exporter):
-                yield link
+    def _links_from(self, account: str, subject: str) -> Iterator[AccountLink]:
+        """The links that may take some of *subject*, which may have wildcards, from *account*, in the order written."""
+        links, sources = self._by_source.get(account, ((), SubjectTrie(())))
+        for number in sources.overlapping(subject):
+            yield links[number]
 
     def _follow(self, message: AccountArrival, cluster: str | None) -> Iterator[AccountArrival]:
-        for link in self._links_from(message.account):
+        for link in self._links_from(message.account, message.subject):
             if link.kind is ImportKind.STREAM and message.links:
                 continue  # What a service import brought is not exported again.
             subject = link.carry(message.subject)

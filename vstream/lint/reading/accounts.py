@@ -14,7 +14,7 @@ from vstream.subjects.account_flow import (
     ImportKind,
     link_accounts,
 )
-from vstream.subjects.algebra import is_subset
+from vstream.subjects.algebra import SubjectTrie, is_subset
 from vstream.subjects.resolve import MappingTable, compile_mappings
 
 if TYPE_CHECKING:
@@ -75,11 +75,13 @@ def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
 def read_account_flow(server: ServerConf) -> AccountFlow:
     """The mappings and imports of all accounts of *server*. Imports that it refuses are left out, as VS425 tells."""
     exports = {account.name: exports_of(account) for account in server.accounts}
+    indexes = {name: ExportIndex(of_account) for name, of_account in exports.items()}
     links = []
     for account in server.accounts:
         for wish in imports_of(account):
             link = _link(account.name, wish)
-            if link is not None and _is_exported(link, exports.get(link.exporter, ())):
+            index = indexes.get(link.exporter) if link is not None else None
+            if link is not None and index is not None and _is_exported(link, index):
                 links.append(link)
     tables = {account.name: _mapping_table(account.mappings) for account in server.accounts}
     of_global = tuple(block for block in server.mappings if block.account is None)
@@ -114,13 +116,22 @@ def _link(importer: str, wish: AccountImport) -> AccountLink | None:
     )
 
 
-def _is_exported(link: AccountLink, exports: tuple[AccountExport, ...]) -> bool:
-    for export in exports:
-        is_for_importer = export.accounts is None or link.importer in export.accounts
-        covers = export.kind == link.kind.value and is_subset(link.exported, str(export.subject.value))
-        if covers and is_for_importer:
-            return True
-    return False
+def _is_exported(link: AccountLink, exports: ExportIndex) -> bool:
+    covering = exports.covering(link.kind.value, link.exported)
+    return any(export.accounts is None or link.importer in export.accounts for export in covering)
+
+
+class ExportIndex:
+    """The exports of an account, of which there may be thousands, by what they cover."""
+
+    def __init__(self, exports: tuple[AccountExport, ...]) -> None:
+        self._exports = exports
+        self._subjects = SubjectTrie(str(export.subject.value) for export in exports)
+
+    def covering(self, kind: str, subject: str) -> list[AccountExport]:
+        """Those that let others import all of *subject*, in the order written."""
+        near = (self._exports[number] for number in self._subjects.overlapping(subject))
+        return [export for export in near if export.kind == kind and is_subset(subject, str(export.subject.value))]
 
 
 def accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
@@ -169,18 +180,22 @@ def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
                 exports.append(
                     ExportedSubject(kind=kind, account=account.name, subject=export.subject, span=export.span)
                 )
+    subjects = SubjectTrie(export.subject for export in exports)
     links = []
     for account in accounts:
         for wish in account.imports:
             exporter = names.get(wish.exporter_key)
             link = _claimed_link(account.name, exporter, wish) if exporter and wish.kind in _KINDS else None
-            covering = [
-                export for export in exports if link and (export.account, export.kind) == (link.exporter, link.kind)
-            ]
-            if link is not None and any(is_subset(link.exported, export.subject) for export in covering):
+            near = [exports[number] for number in subjects.overlapping(link.exported)] if link is not None else []
+            if link is not None and any(_covers(export, link) for export in near):
                 links.append(link)
     tables = {account.name: account.block.table for account in accounts if account.block is not None}
     return AccountFlow(tables, links, exports)
+
+
+def _covers(export: ExportedSubject, link: AccountLink) -> bool:
+    is_same = (export.account, export.kind) == (link.exporter, link.kind)
+    return is_same and is_subset(link.exported, export.subject)
 
 
 def _claimed_link(importer: str, exporter: str, wish: ClaimedImport) -> AccountLink | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.lint.reading.accounts import exports_of, imports_of
+from vstream.lint.reading.accounts import ExportIndex, exports_of, imports_of
 from vstream.lint.reading.nodes import entry, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.trust import ACCOUNTS as TRUST
 from vstream.lint.rules.wording import closest, refuse_start
-from vstream.subjects.algebra import SubjectTrie, is_subset, is_valid
+from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf import ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.reading.accounts import AccountExport, AccountImport
+    from vstream.lint.reading.accounts import AccountImport
     from vstream.lint.workspace import ServerConf, Workspace
 
 _BUILT_IN: Final = frozenset({"$SYS", "$G"})
@@ -52,7 +52,7 @@ def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _imports(server: ServerConf) -> Iterator[Violation]:
-    exports = {account.name: _SubjectIndex(exports_of(account)) for account in server.accounts}
+    exports = {account.name: ExportIndex(exports_of(account)) for account in server.accounts}
     # The system account exports more than is written.
     provided = {*_BUILT_IN, server.system_account.text if server.system_account else None}
     for account in server.accounts:
@@ -70,21 +70,9 @@ def _imports(server: ServerConf) -> Iterator[Violation]:
                 yield from _not_exported(account.name, wish, name, exports[name])
 
 
-class _SubjectIndex:
-    """Exports of an account, of which there may be thousands, by what they cover."""
-
-    def __init__(self, exports: tuple[AccountExport, ...]) -> None:
-        self._exports = exports
-        self._trie = SubjectTrie(str(export.subject.value) for export in exports)
-
-    def covering(self, wish: AccountImport) -> list[AccountExport]:
-        subject = str(wish.subject.value)
-        overlapping = (self._exports[number] for number in self._trie.overlapping(subject))
-        return [item for item in overlapping if item.kind == wish.kind and is_subset(subject, str(item.subject.value))]
-
-
-def _not_exported(importer: str, wish: AccountImport, exporter: str, exports: _SubjectIndex) -> Iterator[Violation]:
-    subject, covering = str(wish.subject.value), exports.covering(wish)
+def _not_exported(importer: str, wish: AccountImport, exporter: str, exports: ExportIndex) -> Iterator[Violation]:
+    subject = str(wish.subject.value)
+    covering = exports.covering(wish.kind, subject)
     if not covering:
         yield refuse_start(
             wish.subject.span,
