@@ -1848,6 +1848,11 @@ def test_an_import_that_rules_leave_something_is_not_reported(rules: str) -> Non
     assert "VS430" not in {finding.code for finding in report.diagnostics}
 
 
+def test_a_stream_is_not_meant_to_source_itself() -> None:
+    text = b'{"name": "SOURCE_TARGET", "sources": [{"name": "SOURCE_ORIGIN"}, {"name": "TARGET_SOURCE"}]}'
+    assert lint([Source(name="s.json", content=text)], surroundings({})).diagnostics == ()
+
+
 def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
     files = {"hub.conf": SERVER.encode() + b"leafnodes { listen: 127.0.0.1:7422 }\n" + STORE.encode()}
     for name, port in (("l1", 4300), ("l2", 4301)):

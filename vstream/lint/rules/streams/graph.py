@@ -71,7 +71,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
         comparable = names if len(names) <= _COMPARABLE else []
         if stream.virtual:
             comparable = writes.get(stream.virtual, [])
-        candidates = [name for name in comparable if name not in source_names]
+        candidates = [name for name in comparable if name not in {*source_names, stream.config.name}]
         for source in missing:
             close = get_close_matches(source.name, candidates, n=1)
             if close or stream.config.name in rendered:
