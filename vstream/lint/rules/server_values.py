@@ -255,3 +255,18 @@ def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
             promised[cluster] = max(promised.get(cluster, 0), number)
     # Fewer files than addresses: some were not given. No address: nobody says how many there are.
     return {name: number for name, number in configured.items() if number >= promised.get(name, 0) > 0}
+
+
+def clusters_alone(workspace: Workspace) -> dict[str, str]:
+    """The one cluster of all servers in a directory, where nothing links it to others: streams can be nowhere else."""
+    beside: dict[str, list[ServerConf]] = {}
+    for server in whole(workspace) if workspace.topology is None else ():
+        beside.setdefault(directory(server), []).append(server)
+    alone = {}
+    for path, servers in beside.items():
+        names = {name.text if (name := cluster(server)) is not None else None for server in servers}
+        is_linked = any(each.gateway or has_any(each.root, "leafnodes", "leaf") for each in servers)
+        # A route to the name of a service leads to servers that the files do not show.
+        if len(names) == 1 and not is_linked and lead_to_each_other(servers, "cluster"):
+            alone[path] = str(names.pop())
+    return alone

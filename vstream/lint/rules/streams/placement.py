@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, several
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import cluster, directory, has_any, servers_by_cluster, whole
+from vstream.lint.rules.server_values import cluster, clusters_alone, servers_by_cluster, whole
 from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
 from vstream.lint.rules.wording import closest, count
 from vstream.lint.workspace import StreamRole
@@ -113,7 +113,7 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
     topology, or in server configurations that list each other as routes. All versions (server/jetstream_cluster.go,
     selectPeerGroup).
     """
-    servers, alone = servers_by_cluster(workspace), _clusters_alone(workspace)
+    servers, alone = servers_by_cluster(workspace), clusters_alone(workspace)
     for stream in workspace.streams:
         replica_count = replicas(stream)
         placed = _cluster(stream) or alone.get(posixpath.dirname(stream.file), "")
@@ -126,16 +126,6 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
         else:
             continue
         yield Violation(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
-
-
-def _clusters_alone(workspace: Workspace) -> dict[str, str]:
-    """The one cluster of all servers in a directory, where nothing links it to others: streams can be nowhere else."""
-    names: dict[str, set[str]] = {}
-    for server in whole(workspace) if workspace.topology is None else ():
-        is_linked = server.gateway or server.leaf_remotes or has_any(server.root, "leafnodes", "leaf")
-        name = cluster(server)
-        names.setdefault(directory(server), set()).add("" if is_linked or name is None else str(name.text))
-    return {path: min(clusters) for path, clusters in names.items() if len(clusters) == 1}
 
 
 @rule("VS224", "even-number-of-replicas", Severity.WARNING)
