@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError
-from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply
+from vstream.jetstream.connection import Connection, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,21 +19,22 @@ class DomainRoutingConnection(Connection):
 
     def __init__(self, first: Connection, connections: Mapping[str, Connection | NotReachableError]) -> None:
         super().__init__(first.client, first.region)
-        self._connections = connections
+        self._first, self._connections = first, connections
 
-    async def request(
-        self,
-        subject: str,
-        payload: bytes = b"",
-        *,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = REQUEST_TIMEOUT,
-    ) -> Reply:
+    async def request(self, subject: str, payload: bytes = b"", **options: Any) -> Reply:
         """See Connection. Also raises NotReachableError if there is no connection to the region."""
+        return await self._find(subject).request(subject, payload, **options)
+
+    async def collect(self, subject: str, payload: bytes = b"", **options: Any) -> tuple[Reply, ...]:
+        """See Connection. Also raises NotReachableError if there is no connection to the region."""
+        return await self._find(subject).collect(subject, payload, **options)
+
+    def _find(self, subject: str) -> Connection:
+        """The connection to the region whose domain *subject* is of; the first where it is of none."""
         named = _DOMAIN.match(subject)
         if named is None:
-            return await super().request(subject, payload, headers=headers, timeout=timeout)
+            return self._first
         connection = self._connections.get(named[1])
         if isinstance(connection, Connection):
-            return await connection.request(subject, payload, headers=headers, timeout=timeout)
+            return connection
         raise NotReachableError(f"region `{named[1]}` cannot be reached" if connection is None else connection.message)

@@ -84,8 +84,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
     assert (await command("lab", "down", "moving", "--purge")).code == 0
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("routing", with_night(["accounts"], ["domains"]))
+@pytest.mark.parametrize("routing", ["domains", pytest.param("accounts", marks=pytest.mark.night)])
 async def test_a_fourth_region_comes_and_goes(state: Path, tmp_path: Path, routing: str) -> None:
     """
     As `scripts/bench --regions` measures it. What clients publish on is below a root, which stays mapped.
