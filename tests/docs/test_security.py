@@ -26,6 +26,13 @@ def test_a_row_says_what_the_command_asks_of_streams(command: str) -> None:
     assert needed(command) == {*permissions.MANAGED[command], *permissions.AS_CLIENT.get(command, ())}
 
 
+def test_what_each_command_of_the_table_needs_can_be_printed() -> None:
+    start = PAGE.index("| command | publishes")
+    rows = PAGE[start : PAGE.index("\n\n", start)].splitlines()[2:]
+    told = {command for row in rows for command in re.findall("`([^`]+)`", row.split("|")[1])}
+    assert told == set(permissions.COMMANDS)
+
+
 def test_it_is_said_of_every_command_whether_it_may_run_on_a_pull_request() -> None:
     start = PAGE.index("| on a pull request from anyone")
     told = set(re.findall("`([a-z]+)", PAGE[start : PAGE.index("\n\n", start)]))

@@ -28,17 +28,18 @@ _PLAN = ("STREAM.LIST", "CONSUMER.LIST.*")
 _STATUS = ("STREAM.INFO.*", "CONSUMER.INFO.>", "DIRECT.GET.>")
 _CHANGE = ("STREAM.CREATE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*")
 _RESYNC = ("STREAM.INFO.*", "STREAM.LEADER.STEPDOWN.*")
+_APPLY = (
+    *_PLAN,
+    *_CHANGE,
+    *_RESYNC,
+    *("STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
+    *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
+)
 MANAGED: Final = {
     "plan": _PLAN,
-    "apply": (
-        *_PLAN,
-        *_CHANGE,
-        *_RESYNC,
-        *("STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
-        *("CONSUMER.CREATE.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
-    ),
+    **dict.fromkeys(("apply", "region"), _APPLY),
     "plan --drift": (*_PLAN, *_STATUS),
-    **dict.fromkeys(("status", "doctor"), _STATUS),
+    **dict.fromkeys(("status", "export", "doctor"), _STATUS),
     "probe": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*"),
     "audit": (*LOOKS, *READS_ALL),
     "repair sources": _RESYNC,
@@ -52,7 +53,7 @@ MANAGED: Final = {
         *READS_ALL,
     ),
 }
-"""By command, its requests to the accounts with streams. `export` has those of `status`."""
+"""By command, its requests to the accounts with streams."""
 _REPAIRS_CONTENTS: Final = (
     *_CHANGE,
     *("STREAM.LIST", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*", "STREAM.PURGE.*"),
@@ -60,7 +61,7 @@ _REPAIRS_CONTENTS: Final = (
 )
 """Additional requests of `repair messages` where it also repairs the contents of streams."""
 AS_CLIENT: Final = {
-    **dict.fromkeys(("plan --drift", "status", "doctor", "repair messages", "doctor --bundle"), ("INFO",)),
+    **dict.fromkeys(("plan --drift", "status", "export", "doctor", "repair messages", "doctor --bundle"), ("INFO",)),
     "probe": (
         *("STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
         *("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>"),
