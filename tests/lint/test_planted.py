@@ -1848,10 +1848,11 @@ def test_an_import_that_rules_leave_something_is_not_reported(rules: str) -> Non
     assert "VS430" not in {finding.code for finding in report.diagnostics}
 
 
-def test_replicas_beside_one_file_of_servers_that_find_each_other_by_a_service_are_not_counted() -> None:
+@pytest.mark.parametrize("placement", ["", ', "placement": {"cluster": "A"}'])
+def test_replicas_beside_one_file_of_servers_that_find_each_other_by_a_service_are_not_counted(placement: str) -> None:
     files = {
         "nats.conf": b"server_name: $NAME\nlisten: 0.0.0.0:4222\ncluster { name: A, listen: 0.0.0.0:6222, routes: ['nats://nats:6222'] }\n",
-        "o.json": stream('"num_replicas": 3').encode(),
+        "o.json": stream(f'"num_replicas": 3{placement}').encode(),
     }
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
     assert "VS223" not in {finding.code for finding in report.diagnostics}

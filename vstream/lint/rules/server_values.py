@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, several, url_parts
-from vstream.syntax.natsconf import ConfArray, ConfScalar
+from vstream.syntax.natsconf import ConfScalar
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OPERATORS: Final = ("operator", "operators", "roots", "root", "root_operator", "root_operators")
 """The names of one option: the operators that a server trusts."""
 TRUSTED: Final = ("trusted", "trusted_keys")
+_MANY: Final = 1 << 20
 
 
 def whole(workspace: Workspace) -> list[ServerConf]:
@@ -138,12 +139,10 @@ def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, in
     """Which of the *servers* listen where: by directory, host or server name, and port."""
     listening: dict[tuple[str, str, int | None], set[int]] = {}
     for index, server in enumerate(servers):
-        for listener in server.listeners:
-            if listener.block == block:
-                names = [server.server_name.text] if server.server_name else []
-                hosts = [*names, *([] if listener.is_everywhere else [listener.host])]
-                for host in hosts:
-                    listening.setdefault((directory(server), str(host).lower(), listener.port), set()).add(index)
+        names = [server.server_name.text] if server.server_name else []
+        for listener in (each for each in server.listeners if each.block == block):
+            for host in (*names, *([] if listener.is_everywhere else [listener.host])):
+                listening.setdefault((directory(server), str(host).lower(), listener.port), set()).add(index)
     return listening
 
 
@@ -241,14 +240,17 @@ def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
         return Counter(seat.cluster for seat in workspace.topology.seats)
     configured: Counter[str] = Counter()
     promised: dict[str, int] = {}
+    hosts = {host for _, host, _ in _listeners(list(workspace.servers), "cluster")}
     for server in workspace.servers:
         name = server.cluster_name or (server.gateway.name if server.gateway else None)
         if server.is_fragment or name is None or not name.text:
             continue
         configured[name.text] += 1
         is_alone = not any(listener.block == "cluster" for listener in server.listeners)
-        routes = server.cluster.get_folded("routes") if server.cluster else None
-        addresses = [(name.text, len(routes.items) if isinstance(routes, ConfArray) else int(is_alone))]
+        routes = _addresses(server, "cluster")
+        # The single name of a service stands for any number of servers.
+        is_service = len(routes) == 1 and routes[0][0].lower() not in hosts and not routes[0][0][-1:].isdigit()
+        addresses = [(name.text, _MANY if is_service else len(routes) or int(is_alone))]
         remotes = server.gateway.remotes if server.gateway else ()
         addresses.extend((remote.name.text or "" if remote.name else "", len(remote.urls)) for remote in remotes)
         for cluster, number in addresses:

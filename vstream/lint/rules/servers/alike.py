@@ -98,8 +98,7 @@ def _find_split_clusters(servers: list[ServerConf]) -> Iterator[Violation]:
         if server.gateway is not None and is_clustered(server) and name is not None:
             clusters.setdefault((directory(server), name.text), []).append(server)
     for (_, cluster_name), members in clusters.items():
-        groups = group_connected(members, "cluster") or [members[:1]]
-        connected = {server.file for server in groups[0]}
+        connected = {server.file for server in (group_connected(members, "cluster") or [members[:1]])[0]}
         apart = [server for server in members if server.file not in connected]
         if not apart or _are_alternatives(members) or not lead_to_each_other(members, "cluster"):
             continue

@@ -437,10 +437,9 @@ def _imports_mapped_away(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _renames_all(entry_of_rule: MappingEntry, subject: str) -> bool:
-    weight = sum(destination.model.weight for destination in entry_of_rule.destinations)
-    is_whole = weight == _WHOLE and not entry_of_rule.clusters
-    return is_whole and is_subset(subject, effective_source(entry_of_rule.source))
+def _renames_all(taking: MappingEntry, subject: str) -> bool:
+    weight = sum(destination.model.weight for destination in taking.destinations)
+    return weight == _WHOLE and not taking.clusters and is_subset(subject, effective_source(taking.source))
 
 
 def _leads_to(entries: Sequence[MappingEntry], subject: str) -> bool:
