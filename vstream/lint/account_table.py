@@ -145,8 +145,7 @@ class _Listeners:
         for account, pattern in places:
             for number in self._subjects.overlapping(pattern):
                 stream = self._streams[number]
-                is_near = clusters is None or stream.cluster in clusters
-                if is_near and stream.account in {None, account}:
+                if stream.account in {None, account} and (clusters is None or stream.cluster in clusters):
                     numbers.add(number)
         return tuple(dict.fromkeys(self._streams[number].name for number in sorted(numbers)))
 

@@ -212,7 +212,8 @@ class Delete:
     region: str | None
     role: Role | None
     messages: int = dataclass_field(compare=False)
-    """How many there were when the plan was made: clients may still publish."""
+    consumers: int = dataclass_field(default=0, compare=False)
+    """How many of both there were when the plan was made: clients may still publish, and make others."""
     is_dead: bool = False
     """Whether no server answers for it any more: `apply` then waits until the meta group has forgotten it."""
     is_replaced: bool = False

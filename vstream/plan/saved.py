@@ -100,7 +100,7 @@ def _change(change: Change) -> dict[str, Any]:
             return {"action": "create", **common, **({"readers": change.readers} if change.readers else {})}
         case Delete():
             flags = {name: True for name in ("is_dead", "is_replaced") if getattr(change, name)}
-            return {"action": "delete", **common, "messages": change.messages, **flags}
+            return {"action": "delete", **common, "messages": change.messages, "consumers": change.consumers, **flags}
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
             fields = _fields(change.fields)
@@ -232,6 +232,7 @@ def _read_change(data: dict[str, Any]) -> Change:
             region=data["region"],
             role=role,
             messages=data["messages"],
+            consumers=data.get("consumers", 0),
             is_dead=data.get("is_dead", False),
             is_replaced=data.get("is_replaced", False),
         )

@@ -180,9 +180,7 @@ class AccountFlow:
         """What *account* exports and no other account imports."""
         imported = [link for link in self.links if link.exporter == account]
         index = SubjectTrie(link.exported for link in imported)
-        for export in self.exports:
-            if export.account != account:
-                continue
+        for export in (export for export in self.exports if export.account == account):
             near = (imported[number] for number in index.overlapping(export.subject))
             if not any(link.kind is export.kind and is_subset(link.exported, export.subject) for link in near):
                 yield export

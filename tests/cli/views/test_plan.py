@@ -43,6 +43,19 @@ async def test_what_loses_messages_is_never_only_counted() -> None:
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 
+async def test_a_deleted_stream_takes_the_positions_of_its_consumers_along() -> None:
+    servers = FakeServers()
+    for stream in rendered({name: {"subjects": [f"{name}.>"]} for name in ("foo", "bar")}).streams:
+        await servers.create(stream.config)
+    for name, stream in servers.streams_by_name.items():
+        servers.streams_by_name[name] = replace(stream, messages=9, consumers=2 if name == "bar-read-west" else 0)
+    planned = make_plan("acme", rendered({"foo": {"subjects": ["foo.>"]}}), servers.observed())
+    assert "bar-read-west  read stream in west  data loss: 9 messages, positions of 2 consumers" in text(planned)
+    assert "bar-write-west  write stream in west  data loss: 9 messages\n" in text(planned)
+    (deleted,) = (item for item in saved.to_dict(planned)["changes"] if item["name"] == "bar-read-west")
+    assert deleted["consumers"] == 2
+
+
 async def shorter(max_age: str, *, oldest: timedelta, messages: int = 9) -> Plan:
     """`foo` kept for `1d` is to be kept for *max_age*; its oldest message is so old."""
     before = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": "1d"}}})

@@ -239,6 +239,7 @@ def _change_lines(change: Change) -> Iterator[Text]:
                 yield _field_line(field)
         case Delete():
             held = "all its messages" if change.is_dead else count(change.messages, "message")
+            held += f", positions of {count(change.consumers, 'consumer')}" if change.consumers else ""
             yield Text.assemble(("  - ", "bold red"), name, where, (f"  data loss: {held}", "bold red"))
         case _:
             assert_never(change)

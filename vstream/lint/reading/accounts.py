@@ -80,8 +80,7 @@ def read_account_flow(server: ServerConf) -> AccountFlow:
     for account in server.accounts:
         for wish in imports_of(account):
             link = _link(account.name, wish)
-            index = indexes.get(link.exporter) if link is not None else None
-            if link is not None and index is not None and _is_exported(link, index):
+            if link is not None and _is_exported(link, indexes.get(link.exporter, ExportIndex(()))):
                 links.append(link)
     tables = {account.name: _mapping_table(account.mappings) for account in server.accounts}
     of_global = tuple(block for block in server.mappings if block.account is None)
@@ -194,8 +193,7 @@ def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
 
 
 def _covers(export: ExportedSubject, link: AccountLink) -> bool:
-    is_same = (export.account, export.kind) == (link.exporter, link.kind)
-    return is_same and is_subset(link.exported, export.subject)
+    return (export.account, export.kind) == (link.exporter, link.kind) and is_subset(link.exported, export.subject)
 
 
 def _claimed_link(importer: str, exporter: str, wish: ClaimedImport) -> AccountLink | None:

@@ -42,7 +42,8 @@ def delete_gone_streams(outcomes: Sequence[Outcome], context: DiffContext) -> It
     for _, stream in sorted(context.gone.items()):
         metadata = stream.config.metadata
         role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
-        delete = Delete(config=stream.config, region=metadata.get(REGION_KEY), role=role, messages=stream.messages)
+        held = {"messages": stream.messages, "consumers": stream.consumers}
+        delete = Delete(config=stream.config, region=metadata.get(REGION_KEY), role=role, **held)
         yield from _close_before_delete(delete, context)
         yield delete
 
