@@ -11,11 +11,13 @@ import typer
 from tests.support.lost_region import document
 from vstream.cli import drain, failback, failover
 from vstream.cli.failures import report_failure
-from vstream.cli.options import load_topology
 from vstream.cli.servers import Servers
 from vstream.errors import LabError, RefusedError, VstreamError
+from vstream.lint.load_topology import load
 from vstream.plan.plan import UNANSWERED, Blocked, Plan
 from vstream.topology.model import Topology
+
+TOPOLOGY = load(document("lost", 1).encode(), "lost.yaml").require()
 
 
 def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,14 +47,16 @@ def test_what_nobody_answered_for_is_not_said_to_differ() -> None:
     with pytest.raises(VstreamError, match="nobody answered for `foo`") as caught:
         drain.require_nothing_else(plan)
     assert report_failure(caught.value) == 3
+    for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
+        with pytest.raises(typer.Exit) as ended:
+            failover.end(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
+        assert ended.value.exit_code == code
     with pytest.raises(RefusedError):
         drain.require_nothing_else(replace(plan, blocked=(silent, replace(silent, name="bar", reason="it is sealed"))))
 
 
-def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "lost.yaml"
-    file.write_text(document("lost", 1))
+def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:
     plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
     with pytest.raises(typer.Exit) as ended:
-        failover.end(load_topology(file).require(), plan, True, "in again")
+        failover.end(TOPOLOGY, plan, True, "in again")
     assert ended.value.exit_code == 3

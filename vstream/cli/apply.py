@@ -101,7 +101,7 @@ def command(
     console.print_lines(view.text(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
-        raise typer.Exit(NO)
+        raise typer.Exit(NO if plan.is_refused else FAILED)
     if not plan.has_work:
         _exit_if_unknown(plan, file)
         return

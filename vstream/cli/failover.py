@@ -136,7 +136,7 @@ def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
         return
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
-        raise typer.Exit(NO)
+        raise typer.Exit(NO if plan.is_refused else FAILED)
     console.print_note("Nothing was changed: pass `--yes` to do it.")
 
 

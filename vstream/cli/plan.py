@@ -63,8 +63,8 @@ def command(
     """
     Show what `apply` would change on the servers, field by field, with the risk of each change. Changes nothing.
 
-    Exits with 0, also if there are changes, and with 1 if something is blocked. With `--detailed-exitcode`, exits with
-    0 for no changes, 2 for changes, and 3 if nothing differs but the rules of some servers could not be read.
+    Exits with 0, also if there are changes, with 1 if something is refused, and with 3 if no server answered for a stream.
+    With `--detailed-exitcode`, exits with 0 for no changes, 2 for changes, and 3 also if some rules could not be read.
 
     `--drift` is for cron: it also compares where streams live, the members of the meta group, versions, feature flags,
     and configuration files with what servers have loaded. It exits with 0 if nothing differs, with 1 if something does,
@@ -88,7 +88,7 @@ def command(
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
     if planned.plan.blocked:
-        raise typer.Exit(NO)
+        raise typer.Exit(NO if planned.plan.is_refused else FAILED)
     if detailed_exitcode and not planned.plan.is_empty:
         raise typer.Exit(CHANGES_PRESENT)
     if detailed_exitcode and planned.plan.unknown_servers:

@@ -375,7 +375,12 @@ class Plan:
     @property
     def differs(self) -> bool:
         """Whether anything on the servers is known not to be as the topology says."""
-        return bool(self.changes or self.rules or self.leaving or len(self.blocked) > len(self.names_without_answer))
+        return bool(self.changes or self.rules or self.leaving or self.is_refused)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether something is blocked for a reason that is known, and not only for want of an answer."""
+        return len(self.blocked) > len(self.names_without_answer)
 
     @property
     def names_without_answer(self) -> tuple[str, ...]:
