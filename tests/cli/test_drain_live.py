@@ -82,9 +82,10 @@ async def test_a_drained_region_is_empty_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "drained.yaml"
     start(file, "drained", 1, text=document("drained", 1).partition("  prices:")[0])
     try:
-        alone = vstream("region", "drain", "west-1", file)
-        assert alone.code == 1
-        assert "`foo-write-west` has its only replica there" in alone.out
+        for waiting in ([], ["--yes", "--gate-timeout", "3600"]):  # nobody waits for what cannot come
+            alone = vstream("region", "drain", "west-1", file, *waiting)
+            assert alone.code == 1
+            assert "`foo-write-west` has its only replica there" in alone.out
         asked = vstream("region", "drain", "west", file, "--format", "json")
         assert (asked.code, asked.json()["safe"]) == (1, False)
         unread = tmp_path / "unread.yaml"

@@ -47,8 +47,8 @@ async def test_a_deleted_stream_takes_the_positions_of_its_consumers_along() -> 
     servers = FakeServers()
     for stream in rendered({name: {"subjects": [f"{name}.>"]} for name in ("foo", "bar")}).streams:
         await servers.create(stream.config)
-    for name, stream in servers.streams_by_name.items():
-        servers.streams_by_name[name] = replace(stream, messages=9, consumers=2 if name == "bar-read-west" else 0)
+    for name, held in servers.streams_by_name.items():
+        servers.streams_by_name[name] = replace(held, messages=9, consumers=2 if name == "bar-read-west" else 0)
     planned = make_plan("acme", rendered({"foo": {"subjects": ["foo.>"]}}), servers.observed())
     assert "bar-read-west  read stream in west  data loss: 9 messages, positions of 2 consumers" in text(planned)
     assert "bar-write-west  write stream in west  data loss: 9 messages\n" in text(planned)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 Sentences = tuple[str, ...]
+_Look = tuple[Sentences, Sentences, bool]
+"""What is missing, what is silent, and whether to wait is of no use."""
 _POLL = 0.2
 _PATIENCE = 2.0
 
@@ -74,24 +76,22 @@ async def empty_region(
         gates = list(_gates(topology, region))
         checker = LiveGateChecker(connection)
 
-        async def look() -> tuple[Sentences, Sentences]:
+        async def look() -> _Look:
             missing = await _missing(checker, gates)
-            stranded, silent = await _find_stranded(topology, connection, servers, other_places=True)
-            return (*missing, *stranded), silent
+            stranded, silent, is_final = await _find_stranded(topology, connection, servers, other_places=True)
+            return (*missing, *stranded), silent, is_final
 
         missing, silent = await _wait(look, within)
     notes = tuple(_describe_outage(topology, servers))
     return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)
 
 
-async def _wait(
-    look: Callable[[], Awaitable[tuple[Sentences, Sentences]]], within: float
-) -> tuple[Sentences, Sentences]:
+async def _wait(look: Callable[[], Awaitable[_Look]], within: float) -> tuple[Sentences, Sentences]:
     """What is missing and what is silent, once nothing is, or after *within* seconds: replicas that are made take a while."""
     until = time.monotonic() + within
     while True:
-        missing, silent = await look()
-        if not (missing or silent) or time.monotonic() > until:
+        missing, silent, is_final = await look()
+        if not (missing or silent) or is_final or time.monotonic() > until:
             return missing, silent
         await asyncio.sleep(_POLL)
 
@@ -180,13 +180,13 @@ async def _move_meta_leader(site: TargetServers, servers: frozenset[str]) -> str
 
 async def _find_stranded(
     topology: Topology, connection: Connection, servers: frozenset[str], *, other_places: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> _Look:
     """
-    Streams that lose their majority without *servers*, and streams that did not answer.
+    Streams that lose their majority without *servers*, streams that did not answer, and whether a stream always will.
 
     With *other_places*, streams that are in the cluster of *servers* alone do not count: they stop with it, and are empty.
     """
-    stranded, unknown = [], []
+    stranded, unknown, is_final = [], [], False
     for name in _stream_names(topology):
         replicas = await _look_up(connection, name)
         if replicas is None:
@@ -197,11 +197,12 @@ async def _find_stranded(
             continue
         current = [peer for peer, is_current in peers.items() if is_current and peer not in servers]
         needed = len(peers) // 2 + 1
+        is_final |= len(peers.keys() - servers) < needed
         if len(peers) == 1:
             stranded.append(f"`{name}` has its only replica there")
         elif len(current) < needed:
             stranded.append(f"`{name}` has {len(current)} current replicas besides, and needs {needed}")
-    return tuple(stranded), tuple(unknown)
+    return tuple(stranded), tuple(unknown), is_final
 
 
 def _describe_outage(topology: Topology, servers: frozenset[str]) -> Iterator[str]:

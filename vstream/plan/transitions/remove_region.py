@@ -42,8 +42,8 @@ def delete_gone_streams(outcomes: Sequence[Outcome], context: DiffContext) -> It
     for _, stream in sorted(context.gone.items()):
         metadata = stream.config.metadata
         role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
-        held = {"messages": stream.messages, "consumers": stream.consumers}
-        delete = Delete(config=stream.config, region=metadata.get(REGION_KEY), role=role, **held)
+        region, messages, consumers = metadata.get(REGION_KEY), stream.messages, stream.consumers
+        delete = Delete(config=stream.config, region=region, role=role, messages=messages, consumers=consumers)
         yield from _close_before_delete(delete, context)
         yield delete
 
