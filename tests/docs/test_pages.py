@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.command import vstream
 from tests.support.labs import end_all_in
 from tests.support.pages import Reader, matches, read_blocks, read_commands
 from tests.support.paths import ROOT
@@ -143,3 +145,11 @@ def test_commands_of_a_block(tmp_path: Path) -> None:
         ("three", ""),
     ]
     assert (file.title, file.text) == ("a.yaml", "a: 1\n")
+
+
+def test_no_copy_gives_the_directories_of_a_host_another_owner() -> None:
+    """`rsync -a hosts/w1/ root@w1:/` would make `/` and `/etc` the property of whoever copies, with their permissions."""
+    texts = [page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")]
+    copies = [line for text in (*texts, vstream("apply", "--help").out) for line in re.findall(r"rsync (-\w+)", text)]
+    assert copies
+    assert set(copies) == {"-r"}

@@ -93,7 +93,7 @@ def command(
     told to reload them one by one, a canary first. Otherwise vstream stops there until you have shipped and reloaded them.
 
     Examples: `vstream apply`, `vstream apply plan.json`, `vstream apply --wait-loaded 300`,
-    `vstream apply --ship-with 'rsync -a {directory}/ {host}:/etc/nats/'`
+    `vstream apply --ship-with 'rsync -r {directory}/ {host}:/etc/nats/'`
     """
     planned = run(_plan(what, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)

@@ -80,9 +80,9 @@ def command(
         f"{count(len(bundle.mappings), 'mapping rule')}"
         + (f", {count(removed, 'old file')} removed" if removed else "")
     )
-    missing = missing_files(bundle)
-    if missing and target in {"systemd", "compose"}:
-        print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/security.md)")
+    is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.processes)
+    if is_for_hosts and only is None and (missing := missing_files(bundle)):
+        print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/routing.md)")
     for line in list_exposures(loaded):
         print_note(f"note: {line}", style="yellow")
 

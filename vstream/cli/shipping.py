@@ -126,7 +126,7 @@ def fill_in(command: str, server: ServerAddress, directory: Path) -> list[str]:
             f"`--ship-with` cannot be read: {error}", hint="it knows {server}, {host}, {region} and {directory}"
         ) from None
     if not words:
-        raise VstreamError("`--ship-with` has no command", hint="such as 'rsync -a {directory}/ {host}:/etc/nats/'")
+        raise VstreamError("`--ship-with` has no command", hint="such as 'rsync -r {directory}/ {host}:/etc/nats/'")
     return words
 
 
