@@ -86,8 +86,8 @@ def command(
     that goes. A gate that does not hold in time ends the run. A saved plan is carried out as it was reviewed. It is
     refused if the servers have changed since. Run `apply` again after it was stopped: it goes on.
 
-    Exits with 1 if something is blocked, refused or still missing. Exits with 3 if all is done, but it is not known
-    whether each server has loaded its rules.
+    Exits with 1 if something is refused or still missing. Exits with 3 if no server answered for a stream, or if all is
+    done, but it is not known whether each server has loaded its rules.
 
     Mapping rules are files on the servers. With a user of the system account (`system` under `connect`), servers are
     told to reload them one by one, a canary first. Otherwise vstream stops there until you have shipped and reloaded them.

@@ -39,7 +39,7 @@ def command(
     With `--yes`, it takes `lost` out of the topology file and carries the plan out: the region's streams get the whole
     history from another region, and clients are sent to them once they have it. Stopped anywhere, run it again.
 
-    Exits with 1 if something is blocked. Changes nothing without `--yes`.
+    Exits with 1 if something is refused, with 3 if no server answered for a stream. Changes nothing without `--yes`.
 
     Examples: `vstream region failback west`, `vstream region failback west acme.yaml --yes`
     """

@@ -126,7 +126,7 @@ def command(
 
 
 def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
-    """Say what was changed. Exits with 1 if something is blocked, and with 3 if nobody knows what servers have loaded."""
+    """Say what was changed. Exits with 1 if something is refused, and with 3 where nobody knows."""
     if is_done:
         if plan.unknown_servers:
             for line in outcome.unknown_rules(plan, loaded_path(topology)):
