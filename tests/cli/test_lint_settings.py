@@ -210,6 +210,18 @@ def test_variables_can_come_from_a_file(here: Path) -> None:
     assert [line.split(": ")[0:2] for line in ran.out.splitlines()] == [["a.conf:3:7", "error VS012"]]
 
 
+def test_a_variable_whose_value_reads_as_a_number_gets_quotes_that_stay(here: Path) -> None:
+    (here / "a.conf").write_text("authorization { user: a, password: $PASS }\n")
+    for value, codes in (("10k", ["VS424"]), ("'10k'", ["VS424"]), ("""'"10k"'""", [])):
+        (here / "test.env").write_text(f"PASS={value}\n")
+        ran = vstream("lint", "a.conf", "--env-file", "test.env", "--format", "json")
+        violations = [finding for finding in ran.json()["findings"] if finding["severity"] == "error"]
+        assert [violation["code"] for violation in violations] == codes, value
+        assert [violation["hint"] for violation in violations] == [
+            """write '"…"' into `PASS`, with both quotes"""
+        ] * len(codes)
+
+
 def test_variables_that_the_nats_chart_sets_are_known_in_what_it_has_made(here: Path) -> None:
     (here / "test.env").write_text("ZONE=a\n")
     text = '{"pid_file": "/var/run/nats/%s.pid", "server_name": $SERVER_NAME, "server_tags": [$POD_NAME, $ZONE]}'

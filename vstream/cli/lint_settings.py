@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +89,8 @@ def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping
         for line in lines:
             name, separator, value = line.strip().removeprefix("export ").partition("=")
             if separator and not name.startswith("#"):
-                variables[name.strip()] = value.strip().strip("\"'")
+                # As a shell reads it: quotes within the quotes are the server's.
+                variables[name.strip()] = re.sub(r"^(['\"])(.*)\1$", r"\2", value.strip())
     for name in names:
         if name not in os.environ:
             raise VstreamError(f"the environment has no `{name}`", hint="set it, or leave `--env` out")

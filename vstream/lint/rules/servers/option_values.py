@@ -270,7 +270,9 @@ def _hint_for_kind(node: ConfNode, kind: ValueKind) -> str | None:
             return None if is_size else f"write {_with_unit(value, '10G')}"
         case _ if kind in _FORMS:
             is_number = _FORMS[kind] == _IN_QUOTES and value is not None
-            hint = f'write "{raw}", in quotes' if is_number else _FORMS[kind]
+            # A server takes `"$NAME"` as it is.
+            quoted = f"'\"…\"' into `{raw[1:]}`, with both quotes" if raw[:1] == "$" else f'"{raw}", in quotes'
+            hint = f"write {quoted}" if is_number else _FORMS[kind]
             return None if _has_form(node, kind) else hint
         case _:
             return _hint_for_duration(value, raw, kind)
