@@ -246,6 +246,21 @@ class TestHelm:
             (", gateway: nats-gw.west.example.net", "", "does not say where other regions reach its gateways"),
             ("names: [west-nats-0, west-nats-1, west-nats-2], ", "", "after its pods, counted from 0"),
             ("[ssd, ssd, ssd]", "[ssd, ssd, hdd]", "different tags"),
+            (
+                KUBERNETES,
+                KUBERNETES.replace("west-nats-", "nats_west-"),
+                "`nats_west` cannot be what the pods of region",
+            ),
+            (
+                KUBERNETES,
+                KUBERNETES.replace("west-nats-", "west-Nats-"),
+                "`Nats` cannot be what the pods of region `west`",
+            ),
+            (
+                KUBERNETES,
+                STRETCH.replace("stretch:", "stretch:\n  cluster: ONE", 1),
+                "`ONE` cannot be .* of cluster `ONE`",
+            ),
             (KUBERNETES, TAGGED, "`unique_tag` needs servers with different tags"),
             ("streams:", "stretch: {members: all}\nstreams:", "member in region `west` does not say where"),
             ("routing: accounts", "routing: domains", "the chart cannot make hubs"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jinja2
@@ -18,25 +17,16 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import Artifact, Bundle
     from vstream.topology.model import Topology
 
+    Render = Callable[[Topology, Bundle, jinja2.Environment], tuple[Artifact, ...]]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderTarget:
-    """One way to ship a bundle."""
-
-    help: str
-    render: Callable[[Topology, Bundle, jinja2.Environment], tuple[Artifact, ...]]
-    """Raises VstreamError if the target cannot express something in the topology."""
-
-
-TARGETS: Mapping[str, RenderTarget] = {
-    "files": RenderTarget(help="the bundle itself", render=lambda _topology, bundle, _templates: bundle.artifacts),
-    "systemd": RenderTarget(help="one directory for each host, with a hardened unit", render=hosts.render_systemd),
-    "compose": RenderTarget(help="one directory for each host, with a compose file", render=hosts.render_compose),
-    "helm": RenderTarget(help="values of the official chart for each region", render=helm.render_values),
-    "nack": RenderTarget(
-        help="custom resources of streams and consumers for each region", render=nack.render_resources
-    ),
+TARGETS: Mapping[str, Render] = {
+    "files": lambda _topology, bundle, _templates: bundle.artifacts,
+    "systemd": hosts.render_systemd,
+    "compose": hosts.render_compose,
+    "helm": helm.render_values,
+    "nack": nack.render_resources,
 }
+"""Ways to ship a bundle. Each raises VstreamError if it cannot express something in the topology."""
 
 
 def render_target(name: str, topology: Topology, bundle: Bundle, templates: Sequence[Path]) -> tuple[Artifact, ...]:
@@ -46,7 +36,7 @@ def render_target(name: str, topology: Topology, bundle: Bundle, templates: Sequ
     *templates* are directories, searched in order for `targets/…`. Raises VstreamError where the topology has what the
     target cannot express, and KeyError for a target that does not exist.
     """
-    render, env = TARGETS[name].render, environment(templates)
+    render, env = TARGETS[name], environment(templates)
     if len(templates) == 1:
         return render(topology, bundle, env)
     try:

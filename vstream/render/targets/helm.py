@@ -28,6 +28,7 @@ _MIB = 1024**2
 _OBEYED = re.compile(r"<<|\$(?:include|tplYaml)")
 _MOST_IN_CONFIG_MAP = 1_000_000
 """Size that Kubernetes accepts in a ConfigMap, in bytes, minus its wrapping."""
+_POD_NAMES = re.compile(r"[a-z](?:[a-z0-9-]{0,50}[a-z0-9])?")
 _ROOM = 1.1
 """A volume is larger than what JetStream may store: the file system takes some, and files are deleted late."""
 
@@ -70,6 +71,8 @@ def _check(topology: Topology) -> None:
         )
     stretch = topology.stretch
     open_members = [region for region, server in stretch.members.items() if server.host is None] if stretch else []
+    if stretch is not None:
+        _check_pod_names(stretch.cluster, f"cluster `{stretch.cluster}`")
     if stretch is not None and open_members:
         raise VstreamError(
             f"the stretch cluster's member in region `{open_members[0]}` does not say where the others reach it",
@@ -114,6 +117,15 @@ def _check_region(topology: Topology, region: Region) -> None:
         raise VstreamError(
             f"the chart calls the servers of region `{region.name}` after its pods, counted from 0",
             hint=f"say so in the topology: `regions: {{{region.name}: {{names: [{names}]}}}}`",
+        )
+    _check_pod_names(pods, f"region `{region.name}`")
+
+
+def _check_pod_names(name: str, place: str) -> None:
+    if not _POD_NAMES.fullmatch(name):
+        raise VstreamError(
+            f"`{name}` cannot be what the pods of {place} are called: Kubernetes takes small letters, digits and `-`",
+            hint="such as `nats`: then the servers are called `nats-0`, …, with any name and `-` before it",
         )
 
 

@@ -161,19 +161,9 @@ _SOURCE: dict[str, _Converter] = {
     "filter_subject": ("filterSubject", _keep),
     "subject_transforms": ("subjectTransforms", lambda value: [_transform(item) for item in value]),  # type: ignore[union-attr]
 }
-_UNCHANGED = (
-    "name",
-    "subjects",
-    "retention",
-    "discard",
-    "storage",
-    "compression",
-    "placement",
-    "metadata",
-    "description",
-)
+_NAMED_ALIKE = ("name", "subjects", "retention", "discard", "storage", "compression", "placement", "sealed")
 _STREAM: dict[str, _Converter] = {
-    **{field: (field, _keep) for field in (*_UNCHANGED, "sealed")},
+    **{field: (field, _keep) for field in (*_NAMED_ALIKE, "metadata", "description")},
     "max_consumers": ("maxConsumers", _keep),
     "max_msgs": ("maxMsgs", _keep),
     "max_bytes": ("maxBytes", _keep),
