@@ -108,6 +108,8 @@ def test_a_saved_plan_takes_no_overlay(files: Path) -> None:
     (files / "plan.json").write_text("{}")
     ran = vstream("apply", files / "plan.json", "--overlay", files / "prod.yaml")
     assert (ran.code, "drop --lab" in ran.err) == (2, True), ran.err
+    # A variable is nothing that anybody typed.
+    assert "VSTREAM_OVERLAY" in ran.err
 
 
 def test_a_variable_names_the_topology_and_the_lab_of_every_command_on_servers() -> None:

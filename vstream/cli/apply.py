@@ -140,7 +140,8 @@ async def _plan(
     if what.suffix != ".json":
         return await plan_servers(options.load_topology(what).require(), lab, templates, adopt=adopt, lost=lost)
     if lab or adopt or lost or options.read_overlays():
-        raise typer.BadParameter("a saved plan already contains its options: drop --lab, --adopt, --lost and --overlay")
+        variables = "VSTREAM_LAB and VSTREAM_OVERLAY"
+        raise typer.BadParameter(f"a saved plan has its options: drop --lab, --adopt, --lost, --overlay, {variables}")
     file = saved.load(options.read_bytes(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await plan_servers(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)

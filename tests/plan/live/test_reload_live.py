@@ -173,7 +173,22 @@ def test_the_first_server_is_a_canary(site: Site) -> None:
     applied = site.apply("broken-west-1")
     assert applied.code == 3
     assert "server `west-1` refuses its files" in applied.err
+    assert "\\n" not in applied.err
     assert site.cluster.ask("east-1", "varz")["config_load_time"] == before
+    again = site.apply()
+    assert again.code == 0, again.out + again.err
+
+
+def test_a_user_of_another_account_is_told_from_servers_that_are_silent(site: Site) -> None:
+    site.add("other")
+    document = json.loads(site.file.read_text())
+    for connect in document["connect"].values():
+        connect["system"] = {"user": "vstream", "password_env": "VSTREAM_PASSWORD_VSTREAM"}
+    site.file.write_text(json.dumps(document))
+    refused = site.apply()
+    assert (refused.code, "is not in the system account" in refused.err) == (3, True), refused.err
+    assert "did not answer" not in refused.err
+    site.write()
     again = site.apply()
     assert again.code == 0, again.out + again.err
 

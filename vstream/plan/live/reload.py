@@ -11,7 +11,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import decode_object, read_text, reading
 from vstream.plan.live.push_accounts import connect_to_system
 
@@ -163,9 +163,9 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
 
     try:
         await connection.collect(_PING, is_last=is_last, timeout=_ANSWERS)
-    except NoRespondersError:
+    except (NoRespondersError, NotPermittedError):
         raise VstreamError(
-            "the user under `connect.….system` is not in the system account: nobody answers there",
+            "the user under `connect.….system` is not in the system account: no server answers it",
             hint="name a user of the account $SYS",
         ) from None
     except NotReachableError:
@@ -185,7 +185,7 @@ async def reload_server(connection: Connection, server: str, server_id: str) -> 
     with reading(subject):
         error = answer.get("error")
         if error:
-            reason = read_text(error.get("description", "no reason given"))
+            reason = read_text(error.get("description", "no reason given")).strip()
             raise VstreamError(
                 f"server `{server}` refuses its files: {reason}",
                 hint="`nats-server -t -c FILE` on that server says more; it keeps its former rules",
