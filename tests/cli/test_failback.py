@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 import typer
 
+from tests.support.command import vstream
 from tests.support.lost_region import document
 from vstream.cli import drain, failback, failover
 from vstream.cli.failures import report_failure
 from vstream.cli.servers import Servers
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lint.load_topology import load
-from vstream.plan.plan import UNANSWERED, Blocked, Plan
-from vstream.topology.model import Topology
+from vstream.plan.plan import UNANSWERED, Blocked, Delete, Plan
+from vstream.topology.model import Role, Topology
+from vstream.topology.stream_config import STREAM_KEY, StreamConfig
 
 TOPOLOGY = load(document("lost", 1).encode(), "lost.yaml").require()
 
@@ -41,6 +43,12 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
     assert started == ["west", "central", "east"] * 2
 
 
+def test_a_rehearsal_of_what_cannot_be_tried_shows_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "lost.yaml"
+    file.write_text(document("lost", 1))
+    assert vstream("survive", file, "--failure", "zone", "--rehearse", cwd=tmp_path).code == 3
+
+
 def test_what_nobody_answered_for_is_not_said_to_differ() -> None:
     silent = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
     plan = Plan(topology="lost", observed="", blocked=(silent,))
@@ -53,6 +61,19 @@ def test_what_nobody_answered_for_is_not_said_to_differ() -> None:
         assert ended.value.exit_code == code
     with pytest.raises(RefusedError):
         drain.require_nothing_else(replace(plan, blocked=(silent, replace(silent, name="bar", reason="it is sealed"))))
+
+
+def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() -> None:
+    def plan_deletion(virtual: str) -> Plan:
+        config = StreamConfig(name=f"{virtual}-read-east", fields={"metadata": {STREAM_KEY: virtual}})
+        return Plan(
+            topology="lost", observed="", changes=(Delete(config=config, region="east", role=Role.READ, messages=9),)
+        )
+
+    failover.require_nothing_lost(plan_deletion("prices"), TOPOLOGY)  # a copy where the home moves to
+    for virtual in ("foo", "bar"):
+        with pytest.raises(RefusedError, match=f"`{virtual}-read-east` would lose messages"):
+            failover.require_nothing_lost(plan_deletion(virtual), TOPOLOGY)
 
 
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:

@@ -129,7 +129,7 @@ async def test_a_workloads_connection_sends_nothing_in_clear_either() -> None:
         assert server.heard == b""
 
 
-@pytest.mark.parametrize("command", ["plan", "status"])
+@pytest.mark.parametrize("command", ["plan", "status", "backup take monday"])
 async def test_a_command_that_reaches_nobody_says_what_to_do_about_it(tmp_path: Path, command: str) -> None:
     async with Server().open() as server:
         file = tmp_path / "acme.yaml"
@@ -138,9 +138,9 @@ async def test_a_command_that_reaches_nobody_says_what_to_do_about_it(tmp_path: 
             "streams: {foo: {subjects: [foo.>], write: {max_age: 24h}}}\n"
             f'connect: {{west: {{urls: ["tls://{server.url}"]}}}}\n'
         )
-        ran = await asyncio.to_thread(vstream, command, file)
+        ran = await asyncio.to_thread(vstream, *command.split(), file, cwd=tmp_path)
     assert ran.code == 3, ran
-    assert "hint: serve TLS there" in ran.err
+    assert "serve TLS there" in ran.err
     assert server.heard == b""
 
 

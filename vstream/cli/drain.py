@@ -12,7 +12,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.failover import GateTimeout, ShipWith, carry_out_edit, end, read_edit
+from vstream.cli.failover import GateTimeout, ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
 from vstream.cli.plan_request import Planned, plan_servers
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
@@ -97,6 +97,7 @@ def _drain_region(
         console.print_note(f"{topology.name} on {where.description}")
         console.print_lines(plan_view.text(planned.plan, is_allowed=True))
     left = planned.plan
+    require_nothing_lost(left, topology)
     is_done = yes and not left.blocked
     if is_done:
         left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
@@ -131,11 +132,7 @@ def _end(
 
 
 def require_nothing_else(plan: Plan) -> None:
-    """
-    Refuse what is to be applied besides, by *plan*: it would be carried out without a look at its own risks.
-
-    Raises RefusedError, or VstreamError where it is not known whether there is anything.
-    """
+    """Raises RefusedError for what *plan* would do besides, unseen; VstreamError where that is not known."""
     if plan.names_without_answer and not plan.differs:
         raise VstreamError(
             f"nobody answered for {list_names(list(plan.names_without_answer))}, and nothing was changed",

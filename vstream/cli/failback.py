@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.failover import GateTimeout, RegionName, ShipWith, carry_out_edit, end, read_edit
+from vstream.cli.failover import GateTimeout, RegionName, ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
 from vstream.cli.plan_request import plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import console
@@ -59,9 +59,10 @@ def command(
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
     planned = run(plan_servers(edit.topology, lab, templates))
-    left = planned.plan
     if not is_json:
-        console.print_lines(plan_view.text(left, is_allowed=True))
+        console.print_lines(plan_view.text(planned.plan, is_allowed=True))
+    left = planned.plan
+    require_nothing_lost(left, edit.topology)
     is_done = yes and not left.blocked
     if is_done:
         left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)

@@ -23,14 +23,17 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
 from vstream.health.live.carry_out import resume_reading
+from vstream.health.units import list_names
 from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
-from vstream.plan.plan import Plan
+from vstream.plan.plan import Delete, Plan, risk_of
+from vstream.plan.risk import Risk
 from vstream.plan.topology_edit import TopologyEdit, find_region
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Endpoint, Topology
+from vstream.topology.model import Consistency, Endpoint, Topology
+from vstream.topology.stream_config import STREAM_KEY
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
 GateTimeout = Annotated[
@@ -58,6 +61,20 @@ def carry_out_edit(
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
     return planned.plan if left is None else left
+
+
+def require_nothing_lost(plan: Plan, topology: Topology) -> None:
+    """Raises RefusedError where *plan* loses anything: neither rest nor return of a region does, but for copies at a new home."""
+    homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
+    losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
+    moved = [
+        change for change in losing if isinstance(change, Delete) and change.config.metadata.get(STREAM_KEY) in homed
+    ]
+    if besides := [change.config.name for change in losing if change not in moved]:
+        raise RefusedError(
+            f"{list_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
+            hint="did the topology file change? `vstream apply` that first, or take it back, then run this again",
+        )
 
 
 def read_edit(file: Path, topology: Topology) -> TopologyEdit:

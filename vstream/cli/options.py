@@ -107,7 +107,7 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
         with path.open("rb") as stream:
             return stream.read(limit)
     except FileNotFoundError:
-        hint = "`vstream init` writes a commented starter" if path == DEFAULT_FILE else "check the path"
+        hint = "name the file, or `vstream init` writes one" if path == DEFAULT_FILE else "check the path"
         raise VstreamError(f"{path} does not exist", hint=hint) from None
     except OSError as error:
         raise VstreamError(f"{path} cannot be read: {error.strerror}") from None

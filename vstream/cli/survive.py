@@ -63,7 +63,7 @@ def command(
         console.print_lines(view.text(cells, result))
     if result is not None and (result.count(CellStatus.REFUTED) or result.problems):
         raise typer.Exit(NO)
-    if result is not None and result.count(CellStatus.UNKNOWN):
+    if result is not None and (result.count(CellStatus.UNKNOWN) or not result.count(CellStatus.SHOWN)):
         raise typer.Exit(FAILED)
 
 

@@ -16,7 +16,7 @@ import nats.errors
 
 from vstream.errors import NotConnectedError, NotReachableError
 from vstream.jetstream.client import TidyClient
-from vstream.jetstream.connection import Connection, Reply, describe_reason, plain_headers, without_secrets
+from vstream.jetstream.connection import Connection, Reply, choose_hint, describe_reason, plain_headers, without_secrets
 from vstream.jetstream.endpoints import connection_options
 
 if TYPE_CHECKING:
@@ -160,11 +160,9 @@ async def open_reconnecting(
         await client.close()  # also if this was cancelled
         if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts are OSErrors
             raise
+        why, stranger = describe_reason(last or error), client.stranger
         raise NotReachableError(
-            f"region `{region}` cannot be reached at {', '.join(map(without_secrets, endpoint.urls))} within {within:g} s: "
-            f"{describe_reason(last or error)}",
-            hint=None
-            if client.stranger is None
-            else f"server `{client.stranger}` at that address does not belong to this lab",
+            f"region `{region}` cannot be reached at {', '.join(map(without_secrets, endpoint.urls))} within {within:g} s: {why}",
+            hint=f"server `{stranger}` at that address does not belong to this lab" if stranger else choose_hint(why),
         ) from error
     return ReconnectingConnection(client, region)

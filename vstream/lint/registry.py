@@ -72,17 +72,13 @@ def find_rules(package: str, path: Iterable[str]) -> tuple[Rule[Any], ...]:
     return tuple(sorted(rules, key=lambda each: each.code))
 
 
-def _as_it_is(path: Path) -> Path:
-    return path
-
-
 def run_rules(
     rules: Iterable[Rule[S]],
     subject: S,
     source: SourceMap | None = None,
     *,
     unsure: Collection[Path] = (),
-    written_at: Callable[[Path], Path] = _as_it_is,
+    written_at: Callable[[Path], Path] = lambda path: path,
 ) -> tuple[Finding, ...]:
     """
     Every finding of *rules* about *subject*, in the order of the file. *written_at* says where in it a path of *subject* stands.

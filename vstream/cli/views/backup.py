@@ -18,8 +18,8 @@ def describe(record: BackupRecord, directory: Path) -> Iterator[Text]:
     """What was written, and the cut."""
     messages = sum(int(item.state["messages"]) for item in record.streams)
     consumers = sum(len(item.consumers) for item in record.streams)
-    yield Text(f"{record.topology} at {record.started}: {len(record.streams)} streams, {messages:,} stored messages, ")
-    yield Text(f"  {consumers} consumers")
+    yield Text(f"{record.topology} at {record.started}:")
+    yield Text(f"  {len(record.streams)} streams, {messages:,} stored messages, {consumers} consumers")
     beyond = {item.name: item.beyond for item in record.streams}
     for origin, seq in record.cut.items():
         more = f", and {beyond[origin]:,} messages after that" if beyond[origin] else ""

@@ -118,11 +118,7 @@ async def find_record(admin: JetStreamAdmin, stream: str, name: str) -> Observed
 async def read_kept(
     connection: Connection, stream: VirtualStream, home: str, here: str, durable: str
 ) -> Position | None:
-    """
-    The position of *durable* of region *home* that region *here* has recorded; None if there is none.
-
-    Raises as requests do.
-    """
+    """What region *here* has recorded of *durable* of region *home*; None if there is nothing. Raises as requests do."""
     admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, here)
     existing = await find_record(admin, name, record_name(home, durable))
     return None if existing is None else read_record(existing.config)

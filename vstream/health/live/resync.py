@@ -204,12 +204,7 @@ async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, 
 
 
 class _Heard:
-    """
-    When each source was first heard.
-
-    A new leader says that it has just heard a source when it begins to ask for
-    it: only hearing it once more, soon after, shows that it delivers.
-    """
+    """When each source was first heard. A new leader has always "just heard" it: only once more shows that it delivers."""
 
     def __init__(self) -> None:
         self._first: dict[str, float] = {}

@@ -314,7 +314,7 @@ async def reading_connections(
 ) -> AsyncIterator[dict[str, ReconnectingConnection]]:
     """Connections to all regions that can be reached, by region. Raises NotReachableError if none can, or with *needs_all* not all."""
     connections: dict[str, ReconnectingConnection] = {}
-    problems: list[str] = []
+    problems: list[NotReachableError] = []
     try:
         for region, endpoint in endpoints.items():
             try:
@@ -327,10 +327,11 @@ async def reading_connections(
                     is_rehearsal=False,
                 )
             except NotReachableError as error:
-                problems.append(error.message)
-        problems += [no_address(region.name).message for region in topology.regions if region.name not in endpoints]
+                problems.append(error)
+        problems += [no_address(region.name) for region in topology.regions if region.name not in endpoints]
         if not connections or (needs_all and problems):
-            raise NotReachableError(problems[0], hint="all regions are needed" if needs_all else None)
+            hint = f"all regions are needed: {problems[0].hint}" if needs_all else problems[0].hint
+            raise NotReachableError(problems[0].message, hint=hint)
         yield connections
     finally:
         for connection in connections.values():

@@ -320,10 +320,6 @@ def _guest(server: ServerConf) -> Reading:
     return ("refused", place(server)) if server.users else None
 
 
-def _has_tls(server: ServerConf) -> Reading:
-    return _presence(server.cluster)
-
-
 def _has_gateway_tls(server: ServerConf) -> Reading:
     return _presence(server.gateway.conf) if server.gateway else None
 
@@ -375,7 +371,7 @@ _TRAITS: Final = (
     _Trait("the cluster is called", "they refuse each other", _cluster_name),
     _DOMAIN,
     _SYSTEM,
-    _Trait("routes have", "they cannot connect", _has_tls),
+    _Trait("routes have", "they cannot connect", lambda server: _presence(server.cluster)),
     _Trait("clients without a login are", "what they may do depends on the server", _guest),
 )
 _GATEWAY_TRAITS: Final = (_Trait("the gateway has", "they cannot connect", _has_gateway_tls), _DOMAIN, _SYSTEM)
