@@ -50,6 +50,12 @@ def shipped_mappings(request: PlanRequest, plan: Plan, shipping: Shipping) -> Ma
         fill_in(
             shipping.command, servers[0], Path("directory")
         )  # what is wrong with it is said before anything is done
+    names = {server.server.name for server in servers if not server.is_hub}
+    if shipping.command is not None and names <= {*plan.unknown_servers}:
+        raise VstreamError(
+            "nobody could read what servers have loaded, so nothing would be shipped",
+            hint="list the `monitor` of every server under `connect`, or apply without `--ship-with`",
+        )
     if not system and shipping.loaded_timeout is None:
         if shipping.command is not None:
             raise VstreamError(

@@ -167,6 +167,25 @@ def test_a_server_that_reloaded_and_has_other_rules_is_named(site: Site) -> None
     assert again.code == 0, again.out + again.err
 
 
+@pytest.mark.parametrize(
+    ("unread", "message"),
+    [
+        (["east"], "nobody could read what east-1 has loaded"),
+        (["east", "west"], "nobody could read what servers have loaded, so nothing would be shipped"),
+    ],
+)
+def test_servers_that_nobody_can_read_are_named(site: Site, unread: list[str], message: str) -> None:
+    site.add("unread")
+    document = json.loads(site.file.read_text())
+    for region in unread:
+        del document["connect"][region]["monitor"]
+    site.file.write_text(json.dumps(document))
+    applied = site.apply("all", "--wait-loaded", "1")
+    assert (applied.code, message in applied.err) == (3, True), applied.err
+    assert "`monitor`" in applied.err
+    assert "`vstream render`" not in applied.err
+
+
 def test_the_first_server_is_a_canary(site: Site) -> None:
     before = site.cluster.ask("east-1", "varz")["config_load_time"]
     site.add("more")

@@ -69,10 +69,8 @@ class ShippedMappings:
         patience = _SETTLED if self._patience is None else self._patience
         behind = await self._wait_with_reloads(patience)
         if behind:
-            raise VstreamError(
-                f"{_describe(behind)} after {patience:g} s",
-                hint="compare the file on that server with `vstream render`, and its log; then apply again",
-            )
+            hint = "compare the file on that server with `vstream render`, and its log; then apply again"
+            raise _blame(behind, f"after {patience:g} s", hint)
 
     async def _wait_with_reloads(self, patience: float) -> dict[str, Sequence[str]]:
         """
@@ -92,10 +90,8 @@ class ShippedMappings:
     async def _check_canary(self, server: str) -> None:
         behind = await wait_loaded(self._missing, server, _SETTLED)
         if behind:
-            raise VstreamError(
-                f"{_describe(behind)} after a reload, so no other server was told to reload",
-                hint="ship the files that `vstream render` writes to every server, then apply again",
-            )
+            hint = "ship the files that `vstream render` writes to every server, then apply again"
+            raise _blame(behind, "after a reload, so no other server was told to reload", hint)
 
 
 async def wait_loaded(missing: ReadMissing, server: str | None, patience: float) -> dict[str, Sequence[str]]:
@@ -109,13 +105,17 @@ async def wait_loaded(missing: ReadMissing, server: str | None, patience: float)
         await asyncio.sleep(_POLL)
 
 
-def _describe(behind: Mapping[str, Sequence[str]]) -> str:
+def _blame(behind: Mapping[str, Sequence[str]], when: str, hint: str) -> VstreamError:
     unread = [name for name, sources in behind.items() if not sources]
     if unread:
-        return f"nobody could read what {', '.join(sorted(unread))} has loaded"
+        message = f"nobody could read what {', '.join(sorted(unread))} has loaded {when}"
+        return VstreamError(
+            message, hint="add its `monitor` under `connect`, and see whether it runs; then apply again"
+        )
     example = next(iter(behind.values()))[0]
     verb = "has" if len(behind) == 1 else "have"
-    return f"{', '.join(sorted(behind))} {verb} not loaded what is planned, such as `{example}`,"
+    message = f"{', '.join(sorted(behind))} {verb} not loaded what is planned, such as `{example}`, {when}"
+    return VstreamError(message, hint=hint)
 
 
 class RemoteReload:
@@ -133,11 +133,7 @@ class RemoteReload:
     async def run(
         self, check_canary: Callable[[str], Awaitable[None]] | None, *, only: Collection[str] | None = None
     ) -> None:
-        """
-        Reload all of them, or *only* these; *check_canary* is called with the first one before others are told.
-
-        Raises VstreamError.
-        """
+        """Reload all, or *only* these. The first is given to *check_canary* before the others. Raises VstreamError."""
         servers = [server for server in self._servers if only is None or server in only]
         connection = await connect_to_system(self._system)
         try:
