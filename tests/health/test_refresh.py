@@ -132,8 +132,8 @@ def test_a_refresh_waits_while_the_next_leader_would_not_be_answered(
     stuck = hinder(_silent(_well()))
     policy = RefreshPolicy(TOPOLOGY)
     policy.decide(stuck)
-    (decision,) = policy.decide(_later(stuck, 1))
-    assert (decision.stream, decision.verb, decision.reason) == (READER, Verb.WAIT, reason)
+    decisions = {decision.stream: decision for decision in policy.decide(_later(stuck, 1))}
+    assert (decisions[READER].verb, decisions[READER].reason) == (Verb.WAIT, reason)
 
 
 def test_an_origin_that_was_rolled_back_is_repaired_first() -> None:
@@ -145,9 +145,11 @@ def test_an_origin_that_was_rolled_back_is_repaired_first() -> None:
     assert decision.reason.endswith("`vstream repair messages --kind refill` comes first")
 
 
-def test_nothing_is_done_for_a_region_that_is_gone() -> None:
+def test_nothing_is_done_for_a_region_that_is_gone_but_to_say_what_is_waited_for() -> None:
     gone = _without_origin(_silent(_well()))
-    assert _decisions(gone, _later(gone, 1), _later(gone, 30)) == [[], [], []]
+    waiting = [("wait", f"foo-read-{region}") for region in ("west", "central", "east")]
+    assert _decisions(gone, _later(gone, 1), _later(gone, 30)) == [waiting] * 3
+    assert {decision.reason for decision in RefreshPolicy(TOPOLOGY).decide(gone)} == {"`foo-write-west` has no leader"}
 
 
 def test_an_order_is_refreshed_before_its_mirrors() -> None:

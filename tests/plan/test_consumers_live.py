@@ -16,7 +16,11 @@ from nats.js.api import ConsumerConfig
 
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, check_contents, under_load
+from vstream.errors import NotReachableError
+from vstream.health.live.consumer_sync import ConsumerSync
 from vstream.lab import lab
+from vstream.lint.load_topology import load
+from vstream.plan.live.observe import connect_all
 
 pytestmark = pytest.mark.lab
 
@@ -168,6 +172,18 @@ async def rest(region: str, durable: str, number: int) -> list[str]:
     return found
 
 
+async def is_recorded_again_where_a_region_comes_back_empty(text: bytes) -> None:
+    topology = load(text, "durable.yaml").require()
+    keeper = ConsumerSync(topology, ["foo"])
+    async with connect_all(topology, lab.endpoints(NAME)) as connections, client_in("east") as client:
+        await keeper.keep(connections)
+        await client.jetstream(timeout=60).delete_consumer("foo-read-east", "reader-of-west")
+        away = await keeper.keep({**connections, "east": NotReachableError("it is away")})
+        assert [item.kept_in for item in away if item.durable.region == "west"] == [("central",)]
+        await keeper.keep(connections)
+        await client.jetstream(timeout=60).consumer_info("foo-read-east", "reader-of-west")
+
+
 async def goes_on_elsewhere(file: Path, record: Path) -> None:
     """A consumer goes on in another region: nothing is skipped, and what is seen twice was said before."""
     empty = await run_json("consumer", "failover", "foo", "reader", "-t", file, "--from", "west", "--to", "east")
@@ -205,6 +221,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     assert [(one["region"], len(one["kept_in"]), one["problems"]) for one in synced["consumers"]] == [
         (region, 2, []) for region in REGIONS
     ]
+    await is_recorded_again_where_a_region_comes_back_empty(await asyncio.to_thread(file.read_bytes))
     assert (
         await run("consumer", "position", "foo", "reader", "--region", "central", "-t", file, "--output", record)
     ).code == 0

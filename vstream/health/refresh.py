@@ -91,7 +91,9 @@ class RefreshPolicy:
         if not stalled and all(pair.state is PairState.OK for pair in pairs):
             past.refreshed_at, past.times = None, 0
         if not confirmed:
-            return None
+            seen = {name for name, stream in snapshot.streams.items() if stream.leader is not None}
+            away = next((f"`{pair.origin}` has no leader" for pair in pairs if pair.origin not in seen), None)
+            return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=away) if away else None
         hindrance = next(self._hindrances(snapshot, pairs, confirmed, busy), None)
         if hindrance is None:
             hindrance = _too_soon(past, snapshot.at)

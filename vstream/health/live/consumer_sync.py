@@ -72,6 +72,7 @@ class ConsumerSync:
                 await self._write(_open(connections[region]), durable, region, stream, position)
                 kept_in.append(region)
             except VstreamError as error:
+                self._kept.pop((durable, region), None)  # it may come back with empty disks
                 problems.append(f"{region}: {error.message}")
                 is_no |= _is_no(error)
         return replace(synced, position=position, kept_in=tuple(kept_in), problems=tuple(problems), is_no=is_no)

@@ -264,12 +264,7 @@ async def _last_seq(connection: Connection, stream: str) -> int | None:
 
 
 def is_still(before: StreamLeadership, cluster: Mapping[str, Any]) -> bool:
-    """
-    Whether *cluster* still has the leader of *before*, which was not elected again.
-
-    A leader that steps down may be elected again. Servers before 2.12 do not report since when they lead. There, the
-    same name counts as the same leader.
-    """
+    """Whether *cluster* still has the leader of *before*, not elected again. Before 2.12, servers do not say since when."""
     since = cluster.get("leader_since")
     return cluster.get("leader") == before.leader and (since is None or since == before.since)
 
