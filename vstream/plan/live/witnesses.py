@@ -33,7 +33,7 @@ _PING = "$SYS.REQ.SERVER.PING"
 _ANSWERS = 3.0
 """Seconds that servers get to answer. They take milliseconds, and the slowest round trip."""
 
-PEER_PATIENCE = 420.0
+PEER_PATIENCE = 660.0
 """Seconds until servers have joined: one that was removed is let in again after five minutes (server/raft.go, peerRemoveTimeout)."""
 _POLL = 0.5
 _DIAL = 3.0
