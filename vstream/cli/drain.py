@@ -132,7 +132,7 @@ def _end(
 
 
 def require_nothing_else(plan: Plan) -> None:
-    """Raises RefusedError for what *plan* would do besides, unseen; VstreamError where that is not known."""
+    """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
     if plan.names_without_answer and not plan.differs:
         raise VstreamError(
             f"nobody answered for {list_names(list(plan.names_without_answer))}, and nothing was changed",

@@ -64,7 +64,7 @@ def carry_out_edit(
 
 
 def require_nothing_lost(plan: Plan, topology: Topology) -> None:
-    """Raises RefusedError where *plan* loses anything: neither rest nor return of a region does, but for copies at a new home."""
+    """Raises RefusedError where *plan* loses anything but copies that a new home has: a region that rests or returns needs no more."""
     homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
     losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
     moved = [

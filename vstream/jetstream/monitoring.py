@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 TIMEOUT = 2.0
 """Default timeout of one request, in seconds."""
 
-MOST_AT_ONCE = 4 * MOST_JSON
-"""Bytes of all answers that are being read: many servers are asked at once, and a longer one then gives way."""
-_CHUNK, _SMALL = 65_536, 1 << 20
+MOST_AT_ONCE = 3 * MOST_JSON
+"""Bytes of all answers that are being read: many servers are asked at once. Beyond that, the longer ones take turns."""
+_CHUNK, _SMALL, _TURN = 65_536, 1 << 20, 0.01
 _sizes: dict[asyncio.StreamReader, int] = {}
 """Bytes of each answer that is being read now."""
 _OK = 200
@@ -266,17 +266,17 @@ async def _exchange(url: str, connected: asyncio.Event) -> tuple[int, bytes]:
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    """Everything up to the end of the connection. Raises ValueError for more than MOST_JSON, or its share of MOST_AT_ONCE."""
+    """Everything up to the end of the connection. Raises ValueError for more than MOST_JSON."""
     chunks: list[bytes] = []
     _sizes[reader] = 0
     try:
         while chunk := await reader.read(_CHUNK):
             _sizes[reader] += len(chunk)
-            is_crowded = _sizes[reader] > _SMALL and sum(_sizes.values()) > MOST_AT_ONCE
-            most = MOST_AT_ONCE // len(_sizes) if is_crowded else MOST_JSON
-            if _sizes[reader] > most:
-                raise ValueError(f"the answer is longer than {most:,} bytes")
+            if _sizes[reader] > MOST_JSON:
+                raise ValueError(f"the answer is longer than {MOST_JSON:,} bytes")
             chunks.append(chunk)
+            while _sizes[reader] > _SMALL and sum(_sizes.values()) > MOST_AT_ONCE and reader is not next(iter(_sizes)):
+                await asyncio.sleep(_TURN)
     finally:
         del _sizes[reader]
     return b"".join(chunks)

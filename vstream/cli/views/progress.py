@@ -65,7 +65,7 @@ def progress_bar() -> Progress:
 
 @contextmanager
 def show_progress(doing: str = "waiting") -> Iterator[Callable[[ReadinessProgress], None]]:
-    """A bar with what is waited for, *doing* that."""
+    """A progress bar with what is waited for; it says *doing* until that is known."""
     with progress_bar() as progress:
         task = progress.add_task(doing, total=None)
 

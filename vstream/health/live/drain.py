@@ -182,7 +182,7 @@ async def _find_stranded(
     topology: Topology, connection: Connection, servers: frozenset[str], *, other_places: bool
 ) -> _Look:
     """
-    Streams that lose their majority without *servers*, streams that did not answer, and whether a stream always will.
+    Streams that lose their majority without *servers*, streams that did not answer, and whether one has too few others for good.
 
     With *other_places*, streams that are in the cluster of *servers* alone do not count: they stop with it, and are empty.
     """

@@ -62,8 +62,9 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     the TLS handshake or both without it, and their clusters and domains need different names. A hub with users demands
     a login, and two servers that are leaf nodes of each other form a loop (server/leafnode.go). With a smaller
     `max_payload`, a server refuses messages that its clients could publish before they reconnected. To gateways, two
-    regions with one cluster name are one, and they reach only one of the two. Each file is valid by itself (all versions). Servers are compared if one lists an address of the other and their files are in the same
-    directory. The value that most of them have counts as the right one.
+    regions with one cluster name are one, and they reach only one of the two. Each file is valid by itself (all
+    versions). Servers are compared if one lists an address of the other and their files are in the same directory. The
+    value that most of them have counts as the right one.
     """
     servers = whole(workspace)
     for group in group_connected(servers, "cluster"):
