@@ -43,7 +43,7 @@ def usage_of(*arguments: str) -> str:
 
 
 def test_every_fault_and_nothing_else_can_be_done() -> None:
-    assert set(faults.RESOLVERS) == set(FAULTS.values())
+    assert {declared.name for declared in faults.RESOLVERS} == set(FAULTS), "declare it, and add it to RESOLVERS"
 
 
 @EACH
@@ -82,7 +82,7 @@ def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
 @EACH
 def test_the_reference_of_scenarios_names_it(declared: FaultType) -> None:
     text = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    assert f"`{declared.name}" in text
+    assert f"`{declared.name}" in text, f"add a row for `{declared.name}` to docs/scenarios.md"
     assert all(f"`{yaml_key(option.name)}`" in text for option in declared.options)
 
 

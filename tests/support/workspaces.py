@@ -55,7 +55,7 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     topology = None
     for source in gathered.topologies:
         loaded = load(source.content, source.name)
-        assert loaded.diagnostics == ()
+        assert [(one.code, one.message) for one in loaded.diagnostics] == []
         topology = loaded.topology
     before = gather(running, read=read)
     return replace(gathered.workspace(topology, server_version), running=tuple(before.servers))

@@ -25,7 +25,7 @@ DECLARED = sorted(name for name in Profile.__annotations__ if not hasattr(Profil
 
 
 def test_every_routing_has_a_profile() -> None:
-    assert [routing for routing in Routing if routing not in PROFILES] == []
+    assert [routing for routing in Routing if routing not in PROFILES] == [], "enter it in PROFILES"
     assert {routing: PROFILES[routing].routing for routing in Routing} == {routing: routing for routing in Routing}
 
 
@@ -57,7 +57,8 @@ class TestEveryProfile:
         assert mapped == [True, False, False, profile.has_hidden_accounts]
 
     def test_the_language_has_its_word(self, profile: Profile) -> None:
-        assert profile.routing.value in str(TopologyDocument.model_fields["routing"].annotation)
+        annotation = TopologyDocument.model_fields["routing"].annotation
+        assert profile.routing.value in str(annotation), "add it to `routing` in vstream/topology/document.py"
 
     def test_accounts_are_written_unless_streams_are_in_the_account_of_clients(self, profile: Profile) -> None:
         text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
@@ -65,12 +66,14 @@ class TestEveryProfile:
         assert topology.has_accounts is not profile.has_physical_names, "look at `Topology.has_accounts`"
 
     def test_every_profile_is_described(self, profile: Profile) -> None:
-        assert f"`{profile.routing.value}`" in (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
+        described = f"`{profile.routing.value}`" in (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
+        assert described, "add its column to docs/routing.md"
 
     def test_has_a_golden_bundle(self, profile: Profile) -> None:
         topologies = (ROOT / "tests" / "golden").glob("**/*.yaml")
         wanted = f"routing: {profile.routing.value}"
-        assert profile.has_physical_names or any(wanted in path.read_text(encoding="utf-8") for path in topologies)
+        has_golden = any(wanted in path.read_text(encoding="utf-8") for path in topologies)
+        assert profile.has_physical_names or has_golden, "add a topology to tests/golden"
 
 
 def test_every_module_with_a_profile_is_entered() -> None:

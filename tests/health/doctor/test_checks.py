@@ -350,6 +350,7 @@ def missing(check: DoctorCheck) -> list[str]:
     manual = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     page = check.page
     lacks = {
+        "a function that begins with its name": check.look.__name__.startswith(check.name.replace("-", "_")),
         "a docstring that begins with a sentence": page.summary.endswith("."),
         "`## Why is this bad?` in its docstring": "## Why is this bad?" in page.text,
         "`## What to do` in its docstring": "## What to do" in page.text,

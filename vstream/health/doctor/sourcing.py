@@ -74,7 +74,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
 
 
 @check("VD204", "skipped")
-def find_skipped(patient: Patient) -> Iterator[Symptom]:
+def skipped_messages(patient: Patient) -> Iterator[Symptom]:
     """
     A stream has skipped messages of an origin, and the origin still has them.
 

@@ -118,7 +118,7 @@ def versions_in(snapshot: Snapshot, cluster: str) -> tuple[Version, ...]:
 
 
 @check("VD501", "overflowed", drift=Drift.DIFFERENCE)
-def find_overflow(patient: Patient) -> Iterator[Symptom]:
+def overflowed_stream(patient: Patient) -> Iterator[Symptom]:
     """
     A stream is placed in a different cluster from the topology.
 
@@ -324,7 +324,7 @@ def paused_consumer(patient: Patient) -> Iterator[Symptom]:
 
 
 @check("VD511", "other-deliveries")
-def find_other_deliveries(patient: Patient) -> Iterator[Symptom]:
+def other_deliveries(patient: Patient) -> Iterator[Symptom]:
     """
     A consumer of the topology delivers something else than the topology says.
 
@@ -340,7 +340,7 @@ def find_other_deliveries(patient: Patient) -> Iterator[Symptom]:
 
 
 @check("VD512", "not-subscribed")
-def find_unsubscribed(patient: Patient) -> Iterator[Symptom]:
+def not_subscribed(patient: Patient) -> Iterator[Symptom]:
     """
     A stream exists, and the server that leads it does not listen for it.
 

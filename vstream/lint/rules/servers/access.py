@@ -32,7 +32,7 @@ _CLIENT_PORT = 4222
 
 
 @rule("VS412", "port-taken-twice", Severity.ERROR)
-def port_clash(workspace: Workspace) -> Iterator[Violation]:
+def port_taken_twice(workspace: Workspace) -> Iterator[Violation]:
     """
     Two listeners use the same port of the same host.
 
@@ -140,7 +140,7 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS419", "plain-text-password", Severity.WARNING)
-def plain_password(workspace: Workspace) -> Iterator[Violation]:
+def plain_text_password(workspace: Workspace) -> Iterator[Violation]:
     """
     A configuration contains a password in plain text.
 

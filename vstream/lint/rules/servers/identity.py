@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS403", "cluster-and-gateway-differ", Severity.ERROR)
-def names_differ(workspace: Workspace) -> Iterator[Violation]:
+def cluster_and_gateway_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     A server's cluster and gateway have different names.
 
@@ -182,7 +182,7 @@ _REJECT = ("reject_unknown_cluster", "reject_unknown")
 
 
 @rule("VS407", "gateway-list-incomplete", Severity.WARNING)
-def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
+def gateway_list_incomplete(workspace: Workspace) -> Iterator[Violation]:
     """
     A server's list of gateways lacks a region that belongs to the super-cluster.
 
@@ -224,7 +224,7 @@ def _incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS408", "unknown-clusters-rejected", Severity.NOTE)
-def rejects_unknown(workspace: Workspace) -> Iterator[Violation]:
+def unknown_clusters_rejected(workspace: Workspace) -> Iterator[Violation]:
     """
     A super-cluster refuses regions that it does not list.
 

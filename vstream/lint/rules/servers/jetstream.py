@@ -104,7 +104,7 @@ def temporary_store(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS416", "sync-interval-not-stated", Severity.NOTE)
-def sync_interval(workspace: Workspace) -> Iterator[Violation]:
+def sync_interval_not_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     No server sets how often JetStream syncs to disk.
 

@@ -84,7 +84,7 @@ _NAMES: Final = {id(block): name for name, block in BLOCKS.items()}
 
 
 @rule("VS424", "wrong-option-value", Severity.ERROR)
-def wrong_value(workspace: Workspace) -> Iterator[Violation]:
+def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
     """
     An option has a value of the wrong type, or a keyword that the server does not know.
 
@@ -106,7 +106,7 @@ def wrong_value(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS427", "option-written-twice", Severity.WARNING)
-def written_twice(workspace: Workspace) -> Iterator[Violation]:
+def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
     """
     An option is written twice in one block of one file, or by two of its names.
 

@@ -320,7 +320,7 @@ _MOST_PLACES: Final = 3
 
 
 @rule("VS420", "option-needs-newer-server", Severity.ERROR)
-def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
+def option_needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     """
     An option is newer than the oldest server that has to read the file.
 

@@ -29,7 +29,7 @@ _SMALLEST = SECOND // 10
 
 
 @rule("VS215", "duplicate-window-not-stated", Severity.WARNING)
-def window_not_stated(workspace: Workspace) -> Iterator[Violation]:
+def duplicate_window_not_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream does not set its `duplicate_window`.
 
@@ -49,7 +49,7 @@ def window_not_stated(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS216", "refused-duplicate-window", Severity.ERROR)
-def refused_window(workspace: Workspace) -> Iterator[Violation]:
+def refused_duplicate_window(workspace: Workspace) -> Iterator[Violation]:
     """
     A duplicate window has a value that servers refuse.
 
@@ -76,7 +76,7 @@ def refused_window(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS217", "window-drops-other-regions", Severity.WARNING)
-def window_drops_messages(workspace: Workspace) -> Iterator[Violation]:
+def window_drops_other_regions(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream remembers the message ids of several regions.
 
@@ -103,7 +103,7 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS218", "duplicate-windows-differ", Severity.WARNING)
-def windows_differ(workspace: Workspace) -> Iterator[Violation]:
+def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     The read streams of one virtual stream have different duplicate windows.
 
@@ -159,7 +159,7 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS220", "smaller-messages-on-read", Severity.ERROR)
-def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
+def smaller_messages_on_read(workspace: Workspace) -> Iterator[Violation]:
     """
     The maximum message size of a stream is smaller than that of a stream that it sources or mirrors.
 

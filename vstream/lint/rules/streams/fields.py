@@ -33,7 +33,7 @@ _NOTHING: tuple[object, ...] = (None, False, "", 0, [], {}, "none", "default")
 
 
 @rule("VS202", "invalid-stream-name", Severity.ERROR)
-def invalid_name(workspace: Workspace) -> Iterator[Violation]:
+def invalid_stream_name(workspace: Workspace) -> Iterator[Violation]:
     r"""
     A stream has a name that servers refuse.
 
@@ -63,7 +63,7 @@ def invalid_name(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS203", "unknown-stream-field", Severity.ERROR)
-def unknown_field(workspace: Workspace) -> Iterator[Violation]:
+def unknown_stream_field(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream configuration has a field that no server knows, or that only old ones know.
 
@@ -77,7 +77,7 @@ def unknown_field(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS204", "field-needs-newer-server", Severity.ERROR)
-def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
+def field_needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     """
     A field is newer than the oldest server that must understand it.
 

@@ -104,7 +104,7 @@ def _unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violation]:
 
 
 @rule("VS223", "more-replicas-than-servers", Severity.ERROR)
-def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
+def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream needs more replicas than its cluster has servers, or than servers allow.
 
@@ -129,7 +129,7 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS224", "even-number-of-replicas", Severity.WARNING)
-def even_replicas(workspace: Workspace) -> Iterator[Violation]:
+def even_number_of_replicas(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream has an even number of replicas.
 
@@ -147,7 +147,7 @@ def even_replicas(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS225", "single-replica-write-stream", Severity.WARNING)
-def single_replica(workspace: Workspace) -> Iterator[Violation]:
+def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream has one replica.
 

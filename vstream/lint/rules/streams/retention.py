@@ -44,7 +44,7 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS227", "shorter-than-topology", Severity.ERROR)
-def shorter_than_stated(workspace: Workspace) -> Iterator[Violation]:
+def shorter_than_topology(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream removes messages sooner than the topology says.
 
@@ -111,7 +111,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS229", "read-stream-forgets-sources", Severity.WARNING)
-def forgets_position(workspace: Workspace) -> Iterator[Violation]:
+def read_stream_forgets_sources(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream can remove the last message of a source, and with it the source's position.
 
@@ -207,7 +207,7 @@ def direct_get_off(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS232", "full-read-stream-refuses", Severity.ERROR)
-def read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
+def full_read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream refuses messages once it is full.
 
@@ -227,7 +227,7 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS233", "async-write-stream", Severity.ERROR)
-def asynchronous(workspace: Workspace) -> Iterator[Violation]:
+def async_write_stream(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream acknowledges messages before they are written.
 

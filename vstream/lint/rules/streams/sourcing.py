@@ -23,7 +23,7 @@ _WILDCARD = re.compile(r"\{\{\s*[wW]ild[cC]ard\s*\(\s*([0-9]{1,3})\s*\)\s*\}\}|\
 
 
 @rule("VS205", "filter-with-stream-transform", Severity.ERROR)
-def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
+def filter_with_stream_transform(workspace: Workspace) -> Iterator[Violation]:
     """
     A source has a `filter_subject`, and the stream renames what it filters.
 
@@ -84,7 +84,7 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS207", "sourced-twice", Severity.ERROR)
-def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
+def sourced_twice(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream sources the same messages twice.
 
@@ -152,7 +152,7 @@ def mirror_conflict(workspace: Workspace) -> Iterator[Violation]:
 
 
 @rule("VS209", "schedules-on-read-stream", Severity.ERROR)
-def schedules_with_sources(workspace: Workspace) -> Iterator[Violation]:
+def schedules_on_read_stream(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream with sources allows message schedules.
 
