@@ -91,6 +91,17 @@ def test_every_completed_parameter_is_one_of_a_command() -> None:
     assert set(completion._VALUES) <= names | {"lab"}
 
 
+def test_what_names_a_region_or_a_stream_is_completed() -> None:
+    """Besides streams that vstream has not made, which only servers know."""
+    named = {
+        parameter.name
+        for _, command in walk_commands()
+        for parameter in command.get_params(command.context_class(command))
+        if parameter.metavar in {"REGION", "STREAM"} and parameter.name not in completion._VALUES
+    }
+    assert named == {"adopt"}
+
+
 def test_bash_completes_a_region_and_a_command(here: Path) -> None:
     """A real bash runs the function that `--install-completion` installs. A region is one of the topology that is named."""
     (here / "other.yaml").write_text(TOPOLOGY.replace("west", "north"))
@@ -100,6 +111,7 @@ def test_bash_completes_a_region_and_a_command(here: Path) -> None:
         COMP_WORDS=(vstream probe other.yaml --region n); COMP_CWORD=4; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream map a other.yaml --region n); COMP_CWORD=5; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream lint --explain VD41); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
+        COMP_WORDS=(vstream render --target h); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
     """
     assert run_in_shell("bash", script, here).split() == [
@@ -107,6 +119,7 @@ def test_bash_completes_a_region_and_a_command(here: Path) -> None:
         "north",
         "north",
         *(f"VD41{digit}" for digit in range(6)),
+        "helm",
         "status",
     ]
 

@@ -84,11 +84,13 @@ def _list_codes(_context: Any) -> Iterable[str]:
 _VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "region": _list_regions,
     "lost": _list_regions,
+    "also": _list_regions,
     "to": lambda context: _list_regions(context) if context.info_name in {"drain", "failover"} else (),
     "come_from": _list_regions,
     "one": _list_regions,
     "other": _list_regions,
     "stream": _list_streams,
+    "streams": _list_streams,
     "consumer": _list_consumers,
     "server": lambda context: _list_servers(context) if context.info_name == "logs" else (),
     "targets": _list_targets,

@@ -22,38 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MARKUP: MarkupMode = "markdown"
-_COMPLETED = frozenset(
-    [
-        "come_from",
-        "commands",
-        "consumer",
-        "explained",
-        "extend_select",
-        "fault",
-        "ignore",
-        "lab",
-        "lost",
-        "one",
-        "other",
-        "region",
-        "same",
-        "scenario",
-        "scenarios",
-        "select",
-        "server",
-        "stream",
-        "target",
-        "targets",
-        "to",
-    ]
-)
+_COMPLETIONS = {
+    "regions": "also come_from lost one other region to",
+    "streams": "consumer stream streams",
+    "machines": "server target targets",
+    "labs": "fault lab same",
+    "scenarios": "scenario scenarios",
+    "codes": "explained extend_select ignore select",
+    "commands": "commands",
+}
+_COMPLETED = frozenset(name for names in _COMPLETIONS.values() for name in names.split())
 """Parameters with values that `vstream.cli.completion` knows, which is loaded only when a shell asks."""
 
 _VALUES = {
     "SECONDS": "every gate-timeout timeout wait-loaded",
     "DURATION": "for jitter lose rtt",
     "PERCENT": "loss",
-    "NUMBER": "lines runs sample seed shrinking-runs",
+    "NUMBER": "copies lines runs sample seed shrinking-runs",
+    "REGION=TIME@BEGIN": "isolate kill-region",
     "CODE": "explain",
     "CODES": "extend-select ignore select",
     "FILE": "creds env-file nkey",
@@ -184,6 +170,8 @@ class LazyGroup(HelpfulGroup):
 def _name_values(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         _add_completion(parameter)
+        if parameter.param_type_name == "argument" and not parameter.type_descriptor.is_choice:
+            parameter.display_type_rich = lambda **_: None  # Typer shows `<str>` or `<list[str]>`
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
         elif parameter.metavar is None:
@@ -194,7 +182,8 @@ def _name_values(parameters: list[Any]) -> list[Any]:
 def _add_completion(parameter: Any) -> None:
     """Let the shell offer values of *parameter* that vstream can know, such as the regions of the topology."""
     name = "lab" if parameter.envvar == "VSTREAM_LAB" else parameter.name
-    if name in _COMPLETED:
+    kind = getattr(parameter, "type_descriptor", None)
+    if name in _COMPLETED and not (kind and kind.is_choice):
         parameter.shell_complete = lambda context, incomplete: [
             OfferedValue(value) for value in import_module("vstream.cli.completion").complete(name, context, incomplete)
         ]
@@ -203,8 +192,11 @@ def _add_completion(parameter: Any) -> None:
 def _name_value(parameter: Any) -> str | None:
     """`FILE`, what `_VALUES` says, or the option's own name; None where Typer shows the choices."""
     kind = getattr(parameter, "type_descriptor", None)
-    if kind is None or kind.is_choice:
+    if kind is None or (kind.is_choice and not kind.is_list):
         return None
+    if kind.is_choice:
+        # Typer shows `<list[…]>`, which nobody can type.
+        return f"<{'|'.join(getattr(choice, 'value', choice) for choice in kind.choices)}>"
     if kind.is_path:
         return "DIR" if kind.path_type == "dir" else "FILE"
     name = str(max(parameter.opts, key=len)).strip("-")
