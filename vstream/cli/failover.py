@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +28,7 @@ from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
-from vstream.plan.plan import Delete, Plan, risk_of
+from vstream.plan.plan import Change, Delete, Plan, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.topology_edit import TopologyEdit, find_region
 from vstream.topology.bundle import loaded_path
@@ -64,17 +64,24 @@ def carry_out_edit(
 
 
 def require_nothing_lost(plan: Plan, topology: Topology) -> None:
-    """Raises RefusedError where *plan* loses anything but copies that a new home has: a region that rests or returns needs no more."""
+    """Raises RefusedError where *plan* loses anything but dead streams and copies that a new home has: no region needs more."""
     homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
     losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
-    moved = [
-        change for change in losing if isinstance(change, Delete) and change.config.metadata.get(STREAM_KEY) in homed
-    ]
-    if besides := [change.config.name for change in losing if change not in moved]:
+    if besides := [change.config.name for change in losing if not _is_expected(change, homed)]:
         raise RefusedError(
             f"{list_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
             hint="did the topology file change? `vstream apply` that first, or take it back, then run this again",
         )
+
+
+def _is_expected(change: Change, homed: Collection[str]) -> bool:
+    match change:
+        case Delete():
+            return change.is_dead or change.config.metadata.get(STREAM_KEY) in homed
+        case Update():
+            losing = [field for field in change.fields if field.risk is Risk.DATA_LOSS]
+            return all(field.is_source and field.field.removeprefix("sources.") in change.given_up for field in losing)
+    return False
 
 
 def read_edit(file: Path, topology: Topology) -> TopologyEdit:
@@ -133,6 +140,7 @@ def command(
     left = planned.plan
     if not is_json:
         console.print_lines((*view.describe_homes(homes), *plan_view.text(left, is_allowed=True)))
+    require_nothing_lost(left, edit.topology)
     is_done = yes and not left.blocked
     if is_done:
         left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
