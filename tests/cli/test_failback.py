@@ -47,6 +47,8 @@ def test_a_rehearsal_of_what_cannot_be_tried_shows_nothing(tmp_path: Path) -> No
     file = tmp_path / "lost.yaml"
     file.write_text(document("lost", 1))
     assert vstream("survive", file, "--failure", "zone", "--rehearse", cwd=tmp_path).code == 3
+    refused = vstream("survive", file, "--failure", "zone", "--rate", "50", cwd=tmp_path)
+    assert (refused.code, "add `--rehearse`" in " ".join(refused.err.split())) == (2, True)
 
 
 def test_what_nobody_answered_for_is_not_said_to_differ() -> None:

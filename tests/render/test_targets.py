@@ -347,9 +347,9 @@ class TestCommand:
     def test_templates_in_places_where_nobody_looks_are_refused(self, tmp_path: Path) -> None:
         """Else the built-in ones would be rendered, and nobody would say so."""
         (tmp_path / "values.yaml.j2").write_text("# Mine\n")
-        arguments = ("render", HERE / "kubernetes.yaml", "--target", "helm", "--templates", tmp_path)
-        ran = vstream(*arguments, "-o", tmp_path / "out")
-        assert (ran.code, "in the place of a built-in one" in ran.err) == (2, True), ran.err
+        for command in (("render", "--target", "helm", "-o", tmp_path / "out"), ("plan",), ("lab", "up")):
+            ran = vstream(*command, HERE / "kubernetes.yaml", "--templates", tmp_path)
+            assert (ran.code, "in the place of a built-in one" in ran.err) == (2, True), ran.err
         assert not (tmp_path / "out").exists()
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from vstream import resources
 from vstream.cli import overlay_option
 from vstream.errors import UnknownNameError, VstreamError
 from vstream.files import leaves_repository
@@ -17,6 +18,14 @@ from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.model import Topology
+
+
+def _require_templates(directory: Path | None) -> Path | None:
+    built_in = resources.templates()
+    if directory and not any((directory / file.relative_to(built_in)).is_file() for file in built_in.rglob("*.*")):
+        raise typer.BadParameter("has none in the place of a built-in one: see `vstream render --eject`")
+    return directory
+
 
 TopologyFile = Annotated[
     Path, typer.Argument(help="The topology file; `-` reads standard input.", metavar="FILE", envvar="VSTREAM_TOPOLOGY")
@@ -27,6 +36,7 @@ TemplatesDirectory = Annotated[
         "--templates",
         help="A directory with templates: each replaces the built-in one of the same name.",
         # Else a typing error would silently mean the built-in ones.
+        callback=_require_templates,
         exists=True,
         file_okay=False,
     ),

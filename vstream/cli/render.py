@@ -68,9 +68,6 @@ def command(
         options.refuse_beside(f"`--target {target}`, which has no file of them", {"--only": only})
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
-    built_in = [file.relative_to(resources.templates()) for file in resources.templates().rglob("*.j2")]
-    if templates is not None and not any((templates / file).is_file() for file in built_in):
-        raise typer.BadParameter("has none in the place of a built-in one: see `--eject`", param_hint="--templates")
     loaded = options.load_topology(topology).require()
     bundle = render_bundle(loaded, templates=templates, signer=find_signer(loaded, None))
     directories = [directory for directory in (templates, resources.templates()) if directory is not None]

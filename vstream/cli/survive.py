@@ -35,7 +35,9 @@ def command(
     server_version: Annotated[
         str | None, typer.Option("--server-version", help="With --rehearse: the nats-server, such as 2.12.8.")
     ] = None,
-    rate: Annotated[int, typer.Option("--rate", help="With --rehearse: publishes per second.", min=1)] = 20,
+    rate: Annotated[
+        int | None, typer.Option("--rate", help="With --rehearse: publishes per second, by default 20.", min=1)
+    ] = None,
     output: Annotated[
         Literal["text", "markdown", "json"], typer.Option("--format", help="How the result is written.")
     ] = "text",
@@ -50,11 +52,14 @@ def command(
 
     Examples: `vstream survive`, `vstream survive acme.yaml --failure region --rehearse`
     """
+    if not rehearse:
+        chosen = {"--output": out, "--server-version": server_version, "--rate": rate}
+        options.refuse_beside("a table from the topology alone: add `--rehearse`", chosen)
     loaded = options.load_topology(topology)
     streams = options.choose_streams(loaded.require(), stream)
     cells = [cell for cell in survival_table(loaded.require()) if cell.stream in streams]
     cells = [cell for cell in cells if cell.failure in (failure or Failure) and cell.ability in (ability or Ability)]
-    result = _rehearse(loaded, cells, out, server_version, rate) if rehearse else None
+    result = _rehearse(loaded, cells, out, server_version, rate or 20) if rehearse else None
     if output == "json":
         print_json("survive", view.as_dict(loaded.require(), cells, result))
     elif output == "markdown":
