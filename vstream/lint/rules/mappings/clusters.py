@@ -64,9 +64,11 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
                 if name is None or destination.cluster is None or name not in names.unknown:
                     continue
                 meant = names.unknown[name]
+                # Gateways may learn of a region whose files are not here.
+                unless = "" if meant or workspace.topology else "unless servers elsewhere have that name, "
                 yield Violation(
                     at=destination.cluster.span,
-                    message=f"unknown {names.origin} `{name}`: its messages keep their subject",
+                    message=f"unknown {names.origin} `{name}`: {unless}its messages keep their subject",
                     hint=f"did you mean `{meant}`?" if meant else f"known clusters: {_list_names(names.clusters)}",
                     fix=(Edit(span=destination.cluster.span, text=f'"{meant}"'),)
                     if meant and meant.lower() == name.lower() and meant not in named
