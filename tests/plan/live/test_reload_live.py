@@ -207,6 +207,9 @@ def test_a_user_of_another_account_is_told_from_servers_that_are_silent(site: Si
     refused = site.apply()
     assert (refused.code, "is not in the system account" in refused.err) == (3, True), refused.err
     assert "did not answer" not in refused.err
+    shipped = [file.read_text() for file in site.cluster.directory.glob("hosts/**/accounts.cfg")]
+    assert shipped
+    assert not any("other" in text for text in shipped)  # said before anything is shipped
     site.write()
     again = site.apply()
     assert again.code == 0, again.out + again.err

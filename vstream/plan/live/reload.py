@@ -61,6 +61,8 @@ class ShippedMappings:
     async def load(self) -> None:
         """See MappingAdmin."""
         if self._ship is not None:
+            for reload in self._reloads:
+                await reload.run(None, only=())  # a login that is refused is said before anything is shipped
             await asyncio.to_thread(self._ship)
         # What somebody else brings may not be there yet.
         if self._ship is not None or self._patience is None:
