@@ -16,19 +16,24 @@ from vstream.scenario.document import json_schema
 
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
 FIXTURES = sorted((ROOT / "tests" / "rules").glob("VS5*/*.yaml"))
-SCHEMA = json_schema()
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 HEAD: dict[str, Any] = {"scenario": 1, "name": "s", "topology": "acme.yaml", "steps": [{"wait": "5s"}]}
 
 
-def test_the_scenario_schema_is_valid_for_its_draft() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    """Made once, and not when the tests are collected: that takes a second."""
+    return jsonschema.Draft202012Validator(json_schema())
+
+
+def test_the_scenario_schema_is_valid_for_its_draft(validator: Any) -> None:
+    schema = validator.schema
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert json.loads(json.dumps(schema)) == schema
 
 
 @pytest.mark.parametrize("path", [*SHIPPED, *FIXTURES], ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_what_is_shipped_and_what_only_the_rules_refuse_is_accepted(path: Path) -> None:
-    VALIDATOR.validate(yaml.safe_load(path.read_bytes()))
+def test_what_is_shipped_and_what_only_the_rules_refuse_is_accepted(path: Path, validator: Any) -> None:
+    validator.validate(yaml.safe_load(path.read_bytes()))
 
 
 @pytest.mark.parametrize(
@@ -45,14 +50,14 @@ def test_what_is_shipped_and_what_only_the_rules_refuse_is_accepted(path: Path) 
     ],
     ids=json.dumps,
 )  # fmt: skip
-def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any]) -> None:
+def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any], validator: Any) -> None:
     value = HEAD | wrong
     assert any(one.code.startswith("VS00") for one in loaded(json.dumps(value)).diagnostics)
-    assert not VALIDATOR.is_valid(value)
+    assert not validator.is_valid(value)
 
 
 @pytest.mark.parametrize("key", ["scenario", "name", "topology", "steps"])
-def test_what_must_be_there_is_required_by_both(key: str) -> None:
+def test_what_must_be_there_is_required_by_both(key: str, validator: Any) -> None:
     value = {name: one for name, one in HEAD.items() if name != key}
     assert loaded(json.dumps(value)).scenario is None
-    assert not VALIDATOR.is_valid(value)
+    assert not validator.is_valid(value)

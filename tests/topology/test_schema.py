@@ -18,8 +18,6 @@ from vstream.topology.document import json_schema
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 FIXTURES = sorted((ROOT / "tests" / "rules").glob("VS1*/*.yaml"))
-SCHEMA = json_schema()
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 HEAD = {"version": 1, "name": "acme", "server_version": "2.12", "regions": {"west": {"servers": 1}}}
 
 BEYOND_A_SCHEMA = [
@@ -38,6 +36,12 @@ BEYOND_A_SCHEMA = [
 """What the decoder refuses and the schema accepts: sums, magnitudes, addresses, and what is equal but for case."""
 
 
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    """Made once, and not when the tests are collected: that takes a second."""
+    return jsonschema.Draft202012Validator(json_schema())
+
+
 def parsed(path: Path) -> Any:
     return yaml.safe_load(path.read_bytes())
 
@@ -46,32 +50,34 @@ def is_refused_by_shape(value: Any) -> bool:
     return any(one.code.startswith("VS00") for one in load(shapes.as_file(value), "t.yaml").diagnostics)
 
 
-def test_the_topology_schema_is_valid_for_its_draft() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+def test_the_topology_schema_is_valid_for_its_draft(validator: Any) -> None:
+    schema = validator.schema
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert json.loads(json.dumps(schema)) == schema
 
 
-def test_every_setting_is_explained_where_its_name_does_not() -> None:
-    properties = SCHEMA["$defs"]["SettingsDocument"]["properties"]
+def test_every_setting_is_explained_where_its_name_does_not(validator: Any) -> None:
+    schema = validator.schema
+    properties = schema["$defs"]["SettingsDocument"]["properties"]
     assert properties["max_age"]["description"].startswith("How long messages are kept.")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_is_accepted_by_both(path: Path) -> None:
+def test_every_example_is_accepted_by_both(path: Path, validator: Any) -> None:
     assert load(path.read_bytes(), path.name).diagnostics == ()
-    VALIDATOR.validate(parsed(path))
+    validator.validate(parsed(path))
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_what_only_the_rules_refuse_is_accepted_by_the_schema(path: Path) -> None:
-    VALIDATOR.validate(parsed(path))
+def test_what_only_the_rules_refuse_is_accepted_by_the_schema(path: Path, validator: Any) -> None:
+    validator.validate(parsed(path))
 
 
-@given(shapes.topologies)
-def test_whatever_has_the_right_shape_is_accepted_by_the_schema(value: Any) -> None:
+@given(value=shapes.topologies)
+def test_whatever_has_the_right_shape_is_accepted_by_the_schema(value: Any, validator: Any) -> None:
     if not is_refused_by_shape(value):
-        VALIDATOR.validate(value)
+        validator.validate(value)
 
 
 @pytest.mark.parametrize(
@@ -96,19 +102,19 @@ def test_whatever_has_the_right_shape_is_accepted_by_the_schema(value: Any) -> N
     ],
     ids=json.dumps,
 )  # fmt: skip
-def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any]) -> None:
+def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any], validator: Any) -> None:
     assert is_refused_by_shape(HEAD | wrong)
-    assert not VALIDATOR.is_valid(HEAD | wrong)
+    assert not validator.is_valid(HEAD | wrong)
 
 
 @pytest.mark.parametrize("key", ["version", "name", "server_version", "regions"])
-def test_what_must_be_there_is_required_by_both(key: str) -> None:
+def test_what_must_be_there_is_required_by_both(key: str, validator: Any) -> None:
     value = {name: one for name, one in HEAD.items() if name != key}
     assert is_refused_by_shape(value)
-    assert not VALIDATOR.is_valid(value)
+    assert not validator.is_valid(value)
 
 
 @pytest.mark.parametrize("value", BEYOND_A_SCHEMA, ids=json.dumps)
-def test_what_a_schema_cannot_say_is_refused_by_the_decoder_alone(value: dict[str, Any]) -> None:
+def test_what_a_schema_cannot_say_is_refused_by_the_decoder_alone(value: dict[str, Any], validator: Any) -> None:
     assert is_refused_by_shape(HEAD | value)
-    assert VALIDATOR.is_valid(HEAD | value)
+    assert validator.is_valid(HEAD | value)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from textwrap import dedent
 from typing import Annotated, Any, Literal
@@ -520,9 +521,16 @@ def _field_texts(model: type[BaseModel]) -> dict[str, str]:
     """The text below each field of *model*, by the field's name; a field that it inherits has its parent's."""
     texts: dict[str, str] = {}
     for kind in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
-        with suppress(OSError):  # a model made by `create_model` has no source, and says by itself what its fields are
-            for statement, following in pairwise(ast.walk(ast.parse(dedent(inspect.getsource(kind))))):
-                match statement, following:
-                    case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(text))):
-                        texts[field] = inspect.cleandoc(text)
+        texts |= _own_texts(kind)
+    return texts
+
+
+@cache  # To find a class in its file, Python parses all of it.
+def _own_texts(kind: type) -> dict[str, str]:
+    texts = {}
+    with suppress(OSError):  # a model made by `create_model` has no source, and says by itself what its fields are
+        for statement, following in pairwise(ast.walk(ast.parse(dedent(inspect.getsource(kind))))):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[field] = inspect.cleandoc(text)
     return texts
