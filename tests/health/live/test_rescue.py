@@ -172,11 +172,13 @@ async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
     assert alone.code == 3
     assert "`--also REGION`" in alone.err
     given_up = ("region", "failover", "west", file, "--also", "central", "--yes", "--format", "json")
-    file.write_text(document(1).replace("foo:", "bar:").replace("foo.", "bar."))  # an edit that nobody has applied
+    # An edit that nobody has applied takes `foo` out.
+    renamed = document(1).replace("foo:", "bar:").replace("foo.", "bar.")
+    await asyncio.to_thread(file.write_text, renamed)
     edited = await asyncio.to_thread(vstream, *given_up)
     assert edited.code == 1
     assert "`foo-read-east`, `foo-write-east` would lose messages" in edited.err
-    file.write_text(document(1))
+    await asyncio.to_thread(file.write_text, document(1))
     both = await asyncio.to_thread(vstream, *given_up)
     succeeded(both)
     assert (both.json()["region"], both.json()["also"], both.json()["done"]) == ("west", ["central"], True)
