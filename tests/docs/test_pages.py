@@ -153,3 +153,12 @@ def test_no_copy_gives_the_directories_of_a_host_another_owner() -> None:
     copies = [line for text in (*texts, vstream("apply", "--help").out) for line in re.findall(r"rsync (-\w+)", text)]
     assert copies
     assert set(copies) == {"-r"}
+
+
+def test_servers_with_tls_are_monitored_with_tls() -> None:
+    """`security.transport` puts TLS on every port: a server answers `http://` with 400 there."""
+    examples = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.yaml")]
+    blocks = [block.text for page in DOCS.rglob("*.md") for block in read_blocks(page)]
+    secure = [text for text in (*examples, *blocks) if "tls://" in text and "monitor: [" in text]
+    assert len(secure) > 3
+    assert not [text for text in secure if "monitor: [http:" in text]

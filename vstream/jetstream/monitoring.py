@@ -34,6 +34,7 @@ _sizes: dict[asyncio.StreamReader, int] = {}
 _OK = 200
 _HEALTH = frozenset({_OK, 500, 503})
 """Statuses of /healthz: 500 means that the server does not accept connections yet (server/monitor.go, healthz)."""
+_SPEAKS_TLS = b"Client sent an HTTP request to an HTTPS server."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
     """
     status, body = await _fetch(url_base, path, timeout)
     if status != _OK:
-        raise _make_error(status, url_base + path)
+        raise _make_error(status, url_base + path, body)
     return decode_object(body, url_base + path)
 
 
@@ -108,7 +109,7 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bo
     path = "/healthz" if is_deep else "/healthz?js-server-only=true"
     status, body = await _fetch(url_base, path, timeout)
     if status not in _HEALTH:
-        raise _make_error(status, url_base + path)
+        raise _make_error(status, url_base + path, body)
     answer = decode_object(body, url_base + path)
     return None if answer.get("status") == "ok" else str(answer.get("error") or answer.get("status"))
 
@@ -121,7 +122,7 @@ async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapp
     """
     status, body = await _fetch(url_base, "/healthz?details=true", timeout)
     if status not in _HEALTH:
-        raise _make_error(status, url_base)
+        raise _make_error(status, url_base, body)
     problems = read_list(decode_object(body, url_base), "errors", url_base)
     return tuple(problem for problem in problems if isinstance(problem, dict))
 
@@ -202,9 +203,10 @@ async def subscribed_subjects(url_base: str, account: str, most: int, timeout: f
         return frozenset(read_text(subscription["subject"]) for subscription in listed)
 
 
-def _make_error(status: int, url: str) -> ServerError:
+def _make_error(status: int, url: str, body: bytes) -> ServerError:
     # Not the body: a topology chooses who is asked, which may be somebody who tells secrets.
-    return ServerError(code=status, err_code=0, description=f"HTTP status {status}", subject=url)
+    reason = ": the server speaks TLS, write `https://`" if body.strip() == _SPEAKS_TLS else ""
+    return ServerError(code=status, err_code=0, description=f"HTTP status {status}{reason}", subject=url)
 
 
 def trust_ca(addresses: Iterable[str], ca: str | None) -> None:

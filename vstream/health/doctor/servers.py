@@ -229,14 +229,14 @@ def unread_server(patient: Patient) -> Iterator[Symptom]:
     Its loaded mapping rules and its gateway connections are unknown.
 
     ## What to do
-    Add its monitoring address to `monitor` under `connect`.
+    Add or correct its monitoring address in `monitor` under `connect`: a server with TLS is asked with `https://`.
     """
     for server in patient.snapshot.servers:
         if server.url is None:
             yield Symptom(
                 about=server.name,
                 evidence=server.problem or "it has no monitoring address",
-                do="add its monitoring address to `monitor` under `connect`",
+                do="add or correct its monitoring address in `monitor` under `connect`",
             )
         elif server.is_reached and server.rules is None:
             yield Symptom(
