@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chart_pods import make_configuration, read_releases
 from tests.support.command import vstream
 from tests.support.labs import end_all_in
 from tests.support.pages import Reader, matches, read_blocks, read_commands
 from tests.support.paths import ROOT
 from tests.support.recipe import run_recipe
+from vstream import resources
+from vstream.lint.load_topology import load, render_bundle
+from vstream.render.targets import render_target
 
 DOCS = ROOT / "docs"
 TUTORIALS = ("three-regions", "cut-off", "first-topology", "consumer")
@@ -162,3 +166,14 @@ def test_servers_with_tls_are_monitored_with_tls() -> None:
     secure = [text for text in (*examples, *blocks) if "tls://" in text and "monitor: [" in text]
     assert len(secure) > 3
     assert not [text for text in secure if "monitor: [http:" in text]
+
+
+def test_the_helm_how_to_says_where_the_chart_lets_a_pod_be_monitored() -> None:
+    page = (DOCS / "how-to" / "deploy-with-helm.md").read_text(encoding="utf-8")
+    text = next(block.text for block in read_blocks(DOCS / "how-to" / "deploy-with-helm.md") if block.title)
+    topology = load(text.encode(), "acme.yaml").require()
+    releases = read_releases(render_target("helm", topology, render_bundle(topology), [resources.templates()]))
+    configuration = make_configuration(releases["west"], re.findall("--namespace ([a-z]+)", page)[0])
+    host, port = re.findall(r"https://([a-z0-9.-]+):(\d+)", page)[0]
+    assert int(port) == configuration["https_port"]
+    assert configuration["cluster"]["routes"][0].startswith(f"tls://{host}.")
