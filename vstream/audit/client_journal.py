@@ -112,7 +112,7 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTab
     )
     is_nowhere = F.col("own").isNull() & (F.size(F.coalesce("theirs", F.array())) == 0)
     is_forgotten = F.coalesce(may_be_gone & F.col("forgets"), F.lit(False))
-    # Who acknowledges for a virtual stream and is none of its origins has taken what belongs there.
+    # A stream that acknowledges for a virtual stream without being one of its origins has taken messages that belong there.
     is_astray = F.col("is_known").isNull() & F.col("is_stored").isNull()
     kind = F.when(
         is_astray | (is_nowhere & F.col("origin_last").isNotNull() & ~is_forgotten), F.lit("acked-lost")

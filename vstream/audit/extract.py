@@ -129,7 +129,7 @@ def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTabl
     try:
         result = [batch for item in begun for batch in item.result()]
     except NotReachableError as error:
-        # Others could be read: it is not that there is nothing to audit.
+        # Others could be read, so there is something to audit.
         raise VstreamError(error.message, hint=error.hint) from error
     finally:
         is_over.set()

@@ -348,7 +348,7 @@ class TablesSource(AuditSource):
         """Run the stages after those whose tables are used."""
         shelf = TableStore(spark, reads=self._uri)
         result, context = read_tables(spark, self._uri), read_context(shelf, self._uri)
-        # What another audit has left beside them is none of theirs.
+        # Files that another audit left beside them are not theirs.
         journal = read_journal(shelf) if context.has_journal else None
         return self._run(spark, result, context, progress, scratch, journal, reads=self._uri)
 

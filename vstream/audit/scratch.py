@@ -82,7 +82,7 @@ def is_scratch(place: str) -> bool:
 def _remove_stale() -> None:
     try:
         directory = tempfile.gettempdir()
-    except FileNotFoundError as error:  # it could write into none of those that there are
+    except FileNotFoundError as error:  # it could not write into any of them
         raise VstreamError("no space for temporary files", hint="set TMPDIR to a directory with more space") from error
     for item in Path(directory).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is somebody else's, or just gone

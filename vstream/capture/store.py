@@ -138,7 +138,7 @@ class Capture:
         return {file.relative_to(self.path).as_posix(): _count(file) for file in sorted(files) if file.is_file()}
 
     def read_document(self, name: str) -> bytes:
-        """The content of the file *name*. Raises OSError if it is not there, and VstreamError if it is none of a capture's."""
+        """The content of the file *name*. Raises OSError if it is not there, and VstreamError if no capture has such a file."""
         with self.open(self.path / name) as file:
             content = file.read(MOST_DOCUMENT + 1)
         if len(content) > MOST_DOCUMENT:

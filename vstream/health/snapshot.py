@@ -175,7 +175,7 @@ class BeaconSighting:
     """Seconds since then."""
     problem: str | None = None
     is_absent: bool = False
-    """Whether it is known that there is none."""
+    """Whether it is known to be missing."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""

@@ -73,7 +73,7 @@ def members(
     """
     What each of *addresses* must be linked with, if these are all that run, and the links *cuts* carry nothing.
 
-    *known* is every server that there is, running or not: all have a vote in their meta group.
+    *known* is every server, running or not: all have a vote in their meta group.
     """
     everyone = addresses if known is None else known
     # Where there are hubs, each region has a meta group of its own.
@@ -175,7 +175,7 @@ def is_complete(group: Meta, peers: int, *, is_leader: bool) -> bool:
 
 async def find_unheard(everyone: Sequence[Member]) -> frozenset[str]:
     """
-    Which of *everyone* shall connect anew: they follow the leader of their meta group, and it has not heard them.
+    Which of *everyone* must reconnect: they follow the leader of their meta group, and it has not heard them.
 
     Where all answer and none has a leader, the votes of one of them reach nobody, and which one cannot be seen: all.
     """

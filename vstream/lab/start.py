@@ -189,7 +189,7 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
 
 
 def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[ServerAddress, ...]:
-    """Where the servers shall listen: where they did last time, if they can. *place* is what all labs share."""
+    """Where the servers listen: where they did last time, if they can. *place* is what all labs share."""
     seats = start.topology.processes
     record = start.directory.read()
     elsewhere = _ports_of(labs_running_elsewhere(place / "states"))
@@ -200,7 +200,7 @@ def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[
         if before == recorded and is_ours and not ports.occupied_ports(before) and not ports.occupied_fronts(before):
             return before
     reserved = elsewhere | _ports_of(_other_labs(start))
-    # Two strangers who collided shall not meet again in the next block.
+    # Two labs that collided must not meet again in the next block.
     skip = attempt and attempt + os.getpid() % 8
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=reserved, skip=skip)
     return ports.allocate(seats, first, start.directory, backend=backend)

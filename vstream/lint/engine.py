@@ -55,7 +55,7 @@ class LintReport:
     diagnostics: tuple[Finding, ...]
     texts: Mapping[str, str]
     files: tuple[str, ...]
-    """Those that were checked, sorted: not what they include, not what is none of ours."""
+    """Those that were checked, sorted: neither what they include nor files of other programs."""
 
     def has_any(self, least: Severity) -> bool:
         """Whether there is a finding that weighs *least* or more."""

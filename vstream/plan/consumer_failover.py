@@ -199,7 +199,7 @@ def record_name(region: str, durable: str) -> str:
 
 
 def read_record(config: ConsumerConfig) -> Position | None:
-    """The position that this consumer keeps, None if it is none of those. Raises PlanError if it cannot be read."""
+    """The position that this consumer keeps, None if it keeps none. Raises PlanError if it cannot be read."""
     text = config.metadata.get(POSITION_KEY)
     return None if text is None else read(text, f"the metadata of `{config.name}`")
 

@@ -282,7 +282,7 @@ class UnreachableRegion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
     """
-    What some servers have not loaded as the topology says. None means that there is nothing of the kind.
+    What some servers have not loaded as the topology says. None means that the rule or entry is absent.
 
     *source* is that of a mapping rule, or the key of an entry of accounts (`vstream.plan.rules`).
     """

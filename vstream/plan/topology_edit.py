@@ -23,7 +23,7 @@ class TopologyEdit:
     A topology file, and what it will say.
 
     Each change returns the edit itself where an earlier run has written it. It raises VstreamError if it must be written by
-    hand, and UnknownNameError for a region that there is not.
+    hand, and UnknownNameError for an unknown region.
     """
 
     file: str

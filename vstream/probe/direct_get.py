@@ -218,7 +218,7 @@ async def probe_direct_get_forms(
     """
     One check for each form, in the order of the table.
 
-    They ask for the newest message on *subject*, or for the first that there is. *facts*
+    They ask for the newest message on *subject*, or for the oldest one. *facts*
     are of this region's copy, None where it does not answer.
     """
     names = [form.name for form in (*FORMS, TOO_MANY)]

@@ -65,7 +65,7 @@ def available_options(topology: Topology) -> ServerOptions:
 
 
 def included_path(topology: Topology, address: ServerAddress) -> str:
-    """What says the accounts of the server at *address*, or the mappings in the one account that there is."""
+    """What says the accounts of the server at *address*, or the mappings in its only account."""
     return HUBS_PATH if address.is_hub else loaded_path(topology)
 
 
@@ -115,7 +115,7 @@ def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddres
 
 def _servers_to_dial(address: ServerAddress, servers: Sequence[ServerAddress]) -> Sequence[ServerAddress]:
     """
-    Those of one cluster's *servers* that *address* shall dial: of the stretch cluster the member in its region.
+    Those of one cluster's *servers* that *address* dials: of the stretch cluster the member in its region.
 
     A gateway picks any of the addresses that it is given. Through a member elsewhere, each publish
     would cross to that region first, and then perhaps to the leader's in a third.

@@ -207,7 +207,7 @@ class _Run:
         if step.at is not None:
             await self._pause(self._load + step.at - self._now())
         if isinstance(step.action, Inject):
-            # What was due at the end of the window before shall not be counted against it for want of an answer.
+            # Answers that were due at the end of the window before do not count against this one.
             await self._pause(_BREATH)
         description, began = describe(step.action), self._now()
         total = len(self._scenario.steps)

@@ -53,7 +53,7 @@ class OptionType(Enum):
     DURATION = "duration"
     """Nanoseconds, above 0."""
     LINK_TIME = "link time"
-    """Nanoseconds; 0 says that there is none."""
+    """Nanoseconds; 0 means none."""
     RATE = "rate"
     """Bits per second."""
     SHARE = "share"

@@ -1,5 +1,5 @@
 """
-The shape of a document: keys that exist, values of the right kind. Each error has a place and a way out.
+The shape of a document: keys that exist, values of the right kind. Each error has a place and a hint.
 
 A `Language` is a pydantic model and what is worth saying about mistakes in it.
 """
@@ -45,7 +45,7 @@ class Language(Generic[M]):
     """What such a file is."""
     model: type[M]
     starter: str
-    """The way out for a file without content."""
+    """The hint for a file without content."""
     is_needed: Callable[[Path], bool]
     """Whether too much hangs on the value at a path: everything that names it would look wrong without it."""
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Language(Generic[M]):
     wordings: Mapping[str, Wording] = field(default_factory=dict)
     """How some of pydantic's errors are said."""
     unknown_key: Callable[[str, list[str]], str | None] = did_you_mean
-    """A hint about a key that is none of those that are known there."""
+    """A hint about a key that is unknown there."""
 
 
 def format_path(path: Path) -> str:

@@ -335,9 +335,9 @@ class Seat:
     ports: Ports
     jetstream: JetStreamLimits
     is_stretch: bool = False
-    """Whether the cluster is the stretch cluster: such a server shares its region's fate, and is none of its cluster."""
+    """Whether the cluster is the stretch cluster: such a server shares its region's fate, but is not in the region's cluster."""
     is_hub: bool = False
-    """Whether it stores nothing, and joins its region to the others: it is none of its region's cluster either."""
+    """Whether it stores nothing, and joins its region to the others: it is not in its region's cluster either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

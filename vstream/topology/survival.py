@@ -256,7 +256,7 @@ class _Judge:
     # The streams that count
 
     def _part(self, *roles: Role) -> PhysicalPart | None:
-        """Of these roles, the physical stream of the region, or else the only one that there is."""
+        """Of these roles, the physical stream of the region, or else the only one."""
         parts = [part for part in self._stream.physical if part.role in roles]
         local = [part for part in parts if part.place == self._region]
         return next(iter(local or parts), None)

@@ -51,7 +51,7 @@ _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(bit|kbit|mbit|gbit)")
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a duration such as `90s`, `1h30m` or `30d`; `unlimited` is 0. Raises ValueError with the way out."""
+    """Nanoseconds of a duration such as `90s`, `1h30m` or `30d`; `unlimited` is 0. Raises ValueError with a hint."""
     if text == UNLIMITED:
         return 0
     if len(text) > _LONGEST or not re.fullmatch(TIME_PATTERN, text):

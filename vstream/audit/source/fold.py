@@ -251,7 +251,7 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
 
 
 def merge_digests(digests: pa.Table) -> pa.Table:
-    """Add up digests (rows of FOLDED), so that there is one for each track and bucket."""
+    """Add up digests (rows of FOLDED), one for each track and bucket."""
     how = [*((name, "sum") for name in DIGESTS), ("least", "min"), ("greatest", "max")]
     result = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
     result = result.rename_columns(

@@ -145,7 +145,7 @@ async def _move_leaders(
 
 
 async def _hand_over(connection: Connection, stream: str, servers: frozenset[str]) -> str | None:
-    """The leader of *stream* once it is none of *servers*: any follower may be elected, so it can take several step-downs."""
+    """The leader of *stream* once it is not one of *servers*: any follower may be elected, so it can take several step-downs."""
     until = time.monotonic() + leaders.ELECTION
     while time.monotonic() < until:
         replicas = await _look_up(connection, stream)

@@ -145,7 +145,7 @@ async def _apply_change(name: str, change_links: Callable[[Links], Links], touch
         try:
             _require_applied(before, await proxy.ask(generation=after.generation), name)
         except BaseException:
-            # What has not been confirmed shall not come into effect later, unasked.
+            # What was not confirmed must not take effect later.
             proxy.write(replace(before, generation=after.generation + 1))
             raise
         return after

@@ -173,7 +173,7 @@ def encode_answer(answer: Answer) -> str:
     connections = [
         {"from": sender, "to": receiver, "open": count} for (sender, receiver), count in answer.connections.items()
     ]
-    # Not `asdict`: keys that are pairs are none of JSON's.
+    # Not `asdict`: JSON has no keys that are pairs.
     plain = {entry.name: getattr(answer, entry.name) for entry in fields(answer)}
     return json.dumps({**plain, "connections": connections}) + "\n"
 

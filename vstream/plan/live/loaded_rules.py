@@ -132,7 +132,7 @@ def _is_regional(account: str) -> bool:
 
 
 def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
-    """The mapping rules of accounts that shall have the same; where they have not, each with its account before it."""
+    """The mapping rules of accounts that should have the same ones; where they differ, each is prefixed with its account."""
     by_source: dict[str, dict[str, tuple[str, ...]]] = {}
     for account, detail in details.items():
         for source, to in (detail.get("mappings") or {}).items():

@@ -275,7 +275,7 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
 
 def _leave_unchanged(topology: Topology, stream: VirtualStream, spelled: str) -> Iterator[Destination]:
     """
-    What clusters that are none of the stream's do with a publish while one of its regions is drained: what they always do.
+    What clusters without the stream do with a publish while one of its regions is drained: the same as always.
 
     Servers refuse the same destination for two clusters. So the one that takes a drained region's publishes has no cluster, and
     serves all that are not listed.

@@ -181,7 +181,7 @@ def _addresses(server: ServerConf) -> Iterator[tuple[str, _Frozen]]:
 
 
 def _changed_sizes(running: ServerConf, server: ServerConf, version: ServerVersion) -> Iterator[str]:
-    """The sizes of JetStream that are no longer as large, or that there was no limit for."""
+    """The sizes of JetStream that became smaller, or had no limit before."""
     before, after = running.jetstream, server.jetstream
     if before is None or after is None or not before.is_enabled or not after.is_enabled:
         return

@@ -135,7 +135,7 @@ def _find_create(shares: Iterable[SharedSubject]) -> SharedSubject | None:
 
 
 def _delivers(shares: Iterable[SharedSubject]) -> bool:
-    """Whether messages pass: a stream of subjects that are none of the server's own."""
+    """Whether messages pass: a stream of subjects other than the server's own."""
     return any(not share.is_service and not share.text.startswith("$") for share in shares)
 
 

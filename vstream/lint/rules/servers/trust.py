@@ -208,7 +208,7 @@ def _both_logins(server: ServerConf) -> Iterator[Violation]:
 
 
 def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
-    """Leaf nodes that log in to an account which is none of *names*, for a server without an operator."""
+    """Leaf nodes that log in to an account not in *names*, for a server without an operator."""
     authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
     accounts = {*names, "$G", "$SYS"}
     for conf in (authorization, *maps_in(authorization, "users")):
