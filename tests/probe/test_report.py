@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from vstream.cli.views import probe as view
 from vstream.cli.views.probe import to_junit
@@ -56,6 +59,29 @@ def test_regions_of_which_none_is_reached_are_unknown_and_one_of_several_is_a_fa
 def test_counts_name_every_status() -> None:
     counts = report(check(CheckStatus.OK), check(CheckStatus.OK), check(CheckStatus.SKIPPED)).counts
     assert counts == {CheckStatus.OK: 2, CheckStatus.FAILED: 0, CheckStatus.SKIPPED: 1, CheckStatus.UNKNOWN: 0}
+
+
+def test_on_a_narrow_screen_no_name_is_broken() -> None:
+    probed = report(
+        check(CheckStatus.OK, region="eu-central", answered_by="orders-write-eu-central"),
+        check(CheckStatus.FAILED, Hop.DIRECT_GET, region="eu-central"),
+        check(
+            CheckStatus.OK,
+            Hop.OWN_READ,
+            region="eu-central",
+            form="DIRECT.GET",
+            elapsed_ms=1.0,
+            answered_by="orders-read",
+        ),
+    )
+    probed = replace(probed, regions=("eu-central",))
+    for width, is_named in ((60, False), (100, True)):
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(*list(view.text(probed, width=width))[:2])
+        shown = console.export_text()
+        assert ("✓ orders-write-eu-central" in shown, "1.0 ms orders-read" in shown) == (is_named, is_named)
+        assert next(line.split() for line in shown.splitlines() if "✗" in line)[-2:] == ["✗", "failed"]
+        assert "publish" in shown
 
 
 def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:

@@ -31,26 +31,28 @@ _LOCAL_HOPS = (
 )
 _FORMS = ((Hop.FORM, "Direct Get"), (Hop.PULL, "pull requests"))
 _MANY_STREAMS = 20
+_WIDE = 90
+"""Columns that a terminal needs to show which stream answered, beside that it did."""
 _PRECISE_BELOW_MS = 10
 
 
-def text(report: ProbeReport) -> Iterator[Table | Text]:
-    """Who answers, how long canaries took, and what is wrong."""
-    yield hops(report)
+def text(report: ProbeReport, *, width: int = _WIDE) -> Iterator[Table | Text]:
+    """Who answers, how long canaries took, and what is wrong: for a terminal that is *width* columns wide."""
+    yield hops(report, width=width)
     canaries = matrix(report)
     if canaries is not None:
         yield canaries
-    yield from tables(report)
+    yield from tables(report, width=width)
     yield from problems(report)
 
 
-def hops(report: ProbeReport) -> Table:
-    """Stream × region: each hop and who answered. Of many streams only those with something wrong are shown."""
+def hops(report: ProbeReport, *, width: int) -> Table:
+    """Stream × region: each hop and, if there is room, who answered. Of many streams only those with something wrong."""
     table = Table(box=box.SIMPLE_HEAD, title="who answers", title_justify="left", title_style="bold")
     table.add_column("stream", no_wrap=True)
     table.add_column("region", no_wrap=True)
     for _, label in _LOCAL_HOPS:
-        table.add_column(label, overflow="fold")
+        table.add_column(label if width >= _WIDE else label.partition(" →")[0], overflow="fold")
     by_cell: dict[tuple[str, str, Hop], list[Check]] = {}
     for check in report.checks:
         if check.region is not None:
@@ -63,11 +65,11 @@ def hops(report: ProbeReport) -> Table:
         for region in report.regions:
             cells = [by_cell.get((stream, region, hop), []) for hop, _ in _LOCAL_HOPS]
             if any(cells):
-                table.add_row(stream, region, *(_hop_cell(checks) for checks in cells))
+                table.add_row(stream, region, *(_hop_cell(checks, width) for checks in cells))
     return table
 
 
-def _hop_cell(checks: Sequence[Check]) -> Text:
+def _hop_cell(checks: Sequence[Check], width: int) -> Text:
     if not checks:
         return Text("-", style="dim")
     worst = max(
@@ -75,6 +77,8 @@ def _hop_cell(checks: Sequence[Check]) -> Text:
         key=lambda check: list(CheckStatus).index(check.status) if check.status is not CheckStatus.SKIPPED else 0,
     )
     mark, style = _MARK[worst.status]
+    if width < _WIDE and worst.status is CheckStatus.OK:
+        return Text(mark, style=style)
     answered = worst.answered_by or ("empty stream" if worst.status is CheckStatus.OK else worst.status.value)
     return Text.assemble((mark, style), f" {answered}")
 
@@ -116,13 +120,13 @@ def _milliseconds(time: float) -> str:
     return f"{time:,.1f} ms" if time < _PRECISE_BELOW_MS else f"{time:,.0f} ms"
 
 
-def tables(report: ProbeReport) -> Iterator[Table]:
+def tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
     """How soon own writes are read; and each form of a request in each region, for each stream. Of many streams none."""
     if len(report.streams) > _MANY_STREAMS:
         return
     own_reads = [check for check in report.checks if check.hop is Hop.OWN_READ and check.elapsed_ms is not None]
     if own_reads:
-        yield _own_reads(own_reads)
+        yield _own_reads(own_reads, width)
     for stream in report.streams:
         for hop, title in _FORMS:
             checks = [check for check in report.checks if (check.stream, check.hop) == (stream, hop)]
@@ -130,7 +134,7 @@ def tables(report: ProbeReport) -> Iterator[Table]:
                 yield _forms(report, checks, f"{title} by the name `{stream}`: which stream answers, in each region")
 
 
-def _own_reads(checks: Sequence[Check]) -> Table:
+def _own_reads(checks: Sequence[Check], width: int) -> Table:
     """From the acknowledgement of a publish until it is served where it was published."""
     forms = list(dict.fromkeys(check.form for check in checks))
     title = "own writes: time from acknowledgement to first read in the same region"
@@ -142,12 +146,15 @@ def _own_reads(checks: Sequence[Check]) -> Table:
     cells = {(check.stream, check.region, check.form): check for check in checks}
     for stream, region in dict.fromkeys((check.stream, check.region) for check in checks):
         row_checks = [cells.get((stream, region, form)) for form in forms]
-        table.add_row(stream, region, *map(_own_read_cell, row_checks))
+        table.add_row(stream, region, *(_own_read_cell(check, width) for check in row_checks))
     return table
 
 
-def _own_read_cell(check: Check | None) -> str:
-    return "-" if check is None else f"{_milliseconds(check.elapsed_ms or 0.0)} {check.answered_by}"
+def _own_read_cell(check: Check | None, width: int) -> str:
+    if check is None:
+        return "-"
+    answered = f" {check.answered_by}" if width >= _WIDE else ""
+    return f"{_milliseconds(check.elapsed_ms or 0.0)}{answered}"
 
 
 def _forms(report: ProbeReport, checks: Sequence[Check], title: str) -> Table:
