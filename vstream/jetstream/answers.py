@@ -146,7 +146,6 @@ def check_config(config: object, origin: str) -> dict[str, Any]:
     problem = _find_problem(config, CONFIG, "config")
     if problem is not None:
         raise MalformedAnswerError(origin, problem)
-    _drop_nulls(config, CONFIG)
     mirror = config.get("mirror")
     if any("name" not in source for source in (*config.get("sources", ()), *([mirror] if mirror else []))):
         raise MalformedAnswerError(origin, "it has a source without a name")
@@ -168,7 +167,6 @@ def check_feeds(info: dict[str, Any], origin: str) -> dict[str, Any]:
     problem = _find_problem(info, _FEEDS, "info")
     if problem is not None:
         raise MalformedAnswerError(origin, problem)
-    _drop_nulls(info, _FEEDS)
     return info
 
 
@@ -179,7 +177,7 @@ def check_info(info: object, origin: str) -> dict[str, Any]:
     problem = _find_problem(info, INFO, "INFO")
     if problem is not None:
         raise MalformedAnswerError(origin, problem)
-    return {key: value for key, value in info.items() if value is not None}
+    return info
 
 
 def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
@@ -231,22 +229,12 @@ def read_sequence(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
-def _drop_nulls(value: Any, shape: Any) -> None:
-    """Remove what is null from the known objects in *value*: servers mean the same by it as by nothing."""
-    if isinstance(shape, list):
-        for item in value:
-            _drop_nulls(item, shape[0])
-    elif isinstance(shape, dict):
-        if None in value.values():
-            for key in [key for key, item in value.items() if item is None]:
-                del value[key]
-        for key, item in value.items():
-            if isinstance(item, (dict, list)):
-                _drop_nulls(item, shape.get(key, object))
-
-
 def _find_problem(value: object, wanted: Any, path: str) -> str | None:
-    """What is wrong with *value*. *wanted* is a type, [type of items] or {key: type}, where the key None means any."""
+    """
+    What is wrong with *value*. *wanted* is a type, [type of items] or {key: type}, where the key None means any.
+
+    What is null in such objects is removed: servers mean the same by it as by nothing.
+    """
     if value is None:
         return None
     if isinstance(wanted, list):
@@ -270,6 +258,9 @@ def _find_list_problem(value: object, wanted: Any, path: str) -> str | None:
 def _find_object_problem(value: object, wanted: Any, path: str) -> str | None:
     if not isinstance(value, dict):
         return f"`{path}` is not an object"
+    if None in value.values():
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
     every = wanted.get(None, object)
     for key, item in value.items():
         shape = wanted.get(key, every)
