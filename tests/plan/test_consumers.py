@@ -94,7 +94,7 @@ async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings
     made = plan(rendered(), servers.observed())
     assert made.is_destructive
     assert {type(change) for change in made.changes} == {DeleteConsumer}
-    assert len(made.in_phase(Phase.DELETED_CONSUMERS)) == 3
+    assert len(made.by_phase()[Phase.DELETED_CONSUMERS]) == 3
     await apply(made, servers, servers.loader(rendered()), servers)
     assert plan(rendered(), servers.observed()).is_empty
 

@@ -128,8 +128,7 @@ async def apply(
     await run.note_leaders(plan)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
-    for phase in Phase:
-        changes = plan.in_phase(phase)
+    for phase, changes in plan.by_phase().items():
         if phase > Phase.MAPPINGS and changes and not is_loaded:
             waits_for = plan.unread_servers
         is_waiting = is_pending or (phase > Phase.MAPPINGS and bool(waits_for))

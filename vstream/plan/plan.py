@@ -432,9 +432,12 @@ class Plan:
         gone = [change.config.name for change in self.changes if isinstance(change, Delete)]
         return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
 
-    def in_phase(self, phase: Phase) -> tuple[Change, ...]:
-        """The changes of one phase, in order."""
-        return tuple(change for change in self.changes if phase_of(change) is phase)
+    def by_phase(self) -> Mapping[Phase, tuple[Change, ...]]:
+        """The changes of every phase, in order."""
+        changes: dict[Phase, list[Change]] = {phase: [] for phase in Phase}
+        for change in self.changes:
+            changes[phase_of(change)].append(change)
+        return {phase: tuple(changes_of_phase) for phase, changes_of_phase in changes.items()}
 
 
 _FEW = 10

@@ -261,11 +261,11 @@ class PlanStage:
 def stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
     waits = False
-    for phase in Phase:
+    for phase, changes in plan.by_phase().items():
         stage = PlanStage(
             phase=phase,
             gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if gate.before is phase),
-            changes=plan.in_phase(phase),
+            changes=changes,
             rules=plan.rules if phase is plan.loaded_in else (),
             readers=plan.readers_to_refresh if phase is Phase.REFRESHED_READERS else (),
             servers=plan.leaving if phase is Phase.RETIRED_SERVERS else (),
