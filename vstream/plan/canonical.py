@@ -103,7 +103,7 @@ def _without_zeros(limits: Json) -> Json:
 
 
 def _source(source: Mapping[str, Any]) -> dict[str, Any]:
-    stated = {key: value for key, value in source.items() if value not in (None, "", 0, [], {})}
+    stated = {key: value for key, value in source.items() if value}
     if isinstance(stated.get("external"), dict):
         # Servers write an empty `deliver` where there is none.
         stated["external"] = {key: value for key, value in sorted(stated["external"].items()) if value}

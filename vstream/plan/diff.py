@@ -222,7 +222,7 @@ def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: Di
             f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
             f"rename one of the two, or take it over with `--adopt {name}`",
         )
-    role, desired_role = observed.config.metadata.get(ROLE_KEY), stream.role.value
+    role, desired_role = observed.config.metadata_value(ROLE_KEY), stream.role.value
     if is_own and role != desired_role and (role is not None or desired_role == Role.CATALOG.value):
         # A catalog holds no messages: its limits would delete them. An ordering stream and an origin have one name in
         # hidden accounts: in between, publishes would reach neither.

@@ -496,7 +496,7 @@ def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
         return bool(config.subjects)
     if role is not Role.READ or "sources" not in config.fields:
         return False  # a mirror lists none
-    profile = profile_named(config.metadata.get(ROUTING_KEY))
+    profile = profile_named(config.metadata_value(ROUTING_KEY))
     return profile is not None and profile.has_write_beside_read
 
 

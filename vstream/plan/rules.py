@@ -79,7 +79,7 @@ class OwnRules:
     ) -> None:
         # Nothing of ours maps to an origin or an order: if they list subjects, whoever maps to these is a client.
         unmapped = {Role.ORIGIN.value, Role.ORDER.value}
-        mapped = {name for name, stream in owned.items() if stream.config.metadata.get(ROLE_KEY) not in unmapped}
+        mapped = {name for name, stream in owned.items() if stream.config.metadata_value(ROLE_KEY) not in unmapped}
         self._names = mapped | {stream.config.name for stream in desired if stream.role.value not in unmapped}
         self._subjects: list[str] = []
         for name in mapped:

@@ -139,10 +139,13 @@ class StreamConfig:
     @property
     def owner(self) -> str | None:
         """The topology that created this stream, None if vstream did not."""
-        # Asked many times of each stream, and `metadata` is a copy of all of it.
+        return self.metadata_value(TOPOLOGY_KEY)
+
+    def metadata_value(self, key: str) -> str | None:
+        """One value of the metadata. Asked many times of each stream, and `metadata` is a copy of all of it."""
         metadata = self.fields.get("metadata")
-        owner = metadata.get(TOPOLOGY_KEY) if isinstance(metadata, dict) else None
-        return None if owner is None else str(owner)
+        value = metadata.get(key) if isinstance(metadata, dict) else None
+        return None if value is None else str(value)
 
     def with_fields(self, **fields: Json) -> StreamConfig:
         """The same stream with other values for *fields*."""

@@ -287,7 +287,7 @@ async def _consumers(
     read_streams = {physical.read_stream_in(stream, region) for stream in consumed for region in stream.regions}
     for name, stream in streams.items():
         # Of streams that the topology no longer has, too: their durables may have to go.
-        if stream.config.owner == topology.name and stream.config.metadata.get(ROLE_KEY) in _READ_FROM:
+        if stream.config.owner == topology.name and stream.config.metadata_value(ROLE_KEY) in _READ_FROM:
             read_streams.add(name)
     asked = sorted(name for name in read_streams & streams.keys() if streams[name].consumers)
     slots = asyncio.Semaphore(_IN_FLIGHT)
@@ -306,8 +306,8 @@ def _unknown_regions(
 ) -> frozenset[str]:
     """Regions where streams of *topology* live, and of whose servers nothing is known."""
     known_regions = {region.name for region in topology.regions} | endpoints.keys() | {*topology.clusters}
-    owned = [stream.config.metadata for stream in streams if stream.config.owner == topology.name]
-    regions = {metadata[REGION_KEY] for metadata in owned if REGION_KEY in metadata}
+    owned = [stream.config for stream in streams if stream.config.owner == topology.name]
+    regions = {region for config in owned if (region := config.metadata_value(REGION_KEY)) is not None}
     return frozenset(
         f"the servers of region `{region}`, which the topology does not have" for region in regions - known_regions
     )

@@ -62,7 +62,8 @@ def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
 
 def _layout(name: str, config: StreamConfig) -> tuple[str, bool]:
     """The `routing` that a stream was made with, and whether clients have left it."""
-    return config.metadata.get(ROUTING_KEY, _MAPPED), name.startswith(FORMER_PREFIX)
+    routing = config.metadata_value(ROUTING_KEY)
+    return _MAPPED if routing is None else routing, name.startswith(FORMER_PREFIX)
 
 
 def _are_clients_in_mapped(owned: Mapping[str, ObservedStream]) -> bool:

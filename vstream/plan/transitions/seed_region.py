@@ -82,7 +82,7 @@ def short_history(stream: RenderedStream) -> Note:
 
 def is_copy(observed: ObservedStream) -> bool:
     """Whether *observed* is a copy that does not source for itself yet."""
-    return COPY_KEY in observed.config.metadata
+    return observed.config.metadata_value(COPY_KEY) is not None
 
 
 def plan_copy(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:

@@ -35,6 +35,8 @@ def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
 
     These are the streams that source it and, where a server can be too old to notice, those that will.
     """
+    if not any(isinstance(outcome, Create) for outcome in outcomes):
+        return (yield from outcomes)
     is_old = context.topology.server_version < _NOTICE
     desired = {stream.config.name: stream.config.source_names for stream in context.desired_streams if is_old}
     readers: dict[str, set[str]] = {}
