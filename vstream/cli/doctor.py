@@ -19,9 +19,9 @@ from vstream.cli.views import console, diagnostics
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.diagnostics import Severity
+from vstream.formatting import format_count, format_duration
 from vstream.health.doctor.examine import Diagnosis, Health
 from vstream.health.pipeline import diagnose
-from vstream.health.units import format_duration
 
 _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: FAILED}
 
@@ -97,10 +97,6 @@ def describe_examination(diagnosis: Diagnosis) -> Iterator[Text]:
     yield _verdict(diagnosis)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _verdict(diagnosis: Diagnosis) -> Text:
     """`UNHEALTHY: 1 error, 2 notes (checked 3 servers and 12 streams in 17 ms)`."""
     reached = f"{diagnosis.servers}"
@@ -109,7 +105,7 @@ def _verdict(diagnosis: Diagnosis) -> Text:
     checked = f"checked {reached} servers and {diagnosis.streams:,} streams in {format_duration(diagnosis.took)}"
     weights = Counter(finding.severity for finding in diagnosis.findings)
     present = [severity for severity in Severity if weights[severity]]
-    counts = ", ".join(_count(weights[severity], severity.value) for severity in present)
+    counts = ", ".join(format_count(weights[severity], severity.value) for severity in present)
     summary = f"{counts} ({checked})" if counts else checked
     if diagnosis.health is Health.UNKNOWN:
         summary = f"no error was found, but not everything could be checked: {summary}"

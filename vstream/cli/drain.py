@@ -20,8 +20,8 @@ from vstream.cli.views import drain as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
+from vstream.formatting import list_names
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
-from vstream.health.units import list_names
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
 

@@ -17,6 +17,7 @@ from vstream.cli.views import console, diagnostics
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
 from vstream.diagnostics import Finding
+from vstream.formatting import format_count
 from vstream.health.doctor.check import Drift
 from vstream.health.doctor.examine import Diagnosis, examine, findings_as_dicts
 from vstream.health.live.collect import collect_snapshot
@@ -89,8 +90,8 @@ def _show(
         verdict = "DRIFT"
     elif is_partial:
         verdict = "UNKNOWN: no difference was found, but not everything could be compared"
-    configs_compared = f"{diagnosis.configs} configuration file{'' if diagnosis.configs == 1 else 's'} with what"
-    with_files = f", {configs_compared} was loaded" if diagnosis.configs else ""
+    configs_compared = format_count(diagnosis.configs, "configuration file")
+    with_files = f", {configs_compared} with what was loaded" if diagnosis.configs else ""
     streams = {stream.config.name for stream in planned.request.bundle.streams}.difference(
         planned.plan.names_without_answer
     )

@@ -34,6 +34,7 @@ from vstream.cli.views.lint import LintFormat
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.files import save_output
+from vstream.formatting import format_count
 from vstream.lint.selection import FilePatterns, check_selectors, known_codes
 
 if TYPE_CHECKING:
@@ -320,15 +321,14 @@ class _Run:
         baseline = linter.save_baseline(path, checked.whole)
         new, _ = baseline.split(checked.whole.diagnostics)
         entries = sum(baseline.counts.values())
-        console.print_note(f"{path} has {entries:,} finding{'' if entries == 1 else 's'} now")
+        console.print_note(f"{path} has {format_count(entries, 'finding')} now")
         return replace(checked, report=replace(checked.whole, diagnostics=new), stale={})
 
     def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: Checked) -> int:
         fixed, after = linter.fix(inputs, checked)
         lines = diff_lines(checked.report.texts, after)
         self._write([clean(line) for line in lines])
-        files = f"{len(after):,} file{'' if len(after) == 1 else 's'}"
-        console.print_note(f"{files} would change" if after else "nothing would change")
+        console.print_note(f"{format_count(len(after), 'file')} would change" if after else "nothing would change")
         if not fixed.report.is_complete:
             return FAILED
         return NO if after else OK

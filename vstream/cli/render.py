@@ -16,8 +16,8 @@ from vstream.cli.servers import find_signer
 from vstream.cli.views.console import print_note
 from vstream.errors import VstreamError
 from vstream.files import READABLE, write_atomically
+from vstream.formatting import format_count
 from vstream.lint.load_topology import render_bundle
-from vstream.lint.rules.wording import count
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import missing_files
 from vstream.topology.bundle import is_private, loaded_path
@@ -76,9 +76,9 @@ def command(
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
     removed = write_bundle(artifacts, output)
     print_note(
-        f"{output}: {count(len(artifacts), 'file')}, {count(len(bundle.streams), 'stream')}, "
-        f"{count(len(bundle.mappings), 'mapping rule')}"
-        + (f", {count(removed, 'old file')} removed" if removed else "")
+        f"{output}: {format_count(len(artifacts), 'file')}, {format_count(len(bundle.streams), 'stream')}, "
+        f"{format_count(len(bundle.mappings), 'mapping rule')}"
+        + (f", {format_count(removed, 'old file')} removed" if removed else "")
     )
     is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.processes)
     if is_for_hosts and only is None and (missing := missing_files(bundle)):

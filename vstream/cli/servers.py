@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vstream.errors import LabError, VstreamError
-from vstream.health.units import list_names
+from vstream.formatting import list_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab import keys as lab_keys

@@ -20,12 +20,12 @@ from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab.links import shape
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
+from vstream.formatting import format_duration, format_size
 from vstream.health.simulation import OutageSimulation, Spread
 from vstream.health.simulation import simulate as simulate_outages
 from vstream.health.sizing import Load, Sizing, estimate_size
 from vstream.health.snapshot import NS
 from vstream.health.source_retries import Away
-from vstream.health.units import format_duration, format_size
 from vstream.topology.model import Topology
 from vstream.topology.units import UNLIMITED, parse_duration, parse_size
 

@@ -14,10 +14,9 @@ from vstream.cli.lint_settings import common_directory, find_settings, read_envi
 from vstream.cli.views import console
 from vstream.cli.views.lint import LintFormat, report_lines, summary_lines
 from vstream.diagnostics import Severity
-from vstream.health.units import list_names
+from vstream.formatting import format_count, list_names
 from vstream.lint import detect
 from vstream.lint.read import Source
-from vstream.lint.rules.wording import count
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.model import Role
 
@@ -82,8 +81,8 @@ def _print_outline(content: bytes, name: str, bundles: list[Bundle], verdict: st
     if bundles:
         bundle = bundles[0]
         console.print_note(
-            f"{name} {verdict}: {count(len(bundle.servers), 'server')}, "
-            f"{count(len(bundle.streams), 'physical stream')}, {count(len(bundle.mappings), 'mapping rule')}"
+            f"{name} {verdict}: {format_count(len(bundle.servers), 'server')}, "
+            f"{format_count(len(bundle.streams), 'physical stream')}, {format_count(len(bundle.mappings), 'mapping rule')}"
         )
         for note in _list_notes(bundle):
             console.print_note(note)

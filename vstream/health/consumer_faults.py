@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream.health.units import list_names
+from vstream.formatting import list_names
 from vstream.topology.replication import durables
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from vstream.health.units import list_names
+from vstream.formatting import list_names
 from vstream.plan.plan import ACCOUNT, RULE, USERS, kind_of
 from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
 from vstream.subjects.algebra import overlaps

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vstream.formatting import format_duration
 from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import NS, to_unix_seconds
-from vstream.health.units import format_duration
 from vstream.topology.replication import ReplicationPair, replication_pairs
 from vstream.topology.versions import parse_version
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vstream.formatting import format_duration, format_size, list_names
 from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.loaded_mappings import serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.report import PairState, Problem
-from vstream.health.units import format_duration, format_size, list_names
 from vstream.topology.replication import durables
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.health.units import format_size, list_names
+from vstream.formatting import format_size, list_names
 from vstream.subjects.algebra import is_subset
 from vstream.topology import naming, physical
 from vstream.topology.model import Role

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
+from vstream.formatting import join_names
 from vstream.lab import ports
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:
 def _require_possible(name: str, record: LabRecord, regions: Collection[str]) -> None:
     clusters = {address.cluster_name for address in record.servers}
     if len(clusters) == 1:
-        joining = ", ".join(f"`{region}`" for region in sorted(regions))
+        joining = join_names(sorted(regions))
         raise LabError(
             f"lab `{name}` cannot take region {joining} while it runs: "
             "it has one region, so its configurations have no gateways",

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, NotReachableError, ServerError
+from vstream.formatting import join_names
 from vstream.jetstream import monitoring
 
 if TYPE_CHECKING:
@@ -133,13 +134,13 @@ async def check_clients(member: Member) -> str | None:
 async def check_links(member: Member) -> str | None:
     """The links that *member* lacks; None if it has all."""
     if missing := member.siblings - await monitoring.routed_servers(member.monitor, _REQUEST_TIMEOUT):
-        return f"no route to {_names(missing)}"
+        return f"no route to {join_names(sorted(missing))}"
     if member.hub is not None and member.hub not in await monitoring.leaf_servers(member.monitor, _REQUEST_TIMEOUT):
         return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None
     if missing := member.clusters - (await monitoring.outbound_gateways(member.monitor, _REQUEST_TIMEOUT)).keys():
-        return f"no gateway to {_names(missing)}"
+        return f"no gateway to {join_names(sorted(missing))}"
     return None
 
 
@@ -236,7 +237,3 @@ async def _complaint(check: Callable[[Member], Awaitable[str | None]], member: M
         return await check(member)
     except (NotReachableError, ServerError) as error:
         return error.message
-
-
-def _names(names: frozenset[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names))

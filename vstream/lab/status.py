@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from vstream.errors import LabError, UnknownNameError
+from vstream.formatting import join_names
 from vstream.lab import keys, passwords, records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
@@ -84,7 +85,7 @@ def recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
     directory = lab_directory(name)
     record = directory.read()
     if record is None:
-        labs = ", ".join(f"`{lab.name}`" for lab in lab_directories())
+        labs = join_names(lab.name for lab in lab_directories())
         raise LabError(
             f"there is no lab `{name}`",
             hint=f"labs of this machine: {labs}" if labs else "`vstream lab up TOPOLOGY` starts one",

@@ -7,6 +7,7 @@ from dataclasses import field as dataclass_field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from vstream.formatting import join_names
 from vstream.plan.risk import Removal, Risk
 from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix
@@ -126,7 +127,7 @@ class Gate:
 
     def __str__(self) -> str:
         """What must hold, as a clause that follows `until`."""
-        names = ", ".join(f"`{name}`" for name in self.counterparts)
+        names = join_names(self.counterparts)
         match self.kind:
             case GateKind.SETTLED:
                 return f"`{self.stream}` is where it is placed, with all of its replicas"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
+from vstream.formatting import quote_value
 from vstream.scenario import fields
 from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, OptionType
-from vstream.syntax.quoting import quote_value
 from vstream.syntax.schema import Language
 from vstream.topology.document import close_schema, describe_fields
 from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text

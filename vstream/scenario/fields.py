@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from vstream.formatting import quote_value
 from vstream.scenario.model import Compare
-from vstream.syntax.quoting import quote_value
 from vstream.topology import units
 from vstream.topology.naming import LINK_SEPARATORS
 

@@ -15,8 +15,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from vstream.diagnostics import Finding, Severity, Span
+from vstream.formatting import quote_value
 from vstream.syntax.document import Document, Path, SourceMap
-from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from vstream.syntax.json_types import Json

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.syntax.quoting import quote_value
+from vstream.formatting import join_names, quote_value
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -195,7 +195,7 @@ def _literal(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     if isinstance(written, str) and written == expected:
         return f"`{format_path(path)}` must be the number {expected}", "remove the quotes"
-    listed = ", ".join(f"`{choice}`" for choice in choices)
+    listed = join_names(choices)
     return f"`{format_path(path)}` must be {listed}, not {quote_value(written)}", did_you_mean(str(written), choices)
 
 

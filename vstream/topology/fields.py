@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, LiteralString, TypeVar
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from vstream.syntax.quoting import quote_value
+from vstream.formatting import quote_value
 from vstream.topology import units
 
 if TYPE_CHECKING:

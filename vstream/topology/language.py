@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vstream.syntax.quoting import quote_value
+from vstream.formatting import quote_value
 from vstream.syntax.schema import Language, a_map, did_you_mean, format_path, known_keys, no_name
 from vstream.topology import reserved_fields
 from vstream.topology.document import TopologyDocument

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from vstream.syntax.quoting import quote_value
+from vstream.formatting import quote_value
 
 UNLIMITED = "unlimited"
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SHIPPED = (
     "__init__.py",
     "errors.py",
+    "formatting.py",
     "permissions.py",
     "audit/__init__.py",
     "capture/__init__.py",
@@ -30,8 +31,6 @@ _SHIPPED = (
     "jetstream/error_codes.py",
     "subjects/__init__.py",
     "subjects/algebra.py",
-    "syntax/__init__.py",
-    "syntax/quoting.py",
     "topology/__init__.py",
     "topology/model.py",
     "topology/naming.py",

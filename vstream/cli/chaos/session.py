@@ -16,6 +16,7 @@ from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import VstreamError
+from vstream.formatting import join_names
 from vstream.lab import lab
 from vstream.topology.model import Endpoint
 
@@ -139,7 +140,7 @@ class ChaosSession:
 def load_running_topology(path: Path) -> Topology:
     """The topology at *path*. Raises VstreamError for one that was not named and is not here: it cannot be guessed."""
     if path == options.DEFAULT_FILE and not path.exists():
-        names = ", ".join(f"`{name}`" for name in lab.names())
+        names = join_names(lab.names())
         labs = f"labs of this machine: {names}" if names else "there is no lab: `vstream lab up TOPOLOGY` starts one"
         raise VstreamError(
             f"{path} does not exist", hint=f"`--topology FILE` names the topology that the servers run; {labs}"

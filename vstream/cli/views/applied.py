@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from vstream.lint.rules.wording import count
+from vstream.formatting import format_count
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH
 from vstream.topology.stream_config import StreamConfig
 
@@ -49,11 +49,11 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
 
 def _list_done(result: ApplyResult, file: str) -> Iterator[str]:
     streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
-    yield count(len(streams), "stream")
+    yield format_count(len(streams), "stream")
     if len(streams) < len(result.done):
-        yield count(len(result.done) - len(streams), "consumer")
+        yield format_count(len(result.done) - len(streams), "consumer")
     if result.refreshed:
-        yield f"{count(len(result.refreshed), 'reader')} refreshed"
+        yield f"{format_count(len(result.refreshed), 'reader')} refreshed"
     if result.mappings_loaded:
         yield "accounts pushed to every server" if file == OPERATOR_PATH else f"{file} loaded on every server"
     if result.retired:

@@ -16,6 +16,7 @@ from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.progress import progress_bar
 from vstream.diagnostics import Severity
+from vstream.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -149,7 +150,7 @@ def summary(report: Report) -> str:
     unseen = [finding for finding in report.findings if finding.leaves_open]
     seen = [finding for finding in report.findings if not finding.leaves_open]
     counts = {severity: sum(item.severity is severity for item in seen) for severity in Severity}
-    findings = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
+    findings = [format_count(number, severity.value) for severity, number in counts.items() if number]
     not_seen = f"not everything could be checked{_where(unseen)}"
     match report.verdict():
         case AuditVerdict.PASS:

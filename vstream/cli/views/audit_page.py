@@ -68,7 +68,7 @@ def render_page(report: Report) -> str:
         groups=_group_findings(report),
         matrices=[_matrix(report, virtual) for virtual in shown],
         left_out=len(report.virtuals) - len(shown),
-        sections=_sections(plots),
+        sections=charts.group_by_section(plots),
         ticks=timeline.ticks,
         since=timeline.since,
         intervals=timeline.intervals,
@@ -168,16 +168,6 @@ def _group_findings(report: Report) -> list[tuple[str, str, list[tuple[MessageFi
         findings = [(finding, list(evidence(finding))) for finding in report.findings if belongs(finding)]
         groups.append((look, title, findings))
     return groups
-
-
-def _sections(plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    findings: dict[str, dict[str, Any]] = {}
-    for number, plot in enumerate(plots):
-        section = findings.setdefault(
-            plot["section"], {"title": plot["section"], "charts": [], "legend": plot["legend"]}
-        )
-        section["charts"].append({**plot, "number": number})
-    return list(findings.values())
 
 
 def _matrix(report: Report, virtual: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rich.text import Text
 from vstream.chaos.blast_radius import Quorum
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
+from vstream.formatting import format_count
 from vstream.health.refresh import Verb
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _lines(impact: Impact) -> Iterator[Text]:
     for region in impact.regions:
         if region.left == region.servers:
             continue
-        streams = f"{region.streams} write stream{'' if region.streams == 1 else 's'}"
+        streams = format_count(region.streams, "write stream")
         words = {
             Quorum.KEPT: f"{streams} can store",
             Quorum.PERHAPS: f"{region.without} of {streams} may be unable to store, depending on where their replicas are",
@@ -50,7 +51,7 @@ def _lines(impact: Impact) -> Iterator[Text]:
         )
     if len(impact.sides) > 1:
         for side in impact.sides:
-            servers = f"{side.servers} server{'' if side.servers == 1 else 's'}"
+            servers = format_count(side.servers, "server")
             yield Text.assemble(f"  on one side: {', '.join(side.regions)}, {servers}, ", _leader(impact, side))
     if impact.stretch is not None:
         yield _group("stretch cluster", impact.stretch)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 HEIGHT = 100
 _DIGITS = 5
@@ -118,3 +118,13 @@ def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
         ends[lane] = end
         chosen.append(lane)
     return chosen
+
+
+def group_by_section(charts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Numbered charts under the heading and the legend that they have in common."""
+    sections: dict[str, dict[str, Any]] = {}
+    for number, chart in enumerate(charts):
+        title = chart["section"]
+        section = sections.setdefault(title, {"title": title, "charts": [], "legend": chart["legend"]})
+        section["charts"].append({**chart, "number": number})
+    return list(sections.values())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.cli.views import diagnostics
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
+from vstream.formatting import format_count
 from vstream.lint.baseline import fingerprints
 from vstream.lint.selection import AS_NAMED
 
@@ -122,9 +123,9 @@ def statistics_lines(report: LintReport, output: LintFormat) -> Iterator[str]:
 def summary_lines(report: LintReport, *, is_fixing: bool) -> Iterator[str]:
     """How much was found, and what can be corrected."""
     counts = Counter(finding.severity.value for finding in report.diagnostics)
-    numbers = [f"{counts[name]:,} {name}{'' if counts[name] == 1 else 's'}" for name in _COUNTED if counts[name]]
+    numbers = [format_count(counts[name], name) for name in _COUNTED if counts[name]]
     # None where nothing could be read.
-    files = f" in {len(report.files):,} file{'' if len(report.files) == 1 else 's'}" if report.files else ""
+    files = f" in {format_count(len(report.files), 'file')}" if report.files else ""
     yield f"{', '.join(numbers) or 'nothing found'}{files}"
     fixable = sum(bool(finding.fix) for finding in report.diagnostics)
     if fixable and is_fixing:

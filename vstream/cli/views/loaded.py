@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from vstream.formatting import format_count
 from vstream.plan.plan import RULE, USERS
 from vstream.topology.naming import PHYSICAL_PREFIX
 
@@ -32,9 +33,9 @@ def count_rules(plan: Plan) -> str:
     entries = len(sources) - rules
     parts = []
     if rules:
-        parts.append(f"{rules:,} mapping rule{'' if rules == 1 else 's'}")
+        parts.append(format_count(rules, "mapping rule"))
     if entries:
-        parts.append(f"{entries:,} {'entry' if entries == 1 else 'entries'} of accounts")
+        parts.append(format_count(entries, "entry of accounts", "entries of accounts"))
     return " and ".join(parts)
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
+from vstream.formatting import format_count
 from vstream.subjects.account_flow import ImportKind
 from vstream.subjects.resolve import OutcomeKind
 
@@ -47,9 +48,8 @@ def text(answer: Simulation) -> Iterator[Text]:
     yield Text("next start or reload", style="bold")
     yield from _chance(answer)
     yield Text("cost", style="bold")
-    plural = "" if answer.rule_count == 1 else "s"
     cost = f"{answer.cost_us:.2f}" if answer.cost_us < _ALL else f"{answer.cost_us:,.0f}"
-    yield Text(f"  {answer.rule_count:,} rule{plural}: about {cost} µs for each message that a client publishes")
+    yield Text(f"  {format_count(answer.rule_count, 'rule')}: about {cost} µs for each message that a client publishes")
 
 
 def as_json(answer: Simulation) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from vstream.cli.views import loaded
 from vstream.cli.views.cleaning import clean, markdown_code, markdown_text
 from vstream.diagnostics import mask_value
-from vstream.lint.rules.wording import count
+from vstream.formatting import format_count
 from vstream.plan.plan import (
     RULE,
     Create,
@@ -78,7 +78,7 @@ def summary(plan: Plan) -> str:
         if plan.unknown_servers:
             return (
                 "No changes to streams and consumers. Unknown: whether every server has loaded "
-                f"the {count(plan.rule_count, 'rule')} of the topology."
+                f"the {format_count(plan.rule_count, 'rule')} of the topology."
             )
         if plan.unreachable:
             return "No changes: what answered is as the topology says."
@@ -92,11 +92,11 @@ def summary(plan: Plan) -> str:
     text = f"Plan: {', '.join(parts)}"
     if plan.rules:
         servers = {server for rule in plan.rules for server in rule.servers}
-        text += f"; {loaded.count_rules(plan)} to load on {count(len(servers), 'server')}"
+        text += f"; {loaded.count_rules(plan)} to load on {format_count(len(servers), 'server')}"
     if plan.resumed:
-        text += f"; {count(len(plan.readers_to_refresh), 'reader')} to refresh"
+        text += f"; {format_count(len(plan.readers_to_refresh), 'reader')} to refresh"
     if plan.leaving:
-        text += f"; {count(len(plan.leaving), 'server')} to stop"
+        text += f"; {format_count(len(plan.leaving), 'server')} to stop"
     return text + "."
 
 
@@ -115,7 +115,7 @@ def unknown_sentences(plan: Plan) -> list[str]:
             "does `monitor` under `connect` list every server, and do all of them run?"
         )
         waiting = sum(phase_of(change) > Phase.MAPPINGS for change in plan.changes)
-        sentences.append(f"{text} Until then {count(waiting, 'removal')} must wait." if waiting else text)
+        sentences.append(f"{text} Until then {format_count(waiting, 'removal')} must wait." if waiting else text)
     return sentences
 
 
@@ -123,7 +123,7 @@ def routing(topology: Topology, bundle: Bundle) -> str:
     """How clients reach streams, and what every message that they send is compared with (docs/routing.md)."""
     rules = len(bundle.mappings)
     text = (
-        f"routing: {topology.routing.value}, {count(rules, 'mapping rule')}; "
+        f"routing: {topology.routing.value}, {format_count(rules, 'mapping rule')}; "
         f"a publish and its acknowledgement cost a server about {profile_of(topology).acknowledged_us(rules):,.0f} µs"
     )
     if profile_of(topology).has_physical_names and rules > _MANY_RULES:
@@ -219,7 +219,7 @@ def _common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]:
         yield Text.assemble(
             f"      {name}: {values_text}  ",
             (f"{risk.value}: {why}", _RISK_STYLE[risk]),
-            f"  ({count(by_values.total(), noun)})",
+            f"  ({format_count(by_values.total(), noun)})",
         )
 
 
@@ -238,8 +238,8 @@ def _change_lines(change: Change) -> Iterator[Text]:
             for field in change.fields:
                 yield _field_line(field)
         case Delete():
-            held = "all its messages" if change.is_dead else count(change.messages, "message")
-            held += f", positions of {count(change.consumers, 'consumer')}" if change.consumers else ""
+            held = "all its messages" if change.is_dead else format_count(change.messages, "message")
+            held += f", positions of {format_count(change.consumers, 'consumer')}" if change.consumers else ""
             yield Text.assemble(("  - ", "bold red"), name, where, (f"  data loss: {held}", "bold red"))
         case _:
             assert_never(change)

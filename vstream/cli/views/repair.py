@@ -9,9 +9,9 @@ from rich.text import Text
 
 from vstream.cli.views import console
 from vstream.cli.views.progress import progress_bar
+from vstream.formatting import format_count, list_names
 from vstream.health.repair.pipeline import RepairKind
 from vstream.health.repair.refill import format_sequences
-from vstream.health.units import list_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -117,7 +117,7 @@ def render_contents(found: ContentRepairs) -> Iterator[Text]:
                 "replay  ",
                 "bold yellow",
                 replay.reader,
-                f" in {replay.place}: it lacks {_messages(replay.count)} of {replay.origin}, {replay.sequences.words()}",
+                f" in {replay.place}: it lacks {format_count(replay.count, 'message')} of {replay.origin}, {replay.sequences.words()}",
             )
             yield Text(f"        add them at its end, from {list_names(sorted(replay.by_holder))}")
         for reason, sequences in sorted(replay.left.items()):
@@ -131,19 +131,19 @@ def render_contents(found: ContentRepairs) -> Iterator[Text]:
                 "delete  ",
                 "bold yellow",
                 copies.reader,
-                f" in {copies.place}: it holds copies of {_messages(copies.count)}",
+                f" in {copies.place}: it holds copies of {format_count(copies.count, 'message')}",
             )
             yield Text(
                 f"        as {first.origin} {first.seq:,}, at {first.stays:,} and again at {first.goes:,}: one stays"
             )
-        for reason, count in sorted(copies.differing.items()):
+        for reason, number in sorted(copies.differing.items()):
             example = next((pair for pair in copies.stay if pair.differs == reason), None)
             shown = f", as at {example.stays:,} and {example.goes:,}" if example else ""
             yield _line(
                 "stays   ",
                 "bold cyan",
                 copies.reader,
-                f": {_messages(count)} with the origin and sequence of another{shown}, but {reason}",
+                f": {format_count(number, 'message')} with the origin and sequence of another{shown}, but {reason}",
             )
     for name, reason in sorted(found.unread.items()):
         yield _line("unread  ", "bold red", name, f": {reason}")
@@ -161,9 +161,9 @@ def render_repaired_sourcing(found: SourcingRepairs, left: Collection[str]) -> I
             yield _line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
     for refill in found.refills:
         if not refill.obstacle:
-            count = refill.lost.last_taken - refill.lost.last
+            number = refill.lost.last_taken - refill.lost.last
             yield _line(
-                "refilled ", "bold green", refill.lost.origin, f": {count:,} messages, to {refill.lost.last_taken:,}"
+                "refilled ", "bold green", refill.lost.origin, f": {number:,} messages, to {refill.lost.last_taken:,}"
             )
 
 
@@ -171,10 +171,11 @@ def render_repaired_contents(found: ContentRepairs) -> Iterator[Text]:
     """What was put in and deleted."""
     for replay in found.replays:
         if replay.count:
-            yield _line("replayed ", "bold green", replay.reader, f": {_messages(replay.count)} of {replay.origin}")
+            messages = format_count(replay.count, "message")
+            yield _line("replayed ", "bold green", replay.reader, f": {messages} of {replay.origin}")
     for copies in found.duplicates:
         if copies.count:
-            yield _line("deleted  ", "bold green", copies.reader, f": {_messages(copies.count)}")
+            yield _line("deleted  ", "bold green", copies.reader, f": {format_count(copies.count, 'message')}")
 
 
 def render_end(result: RepairResult) -> Iterator[Text]:
@@ -184,10 +185,6 @@ def render_end(result: RepairResult) -> Iterator[Text]:
     if not result.found_any:
         kinds = ", ".join(kind.value for kind in RepairKind if kind in result.request.kinds)
         yield Text(f"Nothing to repair (checked: {kinds}).", style="bold green")
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message{'' if count == 1 else 's'}"
 
 
 def _style(blocked: str | None) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from vstream.formatting import format_count
 from vstream.scenario.model import Inject
 from vstream.scenario.timeline import minimum_duration
 
@@ -21,7 +22,7 @@ def outline(scenario: Scenario) -> str:
     """`9 steps, 3 faults, 12 expectations, about 60 s plus convergence`."""
     faults = _faults(scenario)
     parts = ((len(scenario.steps), "step"), (faults, "fault"), (len(scenario.expectations), "expectation"))
-    counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in parts)
+    counted = ", ".join(format_count(number, noun) for number, noun in parts)
     return f"{counted}, about {_seconds(scenario)} s plus convergence"
 
 

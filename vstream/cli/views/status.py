@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from vstream.formatting import format_duration, format_size
 from vstream.health import report
 from vstream.health.snapshot import BeaconSighting
-from vstream.health.units import format_duration, format_size
 
 _MARK = {
     report.PairState.OK: ("✓", "green"),

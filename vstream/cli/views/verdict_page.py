@@ -64,7 +64,7 @@ def page(verdict: Verdict) -> str:
         bands=_bands(verdict),
         steps=_steps(verdict),
         ticks=_ticks(verdict.timeline, verdict.zero),
-        sections=_sections(shown),
+        sections=charts.group_by_section(shown),
         data=_embed_data(verdict, shown),
         versions=sorted({server.version for server in verdict.manifest.servers}),
         intervals=verdict.timeline.intervals,
@@ -125,17 +125,6 @@ def _fault_moments(verdict: Verdict) -> Json:
             {"name": fault.asked, "regions": list(fault.regions), "from": start / _SECOND, "to": end / _SECOND}
         )
     return moments
-
-
-def _sections(shown: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Charts under the heading that they have in common."""
-    regions: dict[str, dict[str, Any]] = {}
-    for number, chart in enumerate(shown):
-        section = regions.setdefault(
-            chart["section"], {"title": chart["section"], "charts": [], "legend": chart["legend"]}
-        )
-        section["charts"].append({**chart, "number": number})
-    return list(regions.values())
 
 
 def _charts(verdict: Verdict) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration
 from vstream.capture.verdict.verdict import About, CaseStatus
+from vstream.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +36,8 @@ def _tell_workload(verdict: Verdict) -> str:
     load = verdict.manifest.load
     lasted = "" if load is None else f" in {duration(load[1] - load[0])}"
     return (
-        f"Clients in {_count(len(regions), 'region')} published {_count(attempted, 'message')} to "
-        f"{_count(len(verdict.streams), 'virtual stream')}{lasted}. {acknowledged:,} were acknowledged."
+        f"Clients in {format_count(len(regions), 'region')} published {format_count(attempted, 'message')} to "
+        f"{format_count(len(verdict.streams), 'virtual stream')}{lasted}. {acknowledged:,} were acknowledged."
     )
 
 
@@ -44,7 +45,7 @@ def _tell_fault(verdict: FaultVerdict, zero: int) -> str:
     fault = verdict.fault
     healed = "" if fault.healed is None else f", healed at {duration(fault.healed - zero)}"
     failed = sum(outage.failed for outage in verdict.outages)
-    sentence = f"At {duration(fault.injected - zero)}: {fault.asked}{healed}. {_count(failed, 'publish', 'es')} failed."
+    sentence = f"At {duration(fault.injected - zero)}: {fault.asked}{healed}. {format_count(failed, 'publish', 'publishes')} failed."
     took = [each.took for each in verdict.convergences]
     if any(each is None for each in took):
         return f"{sentence} Something that was written before never arrived."
@@ -70,7 +71,3 @@ def _tell_messages(verdict: Verdict) -> str:
     if CaseStatus.FAIL in safety:
         return "Nothing was lost, duplicated or reordered, but messages are wrong in another way: see below."
     return "No acknowledged message was lost, duplicated or reordered."
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number:,} {noun}{'' if number == 1 else plural}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import format_size, list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
-from vstream.health.units import format_size, list_names
 from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
-from vstream.health.units import list_names
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Security
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import format_duration
 from vstream.health.doctor.check import APPLY, RESYNC, Drift, Patient, Symptom, check
 from vstream.health.report import PairState
-from vstream.health.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

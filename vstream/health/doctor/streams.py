@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Severity
+from vstream.formatting import list_names
 from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.stream_faults import find_stream_faults
-from vstream.health.units import list_names
 from vstream.topology.replication import all_physical_streams, durables
 from vstream.topology.versions import format_version, parse_version
 

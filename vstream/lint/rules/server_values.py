@@ -44,6 +44,17 @@ def has_jetstream(server: ServerConf) -> bool:
     return server.jetstream is not None and server.jetstream.is_enabled
 
 
+def jetstream_domain(server: ServerConf) -> ConfValue | None:
+    """The domain of the server, if JetStream is on."""
+    domain = server.jetstream.domain if server.jetstream and server.jetstream.is_enabled else None
+    return domain if domain is not None and domain.text else None
+
+
+def system_account(server: ServerConf) -> str:
+    """The name of the system account, which every server has."""
+    return (server.system_account.text if server.system_account else None) or "$SYS"
+
+
 def is_clustered(server: ServerConf) -> bool:
     """Whether the server listens for other servers of its cluster."""
     return any(listener.block == "cluster" for listener in server.listeners)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from vstream.errors import VstreamError
+from vstream.formatting import quote_value
 from vstream.plan.importing import settings
 from vstream.plan.importing.discovered import UndescribedItem, servers_in
-from vstream.syntax.quoting import quote_value
 from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
 from vstream.topology.consumer_config import POSITION_KEY

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.formatting import join_names
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.read_stream import read_headers
@@ -377,7 +378,7 @@ def _start(reader: _Stream, origin: str) -> int:
 
 def _subjects_of(origin: _Stream) -> str:
     """The subjects that *origin* listens on, also where no client is mapped to it any more."""
-    return ", ".join(f"`{subject}`" for subject in origin.config.subjects) or f"`{origin.name}`"
+    return join_names(origin.config.subjects) or f"`{origin.name}`"
 
 
 def _unknown_position(reader: str, origin: str) -> str:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import yaml
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.syntax.quoting import quote_value
+from vstream.formatting import quote_value
 
 MAX_NODES = 250_000
 """Values, also after aliases are followed: above any real topology, far below an alias bomb."""

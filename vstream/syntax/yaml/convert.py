@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.syntax.quoting import quote_value
+from vstream.formatting import quote_value
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, MapNode, Scalar, Sequence
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Related, Severity
+from vstream.formatting import join_names, list_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, sources, view
@@ -21,7 +22,6 @@ from vstream.lint.rules.server_values import (
     super_clusters,
     whole,
 )
-from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
@@ -64,12 +64,13 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
                 if name is None or destination.cluster is None or name not in names.unknown:
                     continue
                 meant = names.unknown[name]
+                clusters = list_names(names.clusters, _MOST_NAMES)
                 # Gateways may learn of a region whose files are not here.
                 unless = "" if meant or workspace.topology else "unless servers elsewhere have that name, "
                 yield Violation(
                     at=destination.cluster.span,
                     message=f"unknown {names.origin} `{name}`: {unless}its messages keep their subject",
-                    hint=f"did you mean `{meant}`?" if meant else f"known clusters: {_list_names(names.clusters)}",
+                    hint=f"did you mean `{meant}`?" if meant else f"known clusters: {clusters}",
                     fix=(Edit(span=destination.cluster.span, text=f'"{meant}"'),)
                     if meant and meant.lower() == name.lower() and meant not in named
                     else (),
@@ -140,11 +141,6 @@ def _closest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
     return folded or next(iter(get_close_matches(name, known, n=1)), None)
 
 
-def _list_names(names: tuple[str, ...] | list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + more
-
-
 @rule("VS316", "region-left-out", Severity.WARNING)
 def region_left_out(workspace: Workspace) -> Iterator[Violation]:
     """
@@ -178,7 +174,7 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=entry.key_span,
                     message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing or maybe_missing) > 1)} "
-                    f"{_list_names(missing or maybe_missing)}: it stays unmapped there",
+                    f"{list_names(missing or maybe_missing, _MOST_NAMES)}: it stays unmapped there",
                     hint="add one for each cluster, or one without `cluster` for all others",
                     severity=None if missing else Severity.NOTE,
                 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, place, view
-from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import MappingForm
 from vstream.subjects.algebra import SEPARATOR, matches
 from vstream.subjects.transform import effective_source

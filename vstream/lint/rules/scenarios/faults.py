@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.wording import join_names
 from vstream.scenario.decode import link_ends
 from vstream.scenario.document import yaml_key
 from vstream.scenario.faults import Aim, Takes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
 from vstream.scenario.actions import ACTIONS, actions_of
@@ -13,7 +14,6 @@ from vstream.scenario.document import yaml_key
 from vstream.scenario.faults import Aim
 from vstream.scenario.fields import pair
 from vstream.scenario.model import ClientOperation
-from vstream.syntax.quoting import quote_value
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.wording import closest, join_names
+from vstream.lint.rules.wording import closest
 from vstream.scenario.document import yaml_key
 from vstream.scenario.expectations import SAFETY
 from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
 from vstream.subjects.algebra import is_literal, matches
-from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

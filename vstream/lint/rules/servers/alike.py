@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
+from vstream.formatting import join_names
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
 from vstream.lint.registry import Violation, rule
@@ -15,13 +16,15 @@ from vstream.lint.rules.server_values import (
     group_connected,
     has_any,
     is_clustered,
+    jetstream_domain,
     lead_to_each_other,
     links,
     place,
+    system_account,
     whole,
 )
 from vstream.lint.rules.servers.logins import compare_leaf_passwords, compare_secrets, find_open_servers
-from vstream.lint.rules.wording import closest, join_names
+from vstream.lint.rules.wording import closest
 from vstream.syntax.natsconf import to_python
 
 if TYPE_CHECKING:
@@ -236,10 +239,10 @@ def _leads_both_ways(
 
 def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:
     """With one domain on both sides, and separate system accounts, requests for it reach the nearer server only."""
-    system = leaf.system_account.text if leaf.system_account else "$SYS"
-    domain = leaf.jetstream.domain if leaf.jetstream and leaf.jetstream.is_enabled else None
+    system = system_account(leaf)
+    domain = jetstream_domain(leaf)
     is_extended = any(remote.account and remote.account.text == system for remote in leaf.leaf_remotes)
-    if domain is None or not domain.text or is_extended:
+    if domain is None or is_extended:
         return
     hubs = {hub.file: hub for remote in leaf.leaf_remotes for hub in hubs_of(workspace, remote)}
     nearby = [hub for hub in hubs.values() if directory(hub) == directory(leaf) and system_of(hub) != system_of(leaf)]
@@ -257,12 +260,12 @@ def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Vi
 
 def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]) -> Iterator[Violation]:
     """Leaf nodes of one account of a hub: what asks for their domain there reaches whichever is nearer."""
-    first: dict[tuple[str, ...], tuple[str, ConfValue]] = {}
+    first: dict[tuple[str | None, ...], tuple[str, ConfValue]] = {}
     for link in read_leaf_links(workspace):
         for leaf in servers:
-            domain = leaf.jetstream.domain if leaf.jetstream and leaf.jetstream.is_enabled else None
+            domain = jetstream_domain(leaf)
             is_end = link.span is not None and link.span.file == leaf.file
-            if domain is None or not domain.text or not is_end:
+            if domain is None or not is_end:
                 continue
             key = (directory(leaf), link.hub.system, link.hub.account, domain.text)
             system, earlier = first.setdefault(key, (link.leaf.system, domain))
@@ -300,11 +303,10 @@ def _cluster_name(server: ServerConf) -> Reading:
 
 
 def _domain(server: ServerConf) -> Reading:
-    jetstream = server.jetstream
-    if jetstream is None or not jetstream.is_enabled:
+    if server.jetstream is None or not server.jetstream.is_enabled:
         return None
-    domain = jetstream.domain
-    return (f"`{domain.text}`", domain.span) if domain and domain.text else ("none", jetstream.key_span)
+    domain = jetstream_domain(server)
+    return (f"`{domain.text}`", domain.span) if domain else ("none", server.jetstream.key_span)
 
 
 def _system_account(server: ServerConf) -> Reading:

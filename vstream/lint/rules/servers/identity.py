@@ -6,9 +6,9 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
+from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules import server_values
-from vstream.lint.rules.wording import join_names
 from vstream.syntax.natsconf import ConfScalar
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Severity
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_any, has_jetstream, has_operator, is_on, whole
+from vstream.lint.rules.server_values import has_any, has_jetstream, has_operator, is_on, system_account, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup import DISK, MEMORY
 from vstream.subjects.algebra import is_literal, is_subset
@@ -276,7 +276,7 @@ def _callout(server: ServerConf) -> Iterator[Violation]:
 
 def _guest_commands(server: ServerConf) -> Iterator[Violation]:
     guest = option(server.root, "no_auth_user")
-    system = (server.system_account.text if server.system_account else None) or "$SYS"
+    system = system_account(server)
     accounts = {user.account for user in server.users if guest is not None and user.name == guest.text}
     if guest is not None and system in accounts:
         yield Violation(

@@ -6,9 +6,9 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, super_clusters, whole
-from vstream.lint.rules.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ def sync_interval_not_stated(workspace: Workspace) -> Iterator[Violation]:
     if silent:
         yield Violation(
             at=silent[0],
-            message=f"{count(len(silent), 'server')} with the default of 2 minutes: if a whole region loses power, it loses what it acknowledged since the last sync",
+            message=f"{format_count(len(silent), 'server')} with the default of 2 minutes: if a whole region loses power, it loses what it acknowledged since the last sync",
             hint="write `sync_interval: always`, or another value if each rack has its own power supply",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
+from vstream.formatting import join_names
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.lint.registry import Violation, rule
@@ -19,9 +20,10 @@ from vstream.lint.rules.server_values import (
     has_operator,
     is_clustered,
     links,
+    system_account,
     whole,
 )
-from vstream.lint.rules.wording import closest, join_names
+from vstream.lint.rules.wording import closest
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
@@ -530,7 +532,7 @@ def _account_without_jetstream(server: ServerConf) -> Iterator[Violation]:
 
 def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """Beside accounts with users, JetStream is only for accounts that have it (error 10039)."""
-    system = server.system_account.text if server.system_account else "$SYS"
+    system = system_account(server)
     places = {user.account for user in server.users} - {system}
     is_used = any(has_any(account.conf, "jetstream") for account in server.accounts) or has_operator(server)
     is_elsewhere = has_any(server.root, "default_js_domain") or has_any(server.authorization, "auth_callout")

@@ -9,7 +9,7 @@ from vstream.diagnostics import Related
 from vstream.lint.reading.leafnodes import leaf_passwords
 from vstream.lint.reading.nodes import option, table, url_parts
 from vstream.lint.registry import Violation
-from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, place
+from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, place, system_account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def find_open_servers(group: list[ServerConf]) -> Iterator[Violation]:
 
 def _asks_for_login(server: ServerConf) -> bool:
     # Users of the system account alone leave everybody else without a login.
-    system = server.system_account.text if server.system_account else "$SYS"
+    system = system_account(server)
     return has_any(server.authorization, "token") or any(user.account != system for user in server.users)
 
 

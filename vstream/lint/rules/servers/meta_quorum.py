@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, peers, place, servers_by_cluster, super_clusters, whole
-from vstream.lint.rules.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

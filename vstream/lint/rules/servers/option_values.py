@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity
+from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.option_kinds import KINDS, RANGES, TextForm, ValueKind
 from vstream.lint.rules.servers.options import BLOCKS, blocks_of, judged_options
 from vstream.lint.rules.servers.trust import VALUES
 from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind, to_python
-from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -214,7 +214,7 @@ def _find_hint(node: ConfNode, kind: ValueKind | Words | TextForm) -> str | None
 def _name_kind(kind: ValueKind | Words | TextForm) -> str:
     if isinstance(kind, ValueKind):
         return kind.value
-    return kind.title if isinstance(kind, TextForm) else "one of " + ", ".join(f"`{word}`" for word in kind[:8])
+    return kind.title if isinstance(kind, TextForm) else "one of " + join_names(kind[:8])
 
 
 def _describe(node: ConfNode, kind: ValueKind | Words | TextForm) -> str:

@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import whole
-from vstream.lint.rules.wording import format_version
 from vstream.syntax.natsconf import ConfArray, ConfMap
-from vstream.syntax.quoting import quote_value
+from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

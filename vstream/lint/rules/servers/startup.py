@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_any, has_operator, is_clustered, is_on, whole
+from vstream.lint.rules.server_values import has_any, has_operator, is_clustered, is_on, system_account, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
@@ -272,7 +272,7 @@ def _default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]
     domains = table(server.root, "default_js_domain")
     switches = {account.name: option(account.conf, "jetstream") for account in server.accounts}
     enabled = {name for name, switch in switches.items() if switch and _is_enabled(switch.value)}
-    system = (server.system_account.text if server.system_account else None) or "$SYS"
+    system = system_account(server)
     for domain in domains.effective() if domains is not None else ():
         if domain.key in enabled:
             message = f"account `{domain.key}` has JetStream here, and `default_js_domain` sends it elsewhere"

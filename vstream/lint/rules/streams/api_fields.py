@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from vstream.formatting import join_names
 from vstream.topology.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _choice(*words: str) -> Type:
         folded = re.sub(r"[^a-z0-9]", "", str(value).lower())
         bare = {word.replace("_", ""): word for word in words}
         meant = _SYNONYMS.get(folded) or bare.get(next(iter(get_close_matches(folded, bare, n=1, cutoff=_ALIKE)), ""))
-        listed = ", ".join(f"`{word}`" for word in words if word)
+        listed = join_names(filter(None, words))
         return f"did you mean `{meant}`?" if meant in words else f"write one of {listed}"
 
     *first, last = [f"`{word}`" for word in words if word]

@@ -9,12 +9,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from vstream.diagnostics import Related, Severity
+from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.storage import find_consumer_misfits
-from vstream.lint.rules.wording import format_version, join_names
 from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
-from vstream.syntax.quoting import quote_value
+from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

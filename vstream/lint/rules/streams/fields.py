@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.api_fields import (
     CONSUMER_FIELDS,
@@ -16,8 +17,7 @@ from vstream.lint.rules.streams.api_fields import (
     wrong_values,
 )
 from vstream.lint.rules.streams.values import FORBIDDEN, LONGEST_NAME
-from vstream.lint.rules.wording import format_version
-from vstream.syntax.quoting import quote_value
+from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Related, Severity
+from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
-from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
 from vstream.subjects import algebra
 from vstream.subjects.functions import FUNCTION

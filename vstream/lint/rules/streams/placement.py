@@ -7,11 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
+from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, several
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, clusters_alone, servers_by_cluster, whole
 from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
-from vstream.lint.rules.wording import closest, count
+from vstream.lint.rules.wording import closest
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import SubjectTrie, is_valid
 
@@ -120,9 +121,7 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
         if replica_count > _MOST_REPLICAS:
             message = f"{replica_count:,} replicas, {_MOST_REPLICAS} is the most"
         elif placed in servers and replica_count > servers[placed]:
-            message = (
-                f"{count(replica_count, 'replica')}, but cluster `{placed}` has {count(servers[placed], 'server')}"
-            )
+            message = f"{format_count(replica_count, 'replica')}, but cluster `{placed}` has {format_count(servers[placed], 'server')}"
         else:
             continue
         yield Violation(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")

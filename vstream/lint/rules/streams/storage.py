@@ -6,10 +6,10 @@ import posixpath
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from vstream.formatting import format_count, join_names
 from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.rules.server_values import cluster, has_jetstream, is_clustered, read_duration, whole
 from vstream.lint.rules.streams.values import number, replicas
-from vstream.lint.rules.wording import count
 from vstream.syntax.natsconf import ConfMap
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def find_misfits(workspace: Workspace) -> Iterator[Misfit]:
             yield from _check_bytes(servers, limits if _is_one(accounts) else [], apart)
             most = _find_largest(limits, "max_streams", "streams") if _is_one(accounts) else None
             for stream in apart[most : most + 1] if most is not None else ():
-                message = f"{count(len(apart), 'stream')}, and the account may have {most}"
+                message = f"{format_count(len(apart), 'stream')}, and the account may have {most}"
                 yield stream, ("name",), message, f"raise its `max_streams` to {len(apart)}, or remove a stream"
 
 
@@ -113,7 +113,7 @@ def _find_largest(confs: Iterable[ConfMap | None], *names: str) -> int | None:
 def _check_servers(servers: list[ServerConf], stream: StreamFile) -> Iterator[Refusal]:
     copies, size, window = replicas(stream), number(stream, "max_bytes"), number(stream, "duplicate_window")
     if copies > 1 and not any(map(_may_be_clustered, servers)):
-        names = ", ".join(f"`{server.file}`" for server in servers[:3])
+        names = join_names(server.file for server in servers[:3])
         yield (
             ("num_replicas",),
             f"{copies} replicas, and the servers of {names} are in no cluster",

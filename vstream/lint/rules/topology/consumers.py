@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.limits import check_metadata
 from vstream.subjects import algebra
-from vstream.syntax.quoting import quote_value
 from vstream.topology import reserved_fields
 
 if TYPE_CHECKING:

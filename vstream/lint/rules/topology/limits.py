@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.wording import count, format_version
 from vstream.topology import reserved_fields
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_duration
+from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +40,7 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"stream `{physical.stream}` wants {replicas} replicas, "
-                f"{subject.name_of_cluster(physical.region)} has {count(servers, 'server')}",
+                f"{subject.name_of_cluster(physical.region)} has {format_count(servers, 'server')}",
                 hint=_fewer_replicas(subject, physical),
             )
 

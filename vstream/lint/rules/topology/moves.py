@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.syntax.quoting import quote_value
 from vstream.topology import physical
 from vstream.topology.model import Consistency, Naming, Routing, Security
 from vstream.topology.profiles import profile_of

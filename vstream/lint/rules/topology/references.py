@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.buckets import buckets_called_like_streams, unused_writers
 from vstream.lint.rules.wording import closest
-from vstream.syntax.quoting import quote_value
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:

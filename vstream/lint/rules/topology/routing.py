@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.subjects import algebra as subject_algebra
-from vstream.syntax.quoting import quote_value
 from vstream.topology.accounts import VSTREAM_USER, regional_user
 from vstream.topology.model import Consistency, Naming, Security
 from vstream.topology.profiles import profile_of

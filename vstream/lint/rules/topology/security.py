@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from vstream.diagnostics import Severity
+from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.wording import join_names
 from vstream.render import account_view
-from vstream.syntax.quoting import quote_value
 from vstream.topology.model import AccountLimits, Naming, Security, is_context_name
 from vstream.topology.profiles import profile_of
 

@@ -6,9 +6,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import format_count, join_names, quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.wording import count, join_names
-from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
 from vstream.topology.model import Role
 
@@ -32,15 +31,15 @@ def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Violation]:
         if region.tags and len(region.tags) != len(region.servers):
             yield Violation(
                 at=("regions", name, "tags"),
-                message=f"region `{name}` has {count(len(region.servers), 'server')} and "
+                message=f"region `{name}` has {format_count(len(region.servers), 'server')} and "
                 f"{len(region.tags)} tag {'entry' if len(region.tags) == 1 else 'entries'}",
                 hint="list one entry for each server, in order; use a list for a server with several tags",
             )
         if region.names and len(region.names) != len(region.servers):
             yield Violation(
                 at=("regions", name, "names"),
-                message=f"region `{name}` has {count(len(region.servers), 'server')} and "
-                f"{count(len(region.names), 'name')}",
+                message=f"region `{name}` has {format_count(len(region.servers), 'server')} and "
+                f"{format_count(len(region.names), 'name')}",
                 hint="list one name for each server, in order",
             )
 
@@ -201,7 +200,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
             seen.add((at, region.name))
             yield Violation(
                 at=at,
-                message=f"stream `{physical.stream}` wants {count(replicas, 'server')} with "
+                message=f"stream `{physical.stream}` wants {format_count(replicas, 'server')} with "
                 f"{join_names(sorted(needed))}, region `{region.name}` has {fitting:,}",
                 hint=f"give servers these tags under `regions: {{{region.name}: {{tags: …}}}}`, or lower `replicas`",
             )
@@ -218,7 +217,7 @@ def _unique_tag_not_met(subject: TopologySubject) -> Iterator[Violation]:
         if different < replicas:
             yield Violation(
                 at=("server_options", "unique_tag"),
-                message=f"stream `{physical.stream}` wants {count(replicas, 'server')} with different tags `{prefix}…`, "
+                message=f"stream `{physical.stream}` wants {format_count(replicas, 'server')} with different tags `{prefix}…`, "
                 f"`{physical.region}` has {different:,}",
                 hint=f"give servers such tags under `regions: {{{physical.region}: {{tags: …}}}}`",
             )
@@ -248,7 +247,7 @@ def stretch_members(subject: TopologySubject) -> Iterator[Violation]:
     written = subject.document.stretch is not None and "members" in subject.document.stretch.model_fields_set
     yield Violation(
         at=("stretch", "members") if written else ("stretch",),
-        message=f"a stretch cluster of {count(number, 'member')} survives {survives}",
+        message=f"a stretch cluster of {format_count(number, 'member')} survives {survives}",
         hint="use three or five members",
         on_key=True,
     )
@@ -276,7 +275,7 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
             word = "order" if physical.role is Role.ORDER else "write"
             yield Violation(
                 at=at,
-                message=f"the {physical.role.value} stream of `{physical.stream}` has {count(replicas, 'replica')} in the "
+                message=f"the {physical.role.value} stream of `{physical.stream}` has {format_count(replicas, 'replica')} in the "
                 "stretch cluster: the loss of one region can stop it",
                 hint=f"write `{word}: {{replicas: 3}}`, or say `replicas` under `read` only",
             )

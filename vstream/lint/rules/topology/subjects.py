@@ -6,11 +6,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.wording import join_names
 from vstream.subjects import algebra as subject_algebra
 from vstream.subjects.functions import parse_token
-from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
 from vstream.topology.decode import levels
 from vstream.topology.model import Naming, Role

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
+from vstream.formatting import list_names
 from vstream.lint.registry import Violation, rule
 from vstream.topology.model import Role
 from vstream.topology.survival import Ability, Failure, worst_cell
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
     from vstream.topology.model import Topology, VirtualStream
 
-_SHOWN = 3
 """Streams that are named in one message."""
 
 
@@ -55,12 +55,11 @@ def _unmet(
     unmet = [cell for cell in cells if not cell.ruling.answer.is_survival]
     if not unmet:
         return
-    names = ", ".join(f"`{cell.stream}`" for cell in unmet[:_SHOWN])
-    more = f" and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else ""
+    names = list_names([cell.stream for cell in unmet])
     incident = f" ({unmet[0].incident.name})" if unmet[0].incident is not None else ""
     yield Violation(
         at=at,
-        message=f"`{failure.value}: {ability.value}` does not hold for {names}{more}{incident}: {unmet[0].ruling.reason}",
+        message=f"`{failure.value}: {ability.value}` does not hold for {names}{incident}: {unmet[0].ruling.reason}",
         hint="`vstream survive` shows what each stream survives and why; change the stream, or remove the demand",
     )
 

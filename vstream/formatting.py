@@ -1,0 +1,63 @@
+"""How values are shown to people: names, counts, and times and sizes in two or three digits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEP = 1024
+_FEW = 10
+_NEARLY = 0.995
+_LONGEST = 60
+_YAML = {None: "null", True: "true", False: "false"}
+"""As they are written, not as Python calls them."""
+
+
+def format_duration(seconds: float) -> str:
+    """`3 ms`, `12 s`, `4.5 min`, `2 d`."""
+    if seconds < _NEARLY:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    # What is a day but for seconds is called a day, not 24 hours.
+    length, unit = next((length, unit) for length, unit in _TIMES if seconds >= length * _NEARLY)
+    return f"{_short(seconds / length)} {unit}"
+
+
+def format_size(number: float) -> str:
+    """`512 B`, `1.5 GiB`."""
+    unit = 0
+    while number >= _STEP and unit < len(_SIZES) - 1:
+        number /= _STEP
+        unit += 1
+    return f"{_short(number)} {_SIZES[unit]}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0") if number < _FEW else f"{number:,.0f}"
+
+
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 server`, `2 servers`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Names in backticks, separated by commas."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def list_names(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - most
+    return join_names(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def quote_value(value: object) -> str:
+    """*value* as one short line in backticks: what cannot be printed is escaped, what is long is cut."""
+    text = _YAML.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    return "`" + "".join(char if char.isprintable() else repr(char)[1:-1] for char in text) + "`"
