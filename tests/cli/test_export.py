@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import environment
+from tests.support.command import environment, vstream
 from tests.support.ports import free_port
 from vstream.cli.exporter import warn_if_exposed
 
@@ -142,3 +142,13 @@ def test_the_console_serves_the_page_at_the_address_that_it_prints(tmp_path: Pat
         console.terminate()
         console.communicate(timeout=60)
     assert console.returncode == 130
+
+
+@pytest.mark.parametrize("command", ["consumer sync --watch --topology", "probe --beacons --every 1"])
+def test_why_a_service_ends_is_a_line_of_json(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text('version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\nstreams: {}\n')
+    ran = vstream(*command.split()[:2], "--log-format", "json", *command.split()[2:], file)
+    assert (ran.code, ran.out) == (3, "")
+    line = json.loads(ran.err)
+    assert (line["level"], bool(line["hint"])) == ("error", True)

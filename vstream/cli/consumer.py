@@ -104,6 +104,8 @@ def sync(
     every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 5,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = False,
 ) -> None:
     """
     Record how far each consumer of the topology is in every other region of its stream, so that `failover` needs no file.
@@ -114,6 +116,7 @@ def sync(
 
     Examples: `vstream consumer sync`, `vstream consumer sync -t acme.yaml --watch --every 1`
     """
+    console.set_log(log_format, is_quiet=is_quiet)
     loaded = options.load_topology(topology).require()
     keeper = consumer_sync.ConsumerSync(loaded, options.choose_streams(loaded, streams))
     show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show

@@ -56,6 +56,8 @@ def command(
         typer.Option(help="With --beacons: seconds between two rounds, until Ctrl-C.", min=0.2, max=86_400),
     ] = None,
     lab: options.LabName = None,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = False,
 ) -> None:
     """
     Prove that each virtual stream works in each region: who answers, and how long a message takes to get everywhere.
@@ -73,6 +75,7 @@ def command(
     Examples: `vstream probe`, `vstream probe --forms`, `vstream probe --each-server`, `vstream probe -s foo --format junit > probe.xml`,
     `vstream probe --beacons --every 10`
     """
+    console.set_log(log_format, is_quiet=is_quiet)
     loaded = options.load_topology(topology).require()
     if is_beacon:
         other_modes = {"--stream": stream, "--region": region, "--forms": forms, "--each-server": each_server}

@@ -113,6 +113,8 @@ def command(
     remote: Remote = None,
     templates: options.TemplatesDirectory = None,
     lab: options.LabName = None,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = False,
 ) -> None:
     """
     Check whether every region holds every message, once and in order, and how late it was.
@@ -129,6 +131,7 @@ def command(
         raise typer.BadParameter(f"unknown stage `{begin}`: expected {', '.join(STAGES)}", param_hint="--from")
     if publish_as and publish is None:
         raise typer.BadParameter("`--publish-as` requires `--publish`", param_hint="--publish-as")
+    console.set_log(log_format, is_quiet=is_quiet)
     spark_at = _SparkAddress(master, remote)
     printer = _Printer(output, html, only_findings)
     request = AuditRequest(
