@@ -12,14 +12,15 @@ from rich.console import Console
 from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
 from vstream.cli.views.status import screen
-from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
 from vstream.health.report import PairState, Share, Status, StatusVerdict
 from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapshot
 from vstream.health.status import assess
 from vstream.lint import load_topology
-from vstream.plan.rules import rule_entries, spell_destinations
+from vstream.plan.rules import account_entries, rule_entries, spell_destinations
+from vstream.render.bundle import render_loaded
+from vstream.topology.model import Role
 
 NOW = 1_800_000_000.0
 
@@ -276,14 +277,14 @@ def test_where_no_region_lets_vstream_in_nothing_is_said_of_streams() -> None:
 
 
 def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
-    """What is compared without rendering is what rendering and reading back gives."""
+    """What is compared without rendering streams is what rendering and reading back gives."""
     for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):
         topology = load_topology.load(file.read_bytes(), file.name).require()
-        if not topology.has_accounts:
-            whole, alone = load_topology.render_bundle(topology), mappings_bundle(topology)
-            assert rule_entries(alone.mappings) == rule_entries(whole.mappings), file.name
-            names = {(stream.config.name, stream.role) for stream in whole.streams}
-            assert {(stream.config.name, stream.role) for stream in alone.streams} == names, file.name
+        whole, alone = load_topology.render_bundle(topology), render_loaded(topology, None)
+        assert rule_entries(alone.mappings) == rule_entries(whole.mappings), file.name
+        assert account_entries(alone.accounts) == account_entries(whole.accounts), file.name
+        names = {(stream.config.name, stream.role) for stream in whole.streams if stream.role is not Role.CATALOG}
+        assert {(stream.config.name, stream.role) for stream in alone.streams} == names, file.name
 
 
 @pytest.mark.parametrize(("taken", "expected"), [(0, True), (-1, False), (1, False)])

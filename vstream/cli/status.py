@@ -20,14 +20,14 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.keyboard import read_keys
 from vstream.cli.lazy_group import load_mode, refuse_named
-from vstream.cli.servers import Servers, build_bundle, find_servers
+from vstream.cli.servers import Servers, build_bundle, find_servers, find_signer
 from vstream.cli.views import console
 from vstream.cli.views import status as view
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
-from vstream.health.loaded_mappings import mappings_bundle
 from vstream.health.pipeline import read_status
 from vstream.health.report import Status, StatusVerdict
+from vstream.render.bundle import render_loaded
 
 if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
@@ -108,9 +108,9 @@ def command(
 
 def expected_bundle(topology: Topology, servers: Servers, templates: Path | None) -> Bundle | str:
     """What *servers* should have loaded; or why that is not known here: keys may be on another machine."""
-    if templates is None and not topology.has_accounts:
-        return mappings_bundle(topology)
     try:
+        if templates is None:
+            return render_loaded(topology, find_signer(topology, servers.lab) if topology.has_accounts else None)
         return build_bundle(topology, servers, templates)
     except InvalidInputError:
         raise

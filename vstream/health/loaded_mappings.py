@@ -10,20 +10,16 @@ from vstream.formatting import list_names
 from vstream.plan.plan import ACCOUNT, RULE, USERS, kind_of
 from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
 from vstream.subjects.algebra import overlaps
-from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Security
 from vstream.topology.naming import REGION_PREFIX
-from vstream.topology.profiles import profile_of
-from vstream.topology.replication import all_physical_streams
-from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from vstream.health.snapshot import ServerSnapshot, Snapshot
     from vstream.plan.plan import RuleChange
+    from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology, VirtualStream
-    from vstream.topology.replication import PhysicalStream
 
 _SHARED = frozenset({"$JS.API.>", "$JS.ACK.>", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.MSG.NEXT.>", "_INBOX.>"})
 """Subjects of rules and entries that all streams share."""
@@ -175,31 +171,6 @@ def _without_other_clusters(
         if kind_of(source) == RULE:
             result[source] = tuple(entry for entry in rules[source] if entry.partition(" ")[0] in clusters)
     return result
-
-
-def mappings_bundle(topology: Topology) -> Bundle:
-    """
-    A bundle with the mapping rules of *topology* alone, where vstream writes no accounts and no template is replaced.
-
-    Rendering all files of a thousand streams takes seconds, and a look at the servers needs none of them.
-    """
-    return Bundle(
-        artifacts=(),
-        streams=tuple(map(_bare_stream, all_physical_streams(topology))),
-        mappings=profile_of(topology).mapping_set(topology),
-        accounts=(),
-        servers=(),
-    )
-
-
-def _bare_stream(stream: PhysicalStream) -> RenderedStream:
-    return RenderedStream(
-        config=StreamConfig(name=stream.name, fields={}),
-        virtual=stream.virtual,
-        region=stream.place,
-        role=stream.role,
-        path="",
-    )
 
 
 def _foreign_token(change: RuleChange) -> ForeignToken:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from vstream import resources
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import account_view, claims, jwt, server_view, stream_view
@@ -22,6 +23,7 @@ from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Security
 from vstream.topology.profiles import domains, profile_of
 from vstream.topology.read_accounts import read_accounts, unreported_digest
+from vstream.topology.replication import all_physical_streams
 from vstream.topology.signing import account_key
 from vstream.topology.stream_config import StreamConfig
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
     from vstream.topology.accounts import Account
     from vstream.topology.model import PhysicalPart, Topology, VirtualStream
+    from vstream.topology.replication import PhysicalStream
     from vstream.topology.signing import Signer
 
 
@@ -66,7 +69,7 @@ def render(
         *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.consumers(layout)),
         *renderer.servers(topology, addresses, written),
         *renderer.contexts(topology, addresses),
-        (renderer.operator if topology.security is Security.OPERATOR else renderer.mappings)(topology, mappings),
+        renderer.loaded_file(topology, mappings),
         *renderer.hubs(topology),
     ]
     if renderer.diagnostics:
@@ -80,6 +83,33 @@ def render(
         consumers=tuple(renderer.parsed_consumers),
         claims=renderer.parsed_claims,
     )
+
+
+def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
+    """
+    The rules and accounts that servers load by vstream's own templates, and the names of streams. Raises as `render`.
+
+    Rendering all files of a thousand streams takes seconds, and a look at the servers needs none of them.
+    """
+    renderer = _Renderer(environment([resources.templates()]), signer or Unsigned(), is_foreign=False)
+    renderer.parsed_mappings = profile_of(topology).mapping_set(topology)
+    if topology.has_accounts:
+        renderer.loaded_file(topology, renderer.parsed_mappings)
+    if renderer.diagnostics:
+        raise InvalidInputError(renderer.diagnostics)
+    parts = [part for layout in profile_migration.layouts(topology) for part in all_physical_streams(layout)]
+    return bundle.Bundle(
+        artifacts=(),
+        streams=tuple(map(_bare_stream, parts)),
+        mappings=renderer.parsed_mappings,
+        accounts=renderer.parsed_accounts,
+        servers=(),
+    )
+
+
+def _bare_stream(part: PhysicalStream) -> bundle.RenderedStream:
+    config = StreamConfig(name=part.name, fields={})
+    return bundle.RenderedStream(config=config, virtual=part.virtual, region=part.place, role=part.role, path="")
 
 
 class _Renderer:
@@ -227,6 +257,10 @@ class _Renderer:
             self._fail(code, template, "the output is not a JSON object")
             return None
         return value
+
+    def loaded_file(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
+        """What servers load again when it changes."""
+        return (self.operator if topology.security is Security.OPERATOR else self.mappings)(topology, mappings)
 
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
         is_whole = topology.has_accounts
