@@ -12,7 +12,8 @@ from vstream.diagnostics import Finding, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import load_topology as topologies
 from vstream.lint import registry
-from vstream.lint.rules.scenarios import RULES, ScenarioSubject
+from vstream.lint.rules.scenarios import RULES
+from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.decode import join_path, resolve
 from vstream.scenario.document import LANGUAGE, STARTER
 from vstream.syntax import yaml

@@ -9,7 +9,8 @@ from vstream import resources
 from vstream.diagnostics import Finding
 from vstream.errors import InvalidInputError
 from vstream.lint import registry
-from vstream.lint.rules.topology import RULES, TopologySubject
+from vstream.lint.rules.topology import RULES
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.render.bundle import render
 from vstream.render.server_view import default_addresses
 from vstream.syntax import yaml

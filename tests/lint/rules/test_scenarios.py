@@ -12,7 +12,8 @@ from tests.support.paths import TESTS
 from tests.support.scenarios import loaded
 from tests.support.topologies import concise
 from vstream.lint.registry import Rule
-from vstream.lint.rules.scenarios import RULES, ScenarioSubject
+from vstream.lint.rules.scenarios import RULES
+from vstream.lint.rules.scenarios.context import ScenarioSubject
 
 FIXTURES = TESTS / "rules"
 CODES = [rule.code for rule in RULES]

@@ -14,7 +14,8 @@ from vstream.diagnostics import Severity
 from vstream.lint.load_topology import load
 from vstream.lint.registry import Rule
 from vstream.lint.rules import topology as rules
-from vstream.lint.rules.topology import RULES, TopologySubject
+from vstream.lint.rules.topology import RULES
+from vstream.lint.rules.topology.context import TopologySubject
 
 FIXTURES = TESTS / "rules"
 CODES = [rule.code for rule in RULES]
