@@ -30,7 +30,7 @@ from vstream.lab.links.state import Cut, LinkState
 from vstream.lab.state import LabDirectory, LabRecord
 
 
-def site(directory: Path) -> TargetServers:
+def target(directory: Path) -> TargetServers:
     """A lab of three servers of which none runs."""
     place = LabDirectory("a", directory)
     place.create()
@@ -48,12 +48,12 @@ def site(directory: Path) -> TargetServers:
 
 def order(where: TargetServers, *, is_forced: bool = False) -> drill.InjectionRequest:
     return drill.InjectionRequest(
-        site=where, topology=topology(3, 1), command="kill-server r0-0", is_forced=is_forced, on_impact=lambda _: None
+        target=where, topology=topology(3, 1), command="kill-server r0-0", is_forced=is_forced, on_impact=lambda _: None
     )
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    directory = site(tmp_path).directory
+    directory = target(tmp_path).directory
     book, first = Journal().add("kill-region r0", Kill(servers=("r0-0",)))
     book, second = book.add("pause r1-0", Pause(servers=("r1-0",)))
     slow = {("r0", "r1"): LinkState(delay=0.07, loss=0.05), ("r1", "r0"): LinkState(cut=Cut.DROP)}
@@ -67,7 +67,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path: Path) -> None:
-    directory = site(tmp_path).directory
+    directory = target(tmp_path).directory
     assert journal.read(directory) is None
     journal.path(directory).write_text('{"format": 1')
     with pytest.raises(LabError, match=r"chaos\.json` cannot be read") as caught:
@@ -78,16 +78,16 @@ def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path:
 DRIVER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tests.chaos.test_journal import order, site
+from tests.chaos.test_journal import order, target
 from vstream.chaos import inject as drill, journal
 from vstream.chaos.faults.kill import Kill
-where = site(Path(sys.argv[1]))
+where = target(Path(sys.argv[1]))
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "before-the-journal":
     journal.write = die
 else:
-    async def inject(self, site, name):
+    async def inject(self, target, name):
         die()
     Kill.inject = inject
 asyncio.run(drill.inject(order(where, is_forced=True), Kill(servers=("r0-0",))))
@@ -99,14 +99,14 @@ def test_killed_before_the_first_signal(tmp_path: Path, when: str, opened: list[
     """No signal without an entry: after kill -9 the journal holds the fault, or nothing has happened."""
     ended = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), when], cwd=ROOT, env=os.environ, check=False)
     assert ended.returncode == -signal.SIGKILL
-    book = journal.read(site(tmp_path).directory)
+    book = journal.read(target(tmp_path).directory)
     assert [one.id for one in (book.faults if book else ())] == opened
 
 
 async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = site(tmp_path)
+    where = target(tmp_path)
 
     async def inject(self: Kill, at: TargetServers, name: str) -> str:
         raise LabError("it does not bite")
@@ -120,7 +120,7 @@ async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
 
 
 async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
-    where = site(tmp_path)
+    where = target(tmp_path)
     journal.write(where.directory, Journal().add("pause r0-0", Pause(servers=("r0-0",)))[0])
     with pytest.raises(VstreamError, match="there is no open fault `f9`") as caught:
         await drill.heal(where, ("f9",), timeout=1, on_progress=lambda _: None)
@@ -128,7 +128,7 @@ async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
 
 
 def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> None:
-    where = site(tmp_path)
+    where = target(tmp_path)
     book, _ = Journal().add("kill-server r0-0", Kill(servers=("r0-0",)))
     book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
     journal.write(where.directory, book)
@@ -139,7 +139,7 @@ async def test_the_fault_that_was_injected_last_is_healed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was paused after its disk was full cannot be restarted before it goes on."""
-    where = site(tmp_path)
+    where = target(tmp_path)
     healed: list[str] = []
 
     async def heal(self: Kill | Pause, at: TargetServers, name: str) -> Callable[[], None]:
@@ -159,7 +159,7 @@ async def test_the_fault_that_was_injected_last_is_healed_first(
 
 
 async def test_healing_nothing_writes_nothing(tmp_path: Path) -> None:
-    where = site(tmp_path)
+    where = target(tmp_path)
     assert (await drill.heal(where, None, timeout=1, on_progress=lambda _: None)).faults == ()
     assert journal.read(where.directory) is None
 
@@ -168,7 +168,7 @@ async def test_where_no_disk_can_be_filled_that_is_said_and_nothing_is_left_open
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on macOS."""
-    where = site(tmp_path)
+    where = target(tmp_path)
     monkeypatch.delattr(psutil.Process, "rlimit", raising=False)
     with pytest.raises(UnsupportedError, match="only Linux"):
         await drill.inject(order(where, is_forced=True), DiskFull(servers=("r0-0",)))

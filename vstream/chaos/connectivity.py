@@ -221,17 +221,17 @@ def format_pairs(pairs: Iterable[Pair]) -> str:
 
 
 @asynccontextmanager
-async def probe_connectivity(site: TargetServers, *, patience: float) -> AsyncIterator[ConnectivityProbe]:
+async def probe_connectivity(target: TargetServers, *, patience: float) -> AsyncIterator[ConnectivityProbe]:
     """Open clients of the system account in every running region of the lab."""
     clients: dict[str, ReconnectingConnection] = {}
     try:
-        for region in site.regions:
-            endpoint = site.system_in(region)
+        for region in target.regions:
+            endpoint = target.system_in(region)
             if not endpoint.urls:
                 continue
             try:
                 clients[region] = await open_reconnecting(
-                    endpoint, region, name="vstream", knows=OwnServers(site.directory.log).knows, within=_CONNECT
+                    endpoint, region, name="vstream", knows=OwnServers(target.directory.log).knows, within=_CONNECT
                 )
             except NotReachableError:
                 continue  # as a region that does not serve

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class InjectionRequest:
     """What to inject. *command* is what the user typed."""
 
-    site: TargetServers
+    target: TargetServers
     topology: Topology
     command: str
     is_forced: bool
@@ -69,28 +69,28 @@ async def inject(request: InjectionRequest, fault: LabFault) -> InjectionResult:
     Raises RefusedError, with nothing done, if that takes away more than was asked for. Raises LabError, with everything
     undone, if the fault has no effect. Cancelling undoes it too.
     """
-    site = request.site
-    async with site.directory.lock():
-        book = prune_journal(site)
+    target = request.target
+    async with target.directory.lock():
+        book = prune_journal(target)
         require_allowed(request, book, servers=fault.counted_as_lost, cuts=fault.cuts, losses=fault.losses)
         book, entry = book.add(request.command, fault)
-        journal.write(site.directory, book)  # before the first signal: from here on a crash can be healed
+        journal.write(target.directory, book)  # before the first signal: from here on a crash can be healed
         try:
-            evidence = await fault.inject(site, entry.id)
+            evidence = await fault.inject(target, entry.id)
             if request.also_confirm is not None:
                 evidence = f"{evidence}; {await request.also_confirm()}"
         except BaseException:
-            await run_to_completion(_undo(site, book, entry))
+            await run_to_completion(_undo(target, book, entry))
             raise
         book = book.confirm(entry.id)
-        journal.write(site.directory, book)
+        journal.write(target.directory, book)
     return InjectionResult(entry=book.get(entry.id), evidence=evidence)
 
 
-async def _undo(site: TargetServers, book: Journal, entry: OpenFault) -> None:
-    watch = await entry.fault.heal(site, entry.id)
+async def _undo(target: TargetServers, book: Journal, entry: OpenFault) -> None:
+    watch = await entry.fault.heal(target, entry.id)
     watch()
-    journal.write(site.directory, _close(site, book, entry))
+    journal.write(target.directory, _close(target, book, entry))
 
 
 async def inject_for(
@@ -115,13 +115,13 @@ async def inject_for(
         await asyncio.sleep(seconds)
     finally:
         healed = await run_to_completion(
-            heal(request.site, (injected.entry.id,), timeout=timeout, on_progress=on_progress, is_known=False)
+            heal(request.target, (injected.entry.id,), timeout=timeout, on_progress=on_progress, is_known=False)
         )
         on_healed(healed)
 
 
 async def heal(
-    site: TargetServers,
+    target: TargetServers,
     ids: Sequence[str] | None,
     *,
     timeout: float,
@@ -136,13 +136,13 @@ async def heal(
     an unknown id, unless *is_known* is False: then it was healed before.
     """
     began = time.monotonic()
-    async with site.directory.lock(patience=timeout):
-        book = journal.read(site.directory) or Journal()
+    async with target.directory.lock(patience=timeout):
+        book = journal.read(target.directory) or Journal()
         if is_known:
             _require_known(ids, book)
         chosen = tuple(fault for fault in book.faults if ids is None or fault.id in ids)
         staying = [fault for fault in book.faults if fault not in chosen]
-        held = replace(site, held=_kept_down(site, staying))
+        held = replace(target, held=_kept_down(target, staying))
         # The last comes first: a server can only be told to restart once what stopped it since is undone.
         watches = [await entry.fault.heal(held, entry.id) for entry in reversed(chosen)]
 
@@ -153,33 +153,33 @@ async def heal(
     if not chosen:
         return HealResult(faults=(), seconds=None)
     unhealthy = {server for entry in staying if entry.fault.is_unhealthy for server in entry.fault.counted_as_lost}
-    is_up = any(site.serves(server) for server in site.servers)
-    await wait_until_healthy(site, timeout=timeout, watch=watch, on_progress=on_progress, without=unhealthy)
-    async with site.directory.lock(patience=timeout):
-        book = journal.read(site.directory) or book
+    is_up = any(target.serves(server) for server in target.servers)
+    await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress, without=unhealthy)
+    async with target.directory.lock(patience=timeout):
+        book = journal.read(target.directory) or book
         for entry in chosen:
-            book = _close(site, book, entry)
-        journal.write(site.directory, book)
+            book = _close(target, book, entry)
+        journal.write(target.directory, book)
     return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
 
 async def hand_over(request: InjectionRequest, fault: Fault) -> InjectionResult:
     """Make a leader step down, and confirm that another server leads."""
-    return InjectionResult(entry=None, evidence=await fault.inject(request.site, ""))
+    return InjectionResult(entry=None, evidence=await fault.inject(request.target, ""))
 
 
-def prune_journal(site: TargetServers) -> Journal:
+def prune_journal(target: TargetServers) -> Journal:
     """The journal without faults that left no trace. Call it with the lab's lock held."""
-    book = journal.read(site.directory) or Journal()
+    book = journal.read(target.directory) or Journal()
     for entry in book.faults:
-        if entry.fault.is_over(site, entry.id):
-            book = _close(site, book, entry)
+        if entry.fault.is_over(target, entry.id):
+            book = _close(target, book, entry)
     return book
 
 
-def _close(site: TargetServers, book: Journal, entry: OpenFault) -> Journal:
+def _close(target: TargetServers, book: Journal, entry: OpenFault) -> Journal:
     """*book* without *entry*, and without what that has kept."""
-    shutil.rmtree(site.directory.faults / entry.id, ignore_errors=True)
+    shutil.rmtree(target.directory.faults / entry.id, ignore_errors=True)
     return book.remove(entry.id)
 
 
@@ -196,9 +196,9 @@ def require_allowed(
 
     Raises RefusedError if that is more than was asked for, unless it was forced.
     """
-    lost = request.site.unavailable() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
+    lost = request.target.unavailable() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
-        request.topology, lost=lost, taken=servers, silent=request.site.cuts(), cut=cuts, losses=losses
+        request.topology, lost=lost, taken=servers, silent=request.target.cuts(), cut=cuts, losses=losses
     )
     request.on_impact(impact)
     if impact.refusals and not request.is_forced:
@@ -210,11 +210,11 @@ def require_allowed(
         )
 
 
-def _kept_down(site: TargetServers, others: Sequence[OpenFault]) -> frozenset[str]:
+def _kept_down(target: TargetServers, others: Sequence[OpenFault]) -> frozenset[str]:
     """The servers that *others*, which stay open, have taken down."""
     servers: set[str] = set()
     for entry in others:
-        if entry.fault.keeps_down and not entry.fault.is_over(site, entry.id):
+        if entry.fault.keeps_down and not entry.fault.is_over(target, entry.id):
             servers.update(entry.fault.counted_as_lost)
     return frozenset(servers)
 

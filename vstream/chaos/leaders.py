@@ -92,10 +92,10 @@ async def meta_leader(monitors: Iterable[str]) -> str | None:
     return max(sorted(named), key=lambda leader: named[leader], default=None)
 
 
-async def require_meta_leader(site: TargetServers) -> str:
+async def require_meta_leader(target: TargetServers) -> str:
     """The meta leader. Raises LabError while there is none, or if there is no monitoring address to ask."""
-    site.require_one_meta_group()
-    monitors = site.monitors()
+    target.require_one_meta_group()
+    monitors = target.monitors()
     if not monitors:
         raise LabError(
             "cannot find out who the JetStream meta leader is",

@@ -26,7 +26,7 @@ _PATIENCE = 1.0
 
 
 async def wait_until_healthy(
-    site: TargetServers,
+    target: TargetServers,
     *,
     timeout: float,
     watch: Callable[[], None],
@@ -40,13 +40,13 @@ async def wait_until_healthy(
     majority is missing. Raises LabError that says what is missing after *timeout* seconds, or that a server has died.
     """
     deadline = time.monotonic() + timeout
-    serving = [site.address(server) for server in site.servers if site.serves(server) and server not in without]
-    cuts = site.cuts()
-    everyone = readiness.members(serving, cuts, known=[site.address(server) for server in site.servers])
+    serving = [target.address(server) for server in target.servers if target.serves(server) and server not in without]
+    cuts = target.cuts()
+    everyone = readiness.members(serving, cuts, known=[target.address(server) for server in target.servers])
     watch()
     led: list[Member] = []
-    for group in site.meta_groups:
-        for side in connected_sides(site.regions, cuts):
+    for group in target.meta_groups:
+        for side in connected_sides(target.regions, cuts):
             names = {address.server.name for address in serving if address.region in side} & group
             if len(names) > len(group) // 2:
                 led += [member for member in everyone if member.name in names]
@@ -57,14 +57,14 @@ async def wait_until_healthy(
     ]
     for stage, members, check in checks:
         await readiness.wait_for_stage(stage, members, check, watch=watch, on_progress=on_progress, deadline=deadline)
-    if len(site.regions) > 1:
-        await _wait_until_connected(site, cuts, deadline, on_progress)
+    if len(target.regions) > 1:
+        await _wait_until_connected(target, cuts, deadline, on_progress)
 
 
 async def _wait_until_connected(
-    site: TargetServers, cuts: Collection[Pair], deadline: float, on_progress: Callable[[ReadinessProgress], None]
+    target: TargetServers, cuts: Collection[Pair], deadline: float, on_progress: Callable[[ReadinessProgress], None]
 ) -> None:
-    async with probe_connectivity(site, patience=_PATIENCE) as probe:
+    async with probe_connectivity(target, patience=_PATIENCE) as probe:
         pairs = probe.pairs - set(cuts)
         on_progress(ReadinessProgress(ReadinessStage.HEARD, 0, len(pairs)))
         if missing := await probe.find_silent(pairs, within=deadline - time.monotonic()):
@@ -75,13 +75,13 @@ async def _wait_until_connected(
         on_progress(ReadinessProgress(ReadinessStage.HEARD, len(pairs), len(pairs)))
 
 
-async def wait_until_caught_up(site: TargetServers, *, timeout: float) -> None:
+async def wait_until_caught_up(target: TargetServers, *, timeout: float) -> None:
     """Wait until all servers report their streams and consumers as current. Raises LabError with who lags."""
     deadline = time.monotonic() + timeout
-    for server in site.servers:
-        if not site.serves(server):
+    for server in target.servers:
+        if not target.serves(server):
             continue
-        url = monitor_url(site.address(server))
+        url = monitor_url(target.address(server))
         while (problem := await _problem(url)) is not None:
             if time.monotonic() > deadline:
                 raise LabError(

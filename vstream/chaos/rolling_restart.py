@@ -53,11 +53,11 @@ async def restart(
     or before the first signal if *program* would refuse a configuration. When cancelled, the server that is down is
     started first.
     """
-    site = request.site
+    target = request.target
     if program is not None:
-        await conf.check(dict.fromkeys(servers, program.binary), site.directory.conf)
-    async with site.directory.lock():
-        book = prune_journal(site)
+        await conf.check(dict.fromkeys(servers, program.binary), target.directory.conf)
+    async with target.directory.lock():
+        book = prune_journal(target)
     for server in servers:
         require_allowed(replace(request, command=f"{request.command}: {server}"), book, servers=(server,))
     done = []
@@ -70,9 +70,9 @@ async def restart(
             await run_to_completion(step)
             raise
         stopped = time.monotonic()
-        await wait_until_healthy(site, timeout=timeout, watch=watch, on_progress=on_progress)
-        await wait_until_caught_up(site, timeout=timeout)
-        version = (await monitoring.varz(monitor_url(site.address(server)))).version
+        await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress)
+        await wait_until_caught_up(target, timeout=timeout)
+        version = (await monitoring.varz(monitor_url(target.address(server)))).version
         if program is not None and version != program.version:
             raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
         result = RestartResult(
@@ -87,17 +87,17 @@ async def _bounce(
     request: InjectionRequest, server: str, *, is_lame_duck: bool, program: Program | None
 ) -> Callable[[], None]:
     """End *server* and spawn it, with *program* if there is one. What it returns raises LabError if the server has died since."""
-    site, fault = request.site, Restart(servers=(server,), is_lame_duck=is_lame_duck)
-    async with site.directory.lock():
-        if not site.serves(server):
+    target, fault = request.target, Restart(servers=(server,), is_lame_duck=is_lame_duck)
+    async with target.directory.lock():
+        if not target.serves(server):
             raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
-        book, entry = prune_journal(site).add(f"{request.command}: {server}", fault)
-        journal.write(site.directory, book)
-        await fault.inject(site, entry.id)
+        book, entry = prune_journal(target).add(f"{request.command}: {server}", fault)
+        journal.write(target.directory, book)
+        await fault.inject(target, entry.id)
         if program is not None:
-            record = site.latest_record()
+            record = target.latest_record()
             # From here on a heal after a crash starts it with the new one, too.
-            site.directory.write(replace(record, programs={**record.programs, server: program}))
-        watch = await fault.heal(site, entry.id)
-        journal.write(site.directory, book.remove(entry.id))
+            target.directory.write(replace(record, programs={**record.programs, server: program}))
+        watch = await fault.heal(target, entry.id)
+        journal.write(target.directory, book.remove(entry.id))
     return watch

@@ -21,43 +21,43 @@ if TYPE_CHECKING:
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
-def servers_of_region(site: TargetServers, region: str) -> tuple[str, ...]:
+def servers_of_region(target: TargetServers, region: str) -> tuple[str, ...]:
     """The running servers of *region*. Raises UnknownNameError if there is no such region, LabError if none runs."""
-    _require_region(site, region)
-    running = tuple(server for server in site.in_region(region) if site.process(server).is_running())
+    _require_region(target, region)
+    running = tuple(server for server in target.in_region(region) if target.process(server).is_running())
     if not running:
         raise LabError(f"no server of region `{region}` runs", hint="`vstream chaos status` shows what is open")
     return running
 
 
-def server(site: TargetServers, name: str) -> tuple[str, ...]:
+def server(target: TargetServers, name: str) -> tuple[str, ...]:
     """The server *name*. Raises UnknownNameError if it does not exist, LabError if it does not run."""
-    if name not in site.servers:
-        raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(site.servers)}")
-    if not site.process(name).is_running():
+    if name not in target.servers:
+        raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(target.servers)}")
+    if not target.process(name).is_running():
         raise LabError(f"server `{name}` does not run", hint="`vstream chaos status` shows what is open")
     return (name,)
 
 
-def region_or_server(site: TargetServers, name: str) -> tuple[str, ...]:
+def region_or_server(target: TargetServers, name: str) -> tuple[str, ...]:
     """The running servers of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
-    if name in site.regions and name in site.servers:
+    if name in target.regions and name in target.servers:
         raise UnknownNameError(
             f"`{name}` is a region and a server", hint="name each server of the region, or rename one of them"
         )
-    if name not in site.regions and name not in site.servers:
+    if name not in target.regions and name not in target.servers:
         raise UnknownNameError(
             f"there is no region or server `{name}`",
-            hint=f"regions: {', '.join(site.regions)}; servers: {', '.join(site.servers)}{_instead(site, name)}",
+            hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_instead(target, name)}",
         )
-    servers = servers_of_region(site, name) if name in site.regions else server(site, name)
-    serving = tuple(candidate for candidate in servers if site.serves(candidate))
+    servers = servers_of_region(target, name) if name in target.regions else server(target, name)
+    serving = tuple(candidate for candidate in servers if target.serves(candidate))
     if not serving:
         raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` resumes it")
     return serving
 
 
-def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def sides(target: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """
     The sides of a partition. Each of *texts* lists regions, separated by commas.
 
@@ -66,7 +66,7 @@ def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], .
     parts = tuple(tuple(name.strip() for name in text.split(",") if name.strip()) for text in texts)
     named = [name for side in parts for name in side]
     for name in named:
-        _require_region(site, name)
+        _require_region(target, name)
         if named.count(name) > 1:
             raise UnknownNameError(f"region `{name}` cannot be on two sides", hint=_SIDES)
     if len(parts) <= 1 or not all(parts):
@@ -85,38 +85,38 @@ def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[P
     return tuple(pairs)
 
 
-def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
+def around(target: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
     """The links of each of *regions* to all others. Raises UnknownNameError if one is unknown or the only region."""
     for name in regions:
-        _require_region(site, name)
-    if len(site.regions) == 1:
+        _require_region(target, name)
+    if len(target.regions) == 1:
         raise UnknownNameError("there is only one region: it has no links to others")
-    pairs = between([(region,) for region in site.regions])
+    pairs = between([(region,) for region in target.regions])
     return tuple(pair for pair in pairs if not set(regions).isdisjoint(pair))
 
 
-def link(site: TargetServers, one: str, other: str) -> tuple[Pair, Pair]:
+def link(target: TargetServers, one: str, other: str) -> tuple[Pair, Pair]:
     """The link between two regions, in both directions. Raises UnknownNameError if one is unknown or both are one."""
     for name in (one, other):
-        _require_region(site, name)
+        _require_region(target, name)
     if one == other:
-        raise UnknownNameError(f"`{one}` has no link to itself", hint=f"regions: {', '.join(site.regions)}")
+        raise UnknownNameError(f"`{one}` has no link to itself", hint=f"regions: {', '.join(target.regions)}")
     return (one, other), (other, one)
 
 
-def _require_region(site: TargetServers, name: str) -> None:
-    if name not in site.regions:
+def _require_region(target: TargetServers, name: str) -> None:
+    if name not in target.regions:
         raise UnknownNameError(
-            f"there is no region `{name}`", hint=f"regions: {', '.join(site.regions)}{_instead(site, name)}"
+            f"there is no region `{name}`", hint=f"regions: {', '.join(target.regions)}{_instead(target, name)}"
         )
 
 
-def _instead(site: TargetServers, name: str) -> str:
+def _instead(target: TargetServers, name: str) -> str:
     """What *name* is, which is no region: the end of a hint."""
-    if name in site.servers:
-        return f"; `{name}` is a server in region `{site.servers[name]}`: `kill-server` and `pause` take it alone"
-    members = [server for server, cluster in site.clusters.items() if cluster == name]
-    where = tuple(dict.fromkeys(site.servers[server] for server in members))
+    if name in target.servers:
+        return f"; `{name}` is a server in region `{target.servers[name]}`: `kill-server` and `pause` take it alone"
+    members = [server for server, cluster in target.clusters.items() if cluster == name]
+    where = tuple(dict.fromkeys(target.servers[server] for server in members))
     if len(where) == 1:
         return f"; `{name}` is the cluster of region `{where[0]}`"
     if where:
@@ -149,11 +149,11 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
     return physical.physical_name(virtual, Role.WRITE, region)
 
 
-async def led_stream(site: TargetServers, name: str) -> tuple[StreamLeadership, str]:
+async def led_stream(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """The leadership of stream *name*. Raises LabError if there is no such stream or it has no leader."""
-    async with site.connect() as connection:
+    async with target.connect() as connection:
         role = await leaders.stream_leadership(connection, name)
-    if role.leader is None or role.leader not in site.servers:
+    if role.leader is None or role.leader not in target.servers:
         raise LabError(
             f"stream `{name}` is led by `{role.leader}`, which is not a server of this topology"
             if role.leader
@@ -178,13 +178,13 @@ def require_elector(role: StreamLeadership) -> None:
         )
 
 
-def new_stream_leader(site: TargetServers, role: StreamLeadership, old: str) -> Callable[[], Awaitable[str]]:
+def new_stream_leader(target: TargetServers, role: StreamLeadership, old: str) -> Callable[[], Awaitable[str]]:
     """A check, for after *old* was killed, that another server leads the stream of *role*."""
 
     async def see() -> str:
         if not role.can_elect:
             return f"{role.stream} has no leader: no other replica could be one"
-        async with site.connect(site.servers[old]) as connection:
+        async with target.connect(target.servers[old]) as connection:
             new, seconds = await leaders.wait_for_successor(
                 lambda: leaders.stream_leader(connection, role.stream), old, within=leaders.ELECTION
             )
@@ -193,15 +193,15 @@ def new_stream_leader(site: TargetServers, role: StreamLeadership, old: str) -> 
     return see
 
 
-def new_meta_leader(site: TargetServers, old: str) -> Callable[[], Awaitable[str]]:
+def new_meta_leader(target: TargetServers, old: str) -> Callable[[], Awaitable[str]]:
     """A check, for after *old* was killed, that another server leads the meta group."""
 
     async def see() -> str:
-        serving = len(site.servers) - len(site.unavailable())
-        if serving <= len(site.servers) // 2:
+        serving = len(target.servers) - len(target.unavailable())
+        if serving <= len(target.servers) // 2:
             return "the meta group has no leader: the majority is missing"
         new, seconds = await leaders.wait_for_successor(
-            lambda: leaders.meta_leader(site.monitors()), old, within=leaders.ELECTION
+            lambda: leaders.meta_leader(target.monitors()), old, within=leaders.ELECTION
         )
         return _succession("the meta group", old, new, seconds)
 

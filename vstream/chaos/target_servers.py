@@ -226,14 +226,14 @@ def of_lab(name: str) -> TargetServers:
 
 def of_topology(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
-    site = of_lab(name)
+    target = of_lab(name)
     expected = {seat.server.name: seat.region for seat in topology.processes}
-    if expected != dict(site.servers):
+    if expected != dict(target.servers):
         raise LabError(
             f"lab `{name}` runs other servers than topology `{topology.name}` has",
             hint="`--topology FILE` names the topology that the lab was started from",
         )
-    return site
+    return target
 
 
 def of_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:

@@ -67,6 +67,6 @@ def command(
     run(_serve_and_refresh(serving, loaded, find_target_servers(loaded, lab)) if is_refreshing else serving)
 
 
-async def _serve_and_refresh(serving: Coroutine[Any, Any, None], topology: Topology, site: TargetServers) -> None:
+async def _serve_and_refresh(serving: Coroutine[Any, Any, None], topology: Topology, target: TargetServers) -> None:
     show = RefreshPrinter(is_json=False).show
-    await asyncio.gather(serving, watch(topology, site, every=_REFRESH_EVERY, deadline=LOOK_DEADLINE, on_look=show))
+    await asyncio.gather(serving, watch(topology, target, every=_REFRESH_EVERY, deadline=LOOK_DEADLINE, on_look=show))

@@ -45,7 +45,7 @@ def command(
     request = RepairRequest(
         topology=loaded,
         endpoints=servers.endpoints,
-        site=find_target_servers(loaded, lab),
+        target=find_target_servers(loaded, lab),
         kinds=kinds,
         streams=streams,
         deadline=deadline,

@@ -50,12 +50,12 @@ def command(
     loaded = options.load_topology(topology).require()
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
-        site = find_target_servers(loaded, lab)
-        run(watch(loaded, site, every=every, deadline=LOOK_DEADLINE, on_look=show))
-    site = find_target_servers(loaded, lab)
+        target = find_target_servers(loaded, lab)
+        run(watch(loaded, target, every=every, deadline=LOOK_DEADLINE, on_look=show))
+    target = find_target_servers(loaded, lab)
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
-        result = run(resync(loaded, site, timeout=timeout, step_down=not wait_only))
+        result = run(resync(loaded, target, timeout=timeout, step_down=not wait_only))
     if output == "json":
         print_json("resync", view.resync_as_dict(result))
     else:

@@ -198,11 +198,11 @@ async def change_region(stage: Environment, action: ChangeRegion) -> ChangedRegi
     changed = _describe_stage(stage.lab, edit, stage.templates)
     await _apply(changed)
     changed = _describe_stage(stage.lab, edit, stage.templates)  # there may be fewer servers now
-    site = of_topology(changed.topology, changed.lab)
-    await resume_reading(changed.topology, site)
+    target = of_topology(changed.topology, changed.lab)
+    await resume_reading(changed.topology, target)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(stage=changed, losses=losses)
-    seen = await empty_region(changed.topology, site, region, within=GATE_PATIENCE, moves=True)
+    seen = await empty_region(changed.topology, target, region, within=GATE_PATIENCE, moves=True)
     return ChangedRegion(stage=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import RecordWriter
-from vstream.chaos import faults, rolling_restart
+from vstream.chaos import faults, rolling_restart, target_servers
 from vstream.chaos import inject as drill
-from vstream.chaos import target_servers as sites
 from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.resync import resync
@@ -64,8 +63,8 @@ class FaultRecorder:
         self._open: dict[str, _Open] = {}
 
     @property
-    def _site(self) -> TargetServers:
-        return sites.of_topology(self._staged.topology, self._staged.lab)
+    def _target(self) -> TargetServers:
+        return target_servers.of_topology(self._staged.topology, self._staged.lab)
 
     async def inject(self, step: Inject, pause: Pause) -> StepResult:
         """
@@ -98,11 +97,11 @@ class FaultRecorder:
             return StepResult(problem=error.message)
 
     async def _inject(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
-        site = self._site
-        injection = await faults.resolve(step.fault, site, self._staged.topology, is_forced=False)
+        target = self._target
+        injection = await faults.resolve(step.fault, target, self._staged.topology, is_forced=False)
         signals: list[int] = []
         request = drill.InjectionRequest(
-            site=site,
+            target=target,
             topology=self._staged.topology,
             command=begun.asked,
             is_forced=True,
@@ -141,7 +140,7 @@ class FaultRecorder:
                     f"{len(done)} restarted, and running {', '.join(sorted({restarted.version for restarted in done}))}; "
                     f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
                 )
-                record = self._confirm(begun, _regions(site, injection.servers), signals, evidence)
+                record = self._confirm(begun, _regions(target, injection.servers), signals, evidence)
                 self._over(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 
@@ -177,7 +176,7 @@ class FaultRecorder:
             self._tell(open_fault.record, FaultState.HEALING, None)
         try:
             await drill.heal(
-                self._site,
+                self._target,
                 [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,
                 on_progress=lambda _step: None,
@@ -199,7 +198,7 @@ class FaultRecorder:
 
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
-        result = await resync(self._staged.topology, self._site, timeout=_RESYNC)
+        result = await resync(self._staged.topology, self._target, timeout=_RESYNC)
         behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None
 
@@ -230,5 +229,5 @@ class FaultRecorder:
         )
 
 
-def _regions(site: TargetServers, servers: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(site.servers[server] for server in servers))
+def _regions(target: TargetServers, servers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(target.servers[server] for server in servers))

@@ -264,7 +264,7 @@ def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
     request = RepairRequest(
         topology=load_topology.load(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
         endpoints={},
-        site=cast("TargetServers", None),
+        target=cast("TargetServers", None),
         kinds=frozenset(),
         streams=frozenset(),
         deadline=1,

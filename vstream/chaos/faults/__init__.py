@@ -32,6 +32,6 @@ MECHANISMS: Final[Mapping[str, type[LabFault]]] = {
 """By journal kind: the faults that can be open in a lab."""
 
 
-async def resolve(spec: FaultSpec, site: TargetServers, topology: Topology, *, is_forced: bool) -> Injection:
-    """What *spec* means at *site* now. Raises VstreamError if it is impossible."""
-    return await RESOLVERS[spec.type](FaultRequest(spec=spec, site=site, topology=topology, is_forced=is_forced))
+async def resolve(spec: FaultSpec, target: TargetServers, topology: Topology, *, is_forced: bool) -> Injection:
+    """What *spec* means at *target* now. Raises VstreamError if it is impossible."""
+    return await RESOLVERS[spec.type](FaultRequest(spec=spec, target=target, topology=topology, is_forced=is_forced))

@@ -36,7 +36,7 @@ _SILENCE = 0.3
 class Fault(Protocol):
     """Something done to servers on purpose. *name* is its name in the lab's journal."""
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Inject it and return evidence that it is active. Raises LabError if there is no such evidence."""
 
 
@@ -66,10 +66,10 @@ class LabFault(Fault, Protocol):
     def where(self) -> str:
         """Its target, for people."""
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Undo it. Calling the result raises LabError if a server has failed since."""
 
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether nothing of it is left because `lab up` restarted its servers or `lab down` ended the lab."""
 
     def journal_entry(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class FaultRequest:
     """A requested fault, and the servers that it can target."""
 
     spec: FaultSpec
-    site: TargetServers
+    target: TargetServers
     topology: Topology
     is_forced: bool
 
@@ -126,18 +126,18 @@ class FaultRequest:
 
     def regions_of(self, servers: Sequence[str]) -> tuple[str, ...]:
         """The regions of *servers*."""
-        return tuple(dict.fromkeys(self.site.servers[server] for server in servers))
+        return tuple(dict.fromkeys(self.target.servers[server] for server in servers))
 
     def servers_of_regions(self) -> tuple[str, ...]:
         """The servers of the named regions, or all."""
-        names = self.spec.targets or self.site.regions
-        return tuple(server for name in names for server in select.servers_of_region(self.site, name))
+        names = self.spec.targets or self.target.regions
+        return tuple(server for name in names for server in select.servers_of_region(self.target, name))
 
     def servers_of_machines(self) -> tuple[str, ...]:
         """The named servers and the servers of the named regions, or all."""
         if not self.spec.targets:
-            return tuple(self.site.servers)
-        return tuple(server for name in self.spec.targets for server in select.region_or_server(self.site, name))
+            return tuple(self.target.servers)
+        return tuple(server for name in self.spec.targets for server in select.region_or_server(self.target, name))
 
     def stream(self) -> str:
         """The physical stream of that name."""
@@ -175,15 +175,15 @@ class ServerFault(ABC):
         return ", ".join(self.servers)
 
     @abstractmethod
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """See Fault."""
 
     @abstractmethod
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """See LabFault."""
 
     @abstractmethod
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """See LabFault."""
 
     def journal_entry(self) -> dict[str, Any]:
@@ -196,9 +196,11 @@ class ServerFault(ABC):
         return cls(servers=tuple(entry["servers"]))
 
 
-def are_started(site: TargetServers, servers: Sequence[str]) -> bool:
+def are_started(target: TargetServers, servers: Sequence[str]) -> bool:
     """Whether each of *servers* runs or is no longer meant to."""
-    return all(site.process(server).is_running() or records.read(site.directory, server) is None for server in servers)
+    return all(
+        target.process(server).is_running() or records.read(target.directory, server) is None for server in servers
+    )
 
 
 async def wait_until(
@@ -216,26 +218,26 @@ async def wait_until(
             await asyncio.sleep(POLL)
 
 
-async def wait_until_gone(site: TargetServers, servers: Sequence[str]) -> None:
+async def wait_until_gone(target: TargetServers, servers: Sequence[str]) -> None:
     """Wait until none of the killed *servers* has a process. Raises LabError."""
-    await wait_until(servers, lambda server: not site.process(server).is_running(), "still runs, killed by SIGKILL,")
+    await wait_until(servers, lambda server: not target.process(server).is_running(), "still runs, killed by SIGKILL,")
 
 
-def require_awake(site: TargetServers, servers: Sequence[str]) -> None:
+def require_awake(target: TargetServers, servers: Sequence[str]) -> None:
     """Raises LabError if one of *servers* is stopped by a signal: a second fault would wait until it continues."""
     for server in servers:
-        if site.is_alive(server, stopped=True):
+        if target.is_alive(server, stopped=True):
             raise LabError(
                 f"server `{server}` is paused, so it cannot be restarted",
                 hint="`vstream chaos resume` resumes it; `vstream chaos heal` undoes all faults, the last one first",
             )
 
 
-async def wait_until_silent(site: TargetServers, servers: Sequence[str]) -> None:
+async def wait_until_silent(target: TargetServers, servers: Sequence[str]) -> None:
     """Wait until the servers answer nobody: the process table alone is not enough. Raises LabError if one does."""
     deadline = time.monotonic() + _EFFECT_TIMEOUT
     for server in servers:
-        url = monitor_url(site.address(server))
+        url = monitor_url(target.address(server))
         while await _answers(url):
             if time.monotonic() > deadline:
                 raise LabError(f"server `{server}` still answers at `{url}`")
@@ -247,7 +249,7 @@ def name_with_verb(servers: Sequence[str]) -> str:
     return f"{', '.join(servers)} {'is' if len(servers) == 1 else 'are'}"
 
 
-def start_missing(site: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
+def start_missing(target: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
     """
     Start those of *servers* that do not run. Calling the result raises LabError if one of them has died since.
 
@@ -256,10 +258,10 @@ def start_missing(site: TargetServers, servers: Sequence[str]) -> Callable[[], N
     """
     missing = []
     for server in servers:
-        is_wanted = records.read(site.directory, server) is not None
-        if is_wanted and server not in site.held and not site.process(server).is_running():
+        is_wanted = records.read(target.directory, server) is not None
+        if is_wanted and server not in target.held and not target.process(server).is_running():
             missing.append(server)
-    return start.start_servers(site.directory, missing, site.latest_record().programs)
+    return start.start_servers(target.directory, missing, target.latest_record().programs)
 
 
 def read_pids(path: Path) -> dict[str, int]:
@@ -269,6 +271,12 @@ def read_pids(path: Path) -> dict[str, int]:
     except (FileNotFoundError, ValueError):
         return {}
     return pids
+
+
+def find_running(target: TargetServers, pids: Mapping[str, int]) -> list[str]:
+    """The servers that still run as the processes *pids*."""
+    processes = {server: target.process(server).process() for server in pids}
+    return [server for server, process in processes.items() if process and process.pid == pids[server]]
 
 
 def do_nothing() -> None:

@@ -19,6 +19,7 @@ import psutil
 from vstream.chaos.faults.base import (
     ServerFault,
     are_started,
+    find_running,
     name_with_verb,
     read_pids,
     require_awake,
@@ -50,54 +51,51 @@ class DiskFull(ServerFault):
     keeps_down: ClassVar[bool] = False
     is_unhealthy: ClassVar[bool] = True
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Set the limit. Confirmed when each server has it and cannot write the log line that it was asked for."""
         if not hasattr(psutil.Process, "rlimit"):
             raise UnsupportedError(
                 "a full disk cannot be made on this machine: it takes a limit that only Linux sets on processes that run",
                 hint="`vstream chaos pause` and `kill-server` work here",
             )
-        processes = {server: process for server in self.servers if (process := site.process(server).process())}
-        place = _place(site, name)
+        processes = {server: process for server in self.servers if (process := target.process(server).process())}
+        place = _place(target, name)
         await asyncio.to_thread(place.parent.mkdir, mode=0o700, parents=True)
         write_private(place, json.dumps({server: process.pid for server, process in processes.items()}))
         for process in processes.values():
             _limit(process, 0)
         for server, process in processes.items():
-            if process.rlimit(psutil.RLIMIT_FSIZE)[0] != 0 or await _writes(site, server):
+            if process.rlimit(psutil.RLIMIT_FSIZE)[0] != 0 or await _writes(target, server):
                 raise LabError(f"server `{server}` still writes to its disk")
         return f"{name_with_verb(self.servers)} not able to write: nothing more arrives in the log"
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """
         Lift the limit and restart the servers: otherwise they keep refusing after a failed write.
 
         Processes that were started since are left alone.
         """
-        limited = self._find_limited(site, name)
-        require_awake(site, limited)
+        limited = self._find_limited(target, name)
+        require_awake(target, limited)
         for server in limited:
-            process = site.process(server).process()
+            process = target.process(server).process()
             if process is not None:
                 _limit(process, psutil.RLIM_INFINITY)
-            site.process(server).signal(signal.SIGINT)
-            await wait_until((server,), lambda name: not site.process(name).is_running(), "still runs", within=_GRACE)
-        return start_missing(site, self.servers)
+            target.process(server).signal(signal.SIGINT)
+            await wait_until((server,), lambda name: not target.process(name).is_running(), "still runs", within=_GRACE)
+        return start_missing(target, self.servers)
 
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether all its servers were restarted since, or are no longer meant to run."""
-        return not self._find_limited(site, name) and are_started(site, self.servers)
+        return not self._find_limited(target, name) and are_started(target, self.servers)
 
-    def _find_limited(self, site: TargetServers, name: str) -> tuple[str, ...]:
+    def _find_limited(self, target: TargetServers, name: str) -> list[str]:
         """Those of the servers that are still the processes that were limited."""
-        pids = read_pids(_place(site, name))
-        return tuple(
-            server for server, pid in pids.items() if (process := site.process(server).process()) and process.pid == pid
-        )
+        return find_running(target, read_pids(_place(target, name)))
 
 
-def _place(site: TargetServers, name: str) -> Path:
-    return site.directory.faults / name / "limited"
+def _place(target: TargetServers, name: str) -> Path:
+    return target.directory.faults / name / "limited"
 
 
 def _limit(process: psutil.Process, size: int) -> None:
@@ -110,9 +108,9 @@ def _limit(process: psutil.Process, size: int) -> None:
         raise UnsupportedError(f"the system does not let vstream limit what process {process.pid} writes") from error
 
 
-async def _writes(site: TargetServers, server: str) -> bool:
+async def _writes(target: TargetServers, server: str) -> bool:
     """Whether *server* says in its log that it has opened it anew, as it does when it is asked to."""
-    process = site.process(server)
+    process = target.process(server)
     mark = process.log_mark()
     process.signal(signal.SIGUSR1)
     await asyncio.sleep(_HEARS_WITHIN)

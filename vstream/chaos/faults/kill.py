@@ -31,21 +31,21 @@ class Kill(ServerFault):
     kind: ClassVar[str] = "kill"
     keeps_down: ClassVar[bool] = True
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Send SIGKILL to each running server. Confirmed when no process is left and no monitoring port answers."""
         for server in self.servers:
-            site.process(server).signal(signal.SIGKILL)
-        await wait_until_gone(site, self.servers)
-        await wait_until_silent(site, self.servers)
+            target.process(server).signal(signal.SIGKILL)
+        await wait_until_gone(target, self.servers)
+        await wait_until_silent(target, self.servers)
         return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Start the servers that do not run."""
-        return start_missing(site, self.servers)
+        return start_missing(target, self.servers)
 
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether they were started since."""
-        return are_started(site, self.servers)
+        return are_started(target, self.servers)
 
 
 async def _kill_regions(request: FaultRequest) -> LastingInjection:
@@ -55,20 +55,20 @@ async def _kill_regions(request: FaultRequest) -> LastingInjection:
 async def _kill_servers(request: FaultRequest) -> LastingInjection:
     names = request.spec.targets
     return request.of_servers(
-        Kill(servers=tuple(server for name in names for server in select.server(request.site, name)))
+        Kill(servers=tuple(server for name in names for server in select.server(request.target, name)))
     )
 
 
 async def _kill_leader(request: FaultRequest) -> LastingInjection:
-    stream, leader = await select.led_stream(request.site, request.stream())
-    killed = request.of_servers(Kill(servers=select.server(request.site, leader)))
-    return replace(killed, also_confirm=select.new_stream_leader(request.site, stream, leader))
+    stream, leader = await select.led_stream(request.target, request.stream())
+    killed = request.of_servers(Kill(servers=select.server(request.target, leader)))
+    return replace(killed, also_confirm=select.new_stream_leader(request.target, stream, leader))
 
 
 async def _kill_meta_leader(request: FaultRequest) -> LastingInjection:
-    leader = await leaders.require_meta_leader(request.site)
-    killed = request.of_servers(Kill(servers=select.server(request.site, leader)))
-    return replace(killed, also_confirm=select.new_meta_leader(request.site, leader))
+    leader = await leaders.require_meta_leader(request.target)
+    killed = request.of_servers(Kill(servers=select.server(request.target, leader)))
+    return replace(killed, also_confirm=select.new_meta_leader(request.target, leader))
 
 
 MECHANISMS = (Kill,)

@@ -68,15 +68,15 @@ class LinkFault:
         """The reverse of `journal_entry`."""
         return cls(states=decode_states(entry["links"]))
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Remove the overlay, and nothing else."""
-        await control.remove_overlay(site.directory.name, name)
+        await control.remove_overlay(target.directory.name, name)
         return do_nothing
 
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether the overlay is gone: a lab that was taken down has no links."""
-        has_overlay = name in control.read(site.directory.name).overlays
-        return not (has_overlay and ProxyProcess(site.directory).is_wanted)
+        has_overlay = name in control.read(target.directory.name).overlays
+        return not (has_overlay and ProxyProcess(target.directory).is_wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,24 +85,24 @@ class Partition(LinkFault):
 
     kind: ClassVar[str] = "partition"
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Cut the links. Confirmed when messages no longer pass them, and all other links still work."""
-        lab = site.directory.name
+        lab = target.directory.name
         await control.traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
-        if self.cuts <= site.cuts():
+        if self.cuts <= target.cuts():
             raise RefusedError(
                 f"nothing is left to cut: {self.where} is cut already", hint="`vstream chaos status` shows what is open"
             )
-        async with probe_connectivity(site, patience=_patience(site)) as probe:
-            before = await _find_connected(probe, probe.pairs - site.cuts())
+        async with probe_connectivity(target, patience=_patience(target)) as probe:
+            before = await _find_connected(probe, probe.pairs - target.cuts())
             if not before & self.cuts:
                 raise LabError(
                     f"nothing to cut: no message passes {self.where} now",
                     hint="`vstream chaos status` shows what is open, `vstream lab links` what is cut",
                 )
             await control.put_overlay(lab, name, self.states)
-            await _wait_until_cut(probe, silent=self.cuts, connected=before - site.cuts())
-        connected = before - site.cuts()
+            await _wait_until_cut(probe, silent=self.cuts, connected=before - target.cuts())
+        connected = before - target.cuts()
         remaining = f", and still over {format_pairs(connected)}" if connected else ""
         return f"messages went over {format_pairs(before & self.cuts)} and do not any more{remaining}"
 
@@ -113,16 +113,16 @@ class LinkShape(LinkFault):
 
     kind: ClassVar[str] = "link"
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Shape the links. Confirmed when measured latency, jitter, bandwidth and loss are as requested."""
-        lab = site.directory.name
+        lab = target.directory.name
         await control.traffic(lab)
-        async with probe_connectivity(site, patience=_patience(site)) as probe:
-            pairs = self.states.keys() & await _find_connected(probe, probe.pairs - site.cuts())
+        async with probe_connectivity(target, patience=_patience(target)) as probe:
+            pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.cuts())
             before = await probe.measure_latency(pairs)
             await control.put_overlay(lab, name, self.states)
         links = control.read(lab)
-        async with probe_connectivity(site, patience=_patience(site)) as probe:
+        async with probe_connectivity(target, patience=_patience(target)) as probe:
             if not pairs:
                 return f"lies over {self.where}, where no message gets through now: it has an effect once messages do"
             await probe.find_silent(pairs, within=_EFFECT_TIMEOUT)
@@ -130,9 +130,9 @@ class LinkShape(LinkFault):
             return await probe.verify_shaping(requested, {pair: links.state(pair) for pair in pairs}, before)
 
 
-def _patience(site: TargetServers) -> float:
+def _patience(target: TargetServers) -> float:
     """How long a message may take over the slowest of the links."""
-    links = control.read(site.directory.name)
+    links = control.read(target.directory.name)
     states = [links.state(pair) for pair in links.pairs]
     return _PATIENCE + 2 * max(((state.delay or 0) + (state.jitter or 0) for state in states), default=0.0)
 
@@ -164,20 +164,20 @@ def _cut(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
 
 
 async def _partition(request: FaultRequest) -> LastingInjection:
-    sides = select.sides(request.site, request.spec.targets)
+    sides = select.sides(request.target, request.spec.targets)
     pairs = select.between(sides, one_way=bool(request.spec.options.get("one_way")))
     return LastingInjection(fault=_cut(request, pairs), regions=tuple(region for side in sides for region in side))
 
 
 async def _isolate(request: FaultRequest) -> LastingInjection:
     regions = request.spec.targets
-    return LastingInjection(fault=_cut(request, select.around(request.site, regions)), regions=regions)
+    return LastingInjection(fault=_cut(request, select.around(request.target, regions)), regions=regions)
 
 
 async def _link(request: FaultRequest) -> LastingInjection:
-    regions = request.spec.targets or request.site.regions
+    regions = request.spec.targets or request.target.regions
     if request.spec.targets:
-        pairs: Collection[Pair] = select.link(request.site, *regions)
+        pairs: Collection[Pair] = select.link(request.target, *regions)
     else:
         pairs = select.between([(region,) for region in regions])
     # Both directions are shaped alike: which region comes first does not matter.

@@ -23,23 +23,25 @@ class Pause(ServerFault):
     kind: ClassVar[str] = "pause"
     keeps_down: ClassVar[bool] = False
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""
         for server in self.servers:
-            site.process(server).signal(signal.SIGSTOP)
-        await wait_until(self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped by SIGSTOP")
-        await wait_until_silent(site, self.servers)
+            target.process(server).signal(signal.SIGSTOP)
+        await wait_until(
+            self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
+        )
+        await wait_until_silent(target, self.servers)
         return f"{name_with_verb(self.servers)} stopped, and silent on the monitoring port"
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Send SIGCONT to each running server."""
         for server in self.servers:
-            site.process(server).signal(signal.SIGCONT)
+            target.process(server).signal(signal.SIGCONT)
         return do_nothing
 
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether none of them is stopped any more."""
-        return not any(site.is_alive(server, stopped=True) for server in self.servers)
+        return not any(target.is_alive(server, stopped=True) for server in self.servers)
 
 
 async def _pause(request: FaultRequest) -> LastingInjection:

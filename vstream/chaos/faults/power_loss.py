@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vstream.chaos.faults.base import (
     ServerFault,
     are_started,
+    find_running,
     name_with_verb,
     read_pids,
     start_missing,
@@ -62,24 +63,24 @@ class PowerLoss(ServerFault):
         span = f"in the last {self.seconds:g} s"
         return (f"what {self.where} stored and acknowledged {span} will be lost, unless servers elsewhere have it",)
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """
         Copy the stores, wait, kill the servers, and put the copies back.
 
         All servers are paused while their stores are copied. Confirmed when no process is left and later changes are
         undone.
         """
-        place = site.directory.faults / name
+        place = target.directory.faults / name
         try:
-            await self._copy_stores(site, place)
+            await self._copy_stores(target, place)
             await asyncio.sleep(self.seconds)
-            pids = {server: process.pid for server in self.servers if (process := site.process(server).process())}
+            pids = {server: process.pid for server in self.servers if (process := target.process(server).process())}
             write_private(place / "dead", json.dumps(pids))
             for server in self.servers:
-                site.process(server).signal(signal.SIGKILL)
-            await wait_until_gone(site, self.servers)
-            await wait_until_silent(site, self.servers)
-            changed = await asyncio.to_thread(self._put_back, site, place, self.servers)
+                target.process(server).signal(signal.SIGKILL)
+            await wait_until_gone(target, self.servers)
+            await wait_until_silent(target, self.servers)
+            changed = await asyncio.to_thread(self._put_back, target, place, self.servers)
         except OSError as error:
             raise self._store_error(error) from error
         return (
@@ -87,9 +88,9 @@ class PowerLoss(ServerFault):
             f"{changed} files that had changed in the last {self.seconds:g} s are as they were"
         )
 
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether they were started since."""
-        return are_started(site, self.servers)
+        return are_started(target, self.servers)
 
     def journal_entry(self) -> dict[str, Any]:
         """Its servers and seconds."""
@@ -100,55 +101,53 @@ class PowerLoss(ServerFault):
         """The reverse of `journal_entry`."""
         return cls(servers=tuple(entry["servers"]), seconds=float(entry["seconds"]))
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """
         Start the servers that do not run, on the restored stores.
 
         After a crash of vstream, an unfinished injection is completed first: not at all if no server has died yet,
         otherwise for every server that, by the lab's records, was not started again since.
         """
-        place = site.directory.faults / name
+        place = target.directory.faults / name
         for server in self.servers:
-            site.process(server).signal(signal.SIGCONT)
+            target.process(server).signal(signal.SIGCONT)
         dead = read_pids(place / "dead")
-        alive = [
-            server for server, pid in dead.items() if (process := site.process(server).process()) and process.pid == pid
-        ]
+        alive = find_running(target, dead)
         if len(alive) < len(dead):
             for server in alive:
-                site.process(server).signal(signal.SIGKILL)
-            await wait_until_gone(site, alive)
+                target.process(server).signal(signal.SIGKILL)
+            await wait_until_gone(target, alive)
             try:
-                await asyncio.to_thread(self._put_back, site, place, _not_started_since(site, dead))
+                await asyncio.to_thread(self._put_back, target, place, _not_started_since(target, dead))
             except OSError as error:
                 raise self._store_error(error) from error
-        return start_missing(site, self.servers)
+        return start_missing(target, self.servers)
 
     def _store_error(self, error: OSError) -> LabError:
         return LabError(f"the stores of {self.where} cannot be copied and put back: {error}")
 
-    async def _copy_stores(self, site: TargetServers, place: Path) -> None:
+    async def _copy_stores(self, target: TargetServers, place: Path) -> None:
         await asyncio.to_thread(place.mkdir, mode=0o700, parents=True)
         try:
             for server in self.servers:
-                site.process(server).signal(signal.SIGSTOP)
+                target.process(server).signal(signal.SIGSTOP)
             await wait_until(
-                self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
+                self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
             )
-            copying = asyncio.ensure_future(asyncio.to_thread(self._copy, site, place))
+            copying = asyncio.ensure_future(asyncio.to_thread(self._copy, target, place))
             await run_to_completion(copying)  # a thread cannot be stopped half way
         finally:
             for server in self.servers:
-                site.process(server).signal(signal.SIGCONT)
+                target.process(server).signal(signal.SIGCONT)
         write_private(place / "copied", "")
 
-    def _copy(self, site: TargetServers, place: Path) -> None:
+    def _copy(self, target: TargetServers, place: Path) -> None:
         for server in self.servers:
-            store = site.directory.data / server
+            store = target.directory.data / server
             if store.exists():
                 shutil.copytree(store, place / server, symlinks=True)
 
-    def _put_back(self, site: TargetServers, place: Path, servers: Collection[str]) -> int:
+    def _put_back(self, target: TargetServers, place: Path, servers: Collection[str]) -> int:
         """
         Put back every copy of *servers* that is still there, and count the files that differed. May be repeated after a crash.
 
@@ -156,7 +155,7 @@ class PowerLoss(ServerFault):
         """
         changed = 0
         for server in servers:
-            store, following = site.directory.store(server), site.directory.next_store(server)
+            store, following = target.directory.store(server), target.directory.next_store(server)
             copy, lost = place / server, place / f"{server}.lost"
             if copy.exists():
                 changed += _count_changed(copy, store)
@@ -169,13 +168,13 @@ class PowerLoss(ServerFault):
         for server in self.servers:
             shutil.rmtree(place / f"{server}.lost", ignore_errors=True)
             if server not in servers:
-                shutil.rmtree(site.directory.next_store(server), ignore_errors=True)
+                shutil.rmtree(target.directory.next_store(server), ignore_errors=True)
         return changed
 
 
-def _not_started_since(site: TargetServers, dead: Mapping[str, int]) -> Collection[str]:
+def _not_started_since(target: TargetServers, dead: Mapping[str, int]) -> Collection[str]:
     """The servers whose last process was that one of *dead*, which was to be killed."""
-    last = {server: records.read(site.directory, server) for server in dead}
+    last = {server: records.read(target.directory, server) for server in dead}
     return [server for server, record in last.items() if record is not None and record.pid == dead[server]]
 
 

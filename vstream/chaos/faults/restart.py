@@ -38,41 +38,41 @@ class Restart(ServerFault):
     is_lame_duck: bool = False
     """Whether clients are disconnected first. Only the start depends on it; the journal does not store it."""
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Send SIGTERM or SIGUSR2 to each running server. Confirmed when no process is left."""
         for server in self.servers:
-            site.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
-        await self._wait_until_ended(site, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
+            target.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
+        await self._wait_until_ended(target, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
         return f"{name_with_verb(self.servers)} gone"
 
-    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """
         Start them, as `Kill` does.
 
         Servers that still run are stopped first: before a crash of vstream they may have been told to exit. SIGINT
         stops them at once, while SIGTERM has no effect on a server that is disconnecting its clients.
         """
-        require_awake(site, self.servers)
+        require_awake(target, self.servers)
         for server in self.servers:
-            site.process(server).signal(signal.SIGINT)
-        await self._wait_until_ended(site, _GRACE)
-        return start_missing(site, self.servers)
+            target.process(server).signal(signal.SIGINT)
+        await self._wait_until_ended(target, _GRACE)
+        return start_missing(target, self.servers)
 
-    def is_over(self, site: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether they are no longer meant to run."""
-        return all(records.read(site.directory, server) is None for server in self.servers)
+        return all(records.read(target.directory, server) is None for server in self.servers)
 
-    async def _wait_until_ended(self, site: TargetServers, within: float) -> None:
+    async def _wait_until_ended(self, target: TargetServers, within: float) -> None:
         await wait_until(
             self.servers,
-            lambda server: not site.process(server).is_running(),
+            lambda server: not target.process(server).is_running(),
             "was told to end and still runs",
             within=within,
         )
 
 
 async def _rolling_restart(request: FaultRequest) -> RollingRestart:
-    _ = request.site.directory  # refuses servers that are not a lab
+    _ = request.target.directory  # refuses servers that are not a lab
     return RollingRestart(
         servers=request.servers_of_machines(), is_lame_duck=bool(request.spec.options.get("lame_duck"))
     )

@@ -23,9 +23,9 @@ class StepDown:
     stream: str
     leader: str
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Ask the leader to step down. Confirmed when another server leads."""
-        async with site.connect() as connection:
+        async with target.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
             successor, seconds = await leaders.wait_for_successor(
                 lambda: leaders.stream_leader(connection, self.stream), self.leader, within=leaders.ELECTION
@@ -41,12 +41,12 @@ class MetaStepDown:
 
     leader: str
 
-    async def inject(self, site: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, name: str) -> str:
         """Ask the leader, in the system account. Confirmed when another server leads."""
-        async with site.connect_to_system() as connection:
+        async with target.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
         successor, seconds = await leaders.wait_for_successor(
-            lambda: leaders.meta_leader(site.monitors()), self.leader, within=leaders.ELECTION
+            lambda: leaders.meta_leader(target.monitors()), self.leader, within=leaders.ELECTION
         )
         if successor is None:
             raise LabError(f"the meta group has no leader other than `{self.leader}` after {seconds:.0f} s")
@@ -54,15 +54,15 @@ class MetaStepDown:
 
 
 async def _step_down(request: FaultRequest) -> HandOver:
-    stream, leader = await select.led_stream(request.site, request.stream())
+    stream, leader = await select.led_stream(request.target, request.stream())
     if not request.is_forced:
         select.require_elector(stream)
-    return HandOver(fault=StepDown(stream=stream.stream, leader=leader), region=request.site.servers.get(leader))
+    return HandOver(fault=StepDown(stream=stream.stream, leader=leader), region=request.target.servers.get(leader))
 
 
 async def _step_down_meta(request: FaultRequest) -> HandOver:
-    leader = await leaders.require_meta_leader(request.site)
-    return HandOver(fault=MetaStepDown(leader=leader), region=request.site.servers.get(leader))
+    leader = await leaders.require_meta_leader(request.target)
+    return HandOver(fault=MetaStepDown(leader=leader), region=request.target.servers.get(leader))
 
 
 MECHANISMS = ()

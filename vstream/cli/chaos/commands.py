@@ -62,8 +62,8 @@ def status(lab: options.LabName = None, output: options.TextOrJson = "text") -> 
 
     Example: `vstream chaos status --format json`
     """
-    site, open_faults = _open_faults(lab)
-    states = [(fault, fault.fault.is_over(site, fault.id)) for fault in open_faults]
+    target, open_faults = _open_faults(lab)
+    states = [(fault, fault.fault.is_over(target, fault.id)) for fault in open_faults]
     if output == "json":
         print_json("chaos-status", {"faults": [{**view.fault_as_dict(fault), "over": over} for fault, over in states]})
     elif states:
@@ -90,9 +90,9 @@ def heal(
 
 
 def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: str) -> None:
-    site, _ = _open_faults(lab)
+    target, _ = _open_faults(lab)
     with show_progress() as show:
-        healed = run(inject.heal(site, ids, timeout=timeout, on_progress=show))
+        healed = run(inject.heal(target, ids, timeout=timeout, on_progress=show))
     if output == "json":
         undone = [view.fault_as_dict(fault) for fault in healed.faults]
         print_json("chaos-heal", {"healed": undone, "healthy_after_seconds": view.seconds(healed)})

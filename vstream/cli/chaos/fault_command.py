@@ -93,12 +93,12 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     if hold is None and not spec.type.can_hold:
         hold = 0.0
     topology = load_running_topology(settings.topology)
-    site = find_target_servers(topology, settings.lab, settings.system_context)
+    target = find_target_servers(topology, settings.lab, settings.system_context)
     if not spec.type.works_outside_labs:
-        _ = site.directory  # servers that are not a lab are refused before anything is asked of them
-    injection = run(faults.resolve(spec, site, topology, is_forced=settings.force))
+        _ = target.directory  # servers that are not a lab are refused before anything is asked of them
+    injection = run(faults.resolve(spec, target, topology, is_forced=settings.force))
     session = ChaosSession(
-        site=site,
+        target=target,
         topology=topology,
         command=spec.command,
         is_json=settings.output == "json",

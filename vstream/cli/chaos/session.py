@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class ChaosSession:
     """One command on some servers. *output* collects what `--format json` prints at the end."""
 
-    site: TargetServers
+    target: TargetServers
     topology: Topology
     command: str
     is_json: bool
@@ -91,7 +91,7 @@ class ChaosSession:
 
     def _request(self, injection: LastingInjection | None = None) -> InjectionRequest:
         return InjectionRequest(
-            site=self.site,
+            target=self.target,
             topology=self.topology,
             command=self.command,
             is_forced=self.is_forced,

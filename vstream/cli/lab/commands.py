@@ -160,13 +160,13 @@ def _fault_states(status: LabStatus) -> dict[str, str]:
     states: dict[str, str] = {}
     if book is None or not book.faults:
         return states
-    site = target_servers.of_lab(status.name)
+    target = target_servers.of_lab(status.name)
     running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
     for fault in book.faults:
         for server in fault.fault.counted_as_lost:
             if fault.fault.keeps_down and server not in running:
                 states[server] = f"killed by {fault.id}"
-            elif isinstance(fault.fault, Pause) and server in running and site.is_alive(server, stopped=True):
+            elif isinstance(fault.fault, Pause) and server in running and target.is_alive(server, stopped=True):
                 states[server] = f"paused by {fault.id}"
     return states
 

@@ -61,9 +61,9 @@ async def carry_out(
     return applied, await make_plan(replace(request, adopt=frozenset()))
 
 
-async def resume_reading(topology: Topology, site: TargetServers) -> tuple[str, ...]:
+async def resume_reading(topology: Topology, target: TargetServers) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
-    result = await resync(topology, site, timeout=_CAUGHT_UP, spares=True)
+    result = await resync(topology, target, timeout=_CAUGHT_UP, spares=True)
     return tuple(stream.stream for stream in result.streams if stream.active is None)
 
 

@@ -66,13 +66,13 @@ class _Replicas:
 
 
 async def empty_region(
-    topology: Topology, site: TargetServers, region: str, *, within: float, moves: bool
+    topology: Topology, target: TargetServers, region: str, *, within: float, moves: bool
 ) -> Emptiness:
     """Wait up to *within* seconds until the drained *region* holds nothing that others lack. *moves*: leaders step down first."""
     servers = frozenset(seat.server.name for seat in topology.processes if seat.region == region)
     outside = next(candidate.name for candidate in topology.regions if candidate.name != region)
-    async with site.connect(outside) as connection:
-        moved, unknown = await _move_leaders(topology, site, connection, servers) if moves else ((), ())
+    async with target.connect(outside) as connection:
+        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves else ((), ())
         gates = list(_gates(topology, region))
         checker = LiveGateChecker(connection)
 
@@ -97,12 +97,12 @@ async def _wait(look: Callable[[], Awaitable[_Look]], within: float) -> tuple[Se
 
 
 async def empty_server(
-    topology: Topology, site: TargetServers, server: str, *, within: float, moves: bool
+    topology: Topology, target: TargetServers, server: str, *, within: float, moves: bool
 ) -> Emptiness:
     """Wait up to *within* seconds until no stream of *topology* needs *server*. *moves*: leaders step down first."""
     servers = frozenset((server,))
-    async with site.connect() as connection:
-        moved, unknown = await _move_leaders(topology, site, connection, servers) if moves else ((), ())
+    async with target.connect() as connection:
+        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves else ((), ())
         missing, silent = await _wait(lambda: _find_stranded(topology, connection, servers, other_places=False), within)
     notes = tuple(_describe_outage(topology, servers))
     return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)
@@ -125,7 +125,7 @@ async def _missing(checker: LiveGateChecker, gates: list[Gate]) -> tuple[str, ..
 
 
 async def _move_leaders(
-    topology: Topology, site: TargetServers, connection: Connection, servers: frozenset[str]
+    topology: Topology, target: TargetServers, connection: Connection, servers: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is led elsewhere now, and what is not known to be. Streams without a replica elsewhere stay where they are."""
     moved, unknown = [], []
@@ -137,7 +137,7 @@ async def _move_leaders(
             else:
                 unknown.append(f"`{name}` is still led from there")
     try:
-        if topology_leader := await _move_meta_leader(site, servers):
+        if topology_leader := await _move_meta_leader(target, servers):
             moved.append(f"the JetStream meta group is led by {topology_leader}")
     except VstreamError as error:
         unknown.append(f"who leads the JetStream meta group: {error.message}")
@@ -160,19 +160,19 @@ async def _hand_over(connection: Connection, stream: str, servers: frozenset[str
     return None
 
 
-async def _move_meta_leader(site: TargetServers, servers: frozenset[str]) -> str | None:
+async def _move_meta_leader(target: TargetServers, servers: frozenset[str]) -> str | None:
     """The meta leader after step-downs; None if it was none of *servers*. Raises VstreamError."""
-    leader = await leaders.require_meta_leader(site)
+    leader = await leaders.require_meta_leader(target)
     if leader not in servers:
         return None
     until = time.monotonic() + leaders.ELECTION
-    async with site.connect_to_system() as system:
+    async with target.connect_to_system() as system:
         while leader in servers:
             if time.monotonic() > until:
                 raise LabError(f"its leader returns to {leader} each time", hint="run this again")
             await JetStreamAdmin(system).step_down_meta()
             elected, _ = await leaders.wait_for_successor(
-                lambda: leaders.meta_leader(site.monitors()), leader, within=leaders.ELECTION
+                lambda: leaders.meta_leader(target.monitors()), leader, within=leaders.ELECTION
             )
             leader = elected or leader
     return leader

@@ -33,7 +33,7 @@ class RefreshLook:
 
 async def watch(
     topology: Topology,
-    site: TargetServers,
+    target: TargetServers,
     *,
     every: float,
     deadline: float,
@@ -48,25 +48,25 @@ async def watch(
     policy = RefreshPolicy(topology)
     while True:
         began = time.monotonic()
-        on_look(await _look(topology, site, policy, deadline))
+        on_look(await _look(topology, target, policy, deadline))
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
 
 
-async def _look(topology: Topology, site: TargetServers, policy: RefreshPolicy, deadline: float) -> RefreshLook:
+async def _look(topology: Topology, target: TargetServers, policy: RefreshPolicy, deadline: float) -> RefreshLook:
     try:
-        decisions = policy.decide(await collect_snapshot(topology, site.endpoints, deadline=deadline))
+        decisions = policy.decide(await collect_snapshot(topology, target.endpoints, deadline=deadline))
     except NotPermittedError:
         raise
     except VstreamError as error:
         return RefreshLook(problem=error.message)
     chosen = [decision for decision in decisions if decision.verb is Verb.REFRESH]
-    return RefreshLook(decisions=decisions, problem=await _refresh(site, chosen) if chosen else None)
+    return RefreshLook(decisions=decisions, problem=await _refresh(target, chosen) if chosen else None)
 
 
-async def _refresh(site: TargetServers, chosen: Sequence[RefreshDecision]) -> str | None:
+async def _refresh(target: TargetServers, chosen: Sequence[RefreshDecision]) -> str | None:
     """Make the leaders of *chosen* step down. Returns why one did not, if so: the next look tells what came of it."""
     try:
-        async with site.connect(chosen[0].place) as connection:
+        async with target.connect(chosen[0].place) as connection:
             admin = JetStreamAdmin(connection)
             await asyncio.gather(*(admin.step_down(decision.stream) for decision in chosen))
     except NotPermittedError:

@@ -67,7 +67,7 @@ class ResyncResult:
 
 async def resync(
     topology: Topology,
-    site: TargetServers,
+    target: TargetServers,
     *,
     timeout: float,
     step_down: bool = True,
@@ -82,13 +82,13 @@ async def resync(
     or a write stream's leader are not there after *timeout* seconds, which are then counted again.
     """
     began = time.monotonic()
-    while (missing := await _missing_link(site) or await _missing_meta_leader(site)) is not None:
+    while (missing := await _missing_link(target) or await _missing_meta_leader(target)) is not None:
         if time.monotonic() - began > timeout:
             raise LabError(
                 f"no resync: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
             )
         await asyncio.sleep(_POLL)
-    async with site.connect() as connection:
+    async with target.connect() as connection:
         # Whoever asks a stream without a leader is refused, and waits 10 s and more.
         fed_by_clients = _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
         deadline = began + timeout
@@ -125,11 +125,11 @@ def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
     return tuple(streams)
 
 
-async def _missing_link(site: TargetServers) -> str | None:
+async def _missing_link(target: TargetServers) -> str | None:
     """The missing gateway; None if there is none, or no monitoring address is known."""
-    joined = set(site.hubs.values()) or set(site.servers)
-    present = {site.clusters[server] for server in joined if site.serves(server)}
-    for url in site.monitors(joined):
+    joined = set(target.hubs.values()) or set(target.servers)
+    present = {target.clusters[server] for server in joined if target.serves(server)}
+    for url in target.monitors(joined):
         try:
             linked = await monitoring.outbound_gateways(url)
         except VstreamError as error:
@@ -140,9 +140,9 @@ async def _missing_link(site: TargetServers) -> str | None:
     return None
 
 
-async def _missing_meta_leader(site: TargetServers) -> str | None:
-    for group in site.meta_groups:
-        urls = site.monitors(group)
+async def _missing_meta_leader(target: TargetServers) -> str | None:
+    for group in target.meta_groups:
+        urls = target.monitors(group)
         # A single server is no cluster: it decides alone.
         if len(group) > 1 and urls and await leaders.meta_leader(urls) is None:
             return f"the JetStream meta group of {', '.join(sorted(group))} has no leader"

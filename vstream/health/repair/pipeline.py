@@ -63,7 +63,7 @@ class RepairRequest:
 
     topology: Topology
     endpoints: Mapping[str, Endpoint]
-    site: TargetServers
+    target: TargetServers
     """Where step-downs are requested."""
     kinds: frozenset[RepairKind]
     streams: frozenset[str]
@@ -272,7 +272,7 @@ async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, obser
     stopped = frozenset(planned.reader for planned in found.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.deadline, _RESUMING)
-        result = await resync(request.topology, request.site, timeout=timeout, only=stopped)
+        result = await resync(request.topology, request.target, timeout=timeout, only=stopped)
         behind = [stream for stream in result.streams if stream.caught_up is None]
         left += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
     for planned in found.refills:
