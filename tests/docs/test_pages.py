@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chart_pods import make_configuration, read_releases
-from tests.support.command import vstream
+from tests.support.command import vstream, walk_commands
 from tests.support.labs import end_all_in
 from tests.support.pages import Reader, matches, read_blocks, read_commands
 from tests.support.paths import ROOT
@@ -177,3 +177,24 @@ def test_the_helm_how_to_says_where_the_chart_lets_a_pod_be_monitored() -> None:
     host, port = re.findall(r"https://([a-z0-9.-]+):(\d+)", page)[0]
     assert int(port) == configuration["https_port"]
     assert configuration["cluster"]["routes"][0].startswith(f"tls://{host}.")
+
+
+def test_every_command_that_is_named_exists_with_its_options() -> None:
+    """Also those that no test runs: in prose, tables and help, in hints of errors, and in examples for CI and containers."""
+    options = {
+        name: {"--help", "--overlay"}.union(*([*part.opts, *part.secondary_opts] for part in command.params))
+        for name, command in walk_commands(with_groups=True)
+    }
+    folders = ("docs", "examples", "templates", "scenarios", "vstream", ".github")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.suffix not in {".pyc", ".png"}]
+    named, wrong = 0, []
+    for path in [*files, *ROOT.glob("*.md"), ROOT / "Containerfile"]:
+        for line in re.findall(r"(?:^|[`$ ])vstream ([a-z][^`\n#|&]*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            words = line.split()
+            name = " ".join(words[:2]) if " ".join(words[:2]) in options else words[0]
+            if name in options:
+                named += 1
+                asked = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", re.sub("'[^']*'", "", line)))
+                wrong += [f"{path.name}: vstream {line}"] if asked - options[name] else []
+    assert not wrong
+    assert named > 1_000
