@@ -68,6 +68,7 @@ def test_init_writes_a_topology_that_is_valid(tmp_path: Path) -> None:
     ran = vstream("validate", cwd=tmp_path)
     assert ran.code == 0
     assert "9 servers, 6 physical streams, 9 mapping rules" in ran.err
+    assert "no limit" not in ran.err
     schema = json.loads((tmp_path / "topology.schema.json").read_text())
     assert schema == vstream("schema").json()
 

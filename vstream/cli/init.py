@@ -45,7 +45,7 @@ regions:                    # one cluster each
 #   west: {{context: sc-west}}                          # a nats CLI context
 #   east:
 #     urls: [tls://e1.example.net:4222]
-#     creds: ~/east.creds
+#     creds: east.creds                               # here, or in $VSTREAM_CREDENTIALS
 #     tls: {{ca: ~/nats-ca.pem}}
 #     monitor: [https://e1.example.net:8222]           # where the loaded mappings are read back
 
@@ -58,9 +58,9 @@ streams:
     subjects: [{root}foo.>]{pad}# and publish on these subjects
     replicas: 3             # in each region
     canary: {root}foo._canary.*{gap}# where `vstream probe` may publish; `*` stands for the region of origin
-    # read:
-    #   max_age: 30d
-    #   max_msgs_per_subject: 5
+    read:
+      max_age: 30d          # how long every region keeps a message; without a limit, disks fill up
+      # max_msgs_per_subject: 5
     # overrides:
     #   east: {{replicas: 1}}
 """
