@@ -95,7 +95,9 @@ def read_navigation(index: str) -> list[dict[str, Any]]:
             entries = []
             kind.append({line[4:]: entries})
         elif row := _TABLE_LINE.match(line):
-            entries += [{title: path.removeprefix("../")} for title, path in _LINK.findall(row[1])]
+            entries += [
+                {title[:1].upper() + title[1:]: path.removeprefix("../")} for title, path in _LINK.findall(row[1])
+            ]
     return kinds
 
 

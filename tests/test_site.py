@@ -66,6 +66,12 @@ def test_every_command_has_a_manual_page_with_its_options(tmp_path: Path) -> Non
 
 def test_pages_are_of_four_kinds(sources: Path) -> None:
     navigation = json.loads((sources / "mkdocs.yml").read_text())["nav"]
+    how_tos = [
+        title for section in navigation[2]["How-to"] for pages in section.values() for page in pages for title in page
+    ]
+    assert {"Add a region", "Remove a region"} < {*how_tos}, (
+        "links in the middle of a line of the index are titles here"
+    )
     assert [next(iter(kind)) for kind in navigation] == [
         "Home", "Tutorials", "How-to", "Explanation", "Reference", "Project",
     ]  # fmt: skip
