@@ -10,11 +10,14 @@ import typer
 
 from tests.support.command import vstream
 from tests.support.lost_region import document
-from vstream.cli import drain, failback, failover
+from vstream.cli import apply, drain, failback, failover
 from vstream.cli.failures import report_failure
+from vstream.cli.plan_request import Planned
 from vstream.cli.servers import Servers
 from vstream.errors import LabError, RefusedError, VstreamError
-from vstream.lint.load_topology import load
+from vstream.lint.load_topology import load, render_bundle
+from vstream.plan.apply import ApplyResult
+from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import UNANSWERED, Blocked, Delete, Plan
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import STREAM_KEY, StreamConfig
@@ -51,7 +54,7 @@ def test_a_rehearsal_of_what_cannot_be_tried_shows_nothing(tmp_path: Path) -> No
     assert (refused.code, "add `--rehearse`" in " ".join(refused.err.split())) == (2, True)
 
 
-def test_what_nobody_answered_for_is_not_said_to_differ() -> None:
+def test_what_nobody_answered_for_is_not_said_to_differ(capsys: pytest.CaptureFixture[str]) -> None:
     silent = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
     plan = Plan(topology="lost", observed="", blocked=(silent,))
     with pytest.raises(VstreamError, match="nobody answered for `foo`") as caught:
@@ -61,6 +64,11 @@ def test_what_nobody_answered_for_is_not_said_to_differ() -> None:
         with pytest.raises(typer.Exit) as ended:
             failover.end(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
         assert ended.value.exit_code == code
+    request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
+    planned = Planned(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
+    with pytest.raises(typer.Exit) as ended:
+        apply.report(planned, ApplyResult(done=()), plan, is_verbose=False)
+    assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)
     with pytest.raises(RefusedError):
         drain.require_nothing_else(replace(plan, blocked=(silent, replace(silent, name="bar", reason="it is sealed"))))
 

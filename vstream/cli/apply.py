@@ -127,10 +127,10 @@ def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verb
         raise typer.Exit(FAILED)
     _print_emptied_regions(planned, applied)
     if left is not None and not left.is_empty:
-        is_expected = applied.mappings_pending or applied.unread_servers
+        is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
         console.print_lines(view.text(left, is_verbose=is_verbose))
-        raise typer.Exit(NO)
+        raise typer.Exit(NO if left.differs else FAILED)
 
 
 async def _plan(
