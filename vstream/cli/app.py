@@ -91,12 +91,16 @@ PANELS = {
         "repair": CommandEntry(
             help="Bring back messages, sourcing after an outage, or the meta group.",
             commands={
-                "messages": CommandEntry(module="vstream.cli.repair", help="Bring back lost messages, remove copies."),
+                "messages": CommandEntry(
+                    module="vstream.cli.repair_messages", help="Bring back lost messages, remove copies."
+                ),
                 "sources": CommandEntry(
-                    module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
+                    module="vstream.cli.repair_sources",
+                    help="Make every read stream source again at once after an outage.",
                 ),
                 "meta": CommandEntry(
-                    module="vstream.cli.rescue", help="Recover from losing the majority of the meta group for good."
+                    module="vstream.cli.repair_meta",
+                    help="Recover from losing the majority of the meta group for good.",
                 ),
             },
         ),
