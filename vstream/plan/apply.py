@@ -42,8 +42,8 @@ _ELECTION = 20.0
 _PATIENCE = {
     error_codes.CLUSTER_NOT_AVAILABLE: _ELECTION,
     error_codes.CLUSTER_NOT_LEADER: _ELECTION,
-    # Servers report every 10 seconds that they are there: one that has just started may not be known yet.
-    error_codes.NO_SUITABLE_PEERS: 12.0,
+    # Servers report every 10 seconds that they are there: of one that has just started, two reports may be lost or late.
+    error_codes.NO_SUITABLE_PEERS: 32.0,
     # Until its former servers let the stream go.
     error_codes.STREAM_MOVE_IN_PROGRESS: 60.0,
 }
