@@ -20,7 +20,6 @@ from vstream.health.status import assess
 from vstream.lint import load_topology
 from vstream.plan.rules import account_entries, rule_entries, spell_destinations
 from vstream.render.bundle import render_loaded
-from vstream.topology.model import Role
 
 NOW = 1_800_000_000.0
 
@@ -283,7 +282,7 @@ def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
         whole, alone = load_topology.render_bundle(topology), render_loaded(topology, None)
         assert rule_entries(alone.mappings) == rule_entries(whole.mappings), file.name
         assert account_entries(alone.accounts) == account_entries(whole.accounts), file.name
-        names = {(stream.config.name, stream.role) for stream in whole.streams if stream.role is not Role.CATALOG}
+        names = {(stream.config.name, stream.role) for stream in whole.streams}
         assert {(stream.config.name, stream.role) for stream in alone.streams} == names, file.name
 
 

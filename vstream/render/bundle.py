@@ -23,7 +23,6 @@ from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Security
 from vstream.topology.profiles import domains, profile_of
 from vstream.topology.read_accounts import read_accounts, unreported_digest
-from vstream.topology.replication import all_physical_streams
 from vstream.topology.signing import account_key
 from vstream.topology.stream_config import StreamConfig
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
     from vstream.topology.accounts import Account
     from vstream.topology.model import PhysicalPart, Topology, VirtualStream
-    from vstream.topology.replication import PhysicalStream
     from vstream.topology.signing import Signer
 
 
@@ -97,19 +95,25 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
         renderer.loaded_file(topology, renderer.parsed_mappings)
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
-    parts = [part for layout in profile_migration.layouts(topology) for part in all_physical_streams(layout)]
+    owners = [(layout, stream) for layout in profile_migration.layouts(topology) for stream in layout.streams]
+    streams = [_bare_stream(stream, part) for layout, stream in owners for part in _parts(layout, stream)]
     return bundle.Bundle(
         artifacts=(),
-        streams=tuple(map(_bare_stream, parts)),
+        streams=tuple(streams),
         mappings=renderer.parsed_mappings,
         accounts=renderer.parsed_accounts,
         servers=(),
     )
 
 
-def _bare_stream(part: PhysicalStream) -> bundle.RenderedStream:
-    config = StreamConfig(name=part.name, fields={})
-    return bundle.RenderedStream(config=config, virtual=part.virtual, region=part.place, role=part.role, path="")
+def _parts(topology: Topology, stream: VirtualStream) -> Iterator[PhysicalPart]:
+    yield from stream.physical
+    yield from stream_view.catalogs(topology, stream)
+
+
+def _bare_stream(stream: VirtualStream, part: PhysicalPart) -> bundle.RenderedStream:
+    config = StreamConfig(name=physical.physical_name(stream, part.role, part.place), fields={})
+    return bundle.RenderedStream(config=config, virtual=stream.name, region=part.place, role=part.role, path="")
 
 
 class _Renderer:
@@ -165,7 +169,7 @@ class _Renderer:
 
     def streams(self, topology: Topology) -> Iterator[bundle.Artifact]:
         for stream in topology.streams:
-            for part in (*stream.physical, *stream_view.catalogs(topology, stream)):
+            for part in _parts(topology, stream):
                 artifact = self._stream(topology, stream, part)
                 if artifact:
                     yield artifact
