@@ -18,7 +18,8 @@ from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.apply import ApplyResult
 from vstream.plan.pipeline import PlanRequest
-from vstream.plan.plan import UNANSWERED, Blocked, Delete, Plan
+from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
+from vstream.plan.risk import Risk
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import STREAM_KEY, StreamConfig
 
@@ -84,6 +85,22 @@ def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() 
     for virtual in ("foo", "bar"):
         with pytest.raises(RefusedError, match=f"`{virtual}-read-east` would lose messages"):
             failover.require_nothing_lost(plan_deletion(virtual), TOPOLOGY)
+
+
+def test_only_sources_that_died_with_the_region_are_dropped() -> None:
+    lost = load(
+        document("lost", 1).replace("  west:\n", "  west:\n    lost: {prices: central}\n").encode(), "lost.yaml"
+    )
+
+    def plan_drop(origin: str) -> Plan:
+        dropped = FieldChange(field=f"sources.{origin}", before={}, after=None, risk=Risk.DATA_LOSS, why="")
+        config = StreamConfig(name="foo-read-east", fields={})
+        change = Update(config=config, region="east", role=Role.READ, fields=(dropped,))
+        return Plan(topology="lost", observed="", changes=(change,))
+
+    failover.require_nothing_lost(plan_drop("foo-write-west"), lost.require())
+    with pytest.raises(RefusedError, match="`foo-read-east` would lose messages"):
+        failover.require_nothing_lost(plan_drop("foo-write-central"), lost.require())
 
 
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:

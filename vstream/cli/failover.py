@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -31,8 +32,9 @@ from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.plan import Change, Delete, Plan, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.topology_edit import TopologyEdit, find_region
+from vstream.topology import physical
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Consistency, Endpoint, Topology
+from vstream.topology.model import Consistency, Endpoint, Role, Topology
 from vstream.topology.stream_config import STREAM_KEY
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
@@ -64,23 +66,24 @@ def carry_out_edit(
 
 
 def require_nothing_lost(plan: Plan, topology: Topology) -> None:
-    """Raises RefusedError where *plan* loses anything but dead streams and copies that a new home has: no region needs more."""
+    """Raises RefusedError where *plan* loses more than what died with a region, and copies that a new home has."""
     homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
+    origins = product(topology.streams, topology.lost)
+    dead = {f"sources.{physical.physical_name(stream, Role.WRITE, lost.name)}" for stream, lost in origins}
     losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
-    if besides := [change.config.name for change in losing if not _is_expected(change, homed)]:
+    if besides := [change.config.name for change in losing if not _is_expected(change, homed, dead)]:
         raise RefusedError(
             f"{list_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
             hint="did the topology file change? `vstream apply` that first, or take it back, then run this again",
         )
 
 
-def _is_expected(change: Change, homed: Collection[str]) -> bool:
+def _is_expected(change: Change, homed: Collection[str], dead: Collection[str]) -> bool:
     match change:
         case Delete():
             return change.is_dead or change.config.metadata.get(STREAM_KEY) in homed
         case Update():
-            losing = [field for field in change.fields if field.risk is Risk.DATA_LOSS]
-            return all(field.is_source and field.field.removeprefix("sources.") in change.given_up for field in losing)
+            return all(field.field in dead for field in change.fields if field.risk is Risk.DATA_LOSS)
     return False
 
 
