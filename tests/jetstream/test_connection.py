@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -70,6 +72,31 @@ async def test_an_attempt_that_fails_at_the_deadline_does_not_hide_it(monkeypatc
     async with asyncio.timeout(60):
         with pytest.raises(NotReachableError, match=r"within 0.1 s: connection refused$"):
             await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.1)
+
+
+async def test_a_reset_does_not_hide_why_a_server_refuses() -> None:
+    """A server that refuses a login closes at once, and what it said may be lost."""
+    answers = [True, False]
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        has_reason = answers.pop(0) if len(answers) > 1 else answers[0]
+        writer.write(INFO)
+        await reader.readline()
+        if has_reason:
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+            await writer.drain()
+        else:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        endpoint = Endpoint(urls=(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}",))
+        with pytest.raises(NotReachableError, match="Authorization Violation"):
+            await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=1)
+        answers[:] = [False, True]
+        with pytest.raises(NotReachableError, match="Authorization Violation"):
+            await open_connection(endpoint, "west", timeout=4)
 
 
 INFO = b'INFO {"server_name":"a","version":"2.15.1","max_payload":1048576}\r\n'

@@ -277,7 +277,9 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         await client.close()  # also if this was cancelled
         if not isinstance(error, (nats.errors.Error, OSError, ImportError)):  # timeouts and TLS failures are OSErrors
             raise
-        first_error = problems[0] if problems else error
+        # A server that refuses a login closes at once: instead of its reason, a reset may arrive.
+        reasons = [problem for problem in problems if not isinstance(problem, ConnectionResetError)]
+        first_error = next(iter(reasons or problems), error)
         is_silent = _is_timeout(first_error)
         why = f"no answer within {round(timeout, 2):g} s" if is_silent else describe_reason(first_error)
         addresses = ", ".join(map(without_secrets, endpoint.urls))

@@ -135,7 +135,8 @@ async def open_reconnecting(
     async def remember(error: Exception) -> None:
         # The library logs a traceback where nobody listens.
         nonlocal last
-        last = error
+        if last is None or not isinstance(error, ConnectionResetError):
+            last = error  # of a server that closes at once, a reset may arrive instead of its reason
         # Before Python 3.12, an attempt that fails at the deadline hides it, and the library would go on for ever.
         if not has_connected and asyncio.get_running_loop().time() > deadline:
             raise error
