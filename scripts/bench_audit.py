@@ -170,7 +170,7 @@ def _file(
         return of(np.zeros(count, np.int32), [name])
 
     key = of(ids % _KEYS, [f"foo.{number}" for number in range(_KEYS)])
-    origins = [f"foo-write-{one}" for one in REGIONS]
+    origins = [f"foo-write-{region}" for region in REGIONS]
     arrays = {
         "virtual": always("foo"),
         "stream": always(stream),
@@ -188,9 +188,9 @@ def _file(
         "is_replay": pa.repeat(pa.scalar(value=False), count),
         "digest": pa.array(digests),
         "sum": pa.nulls(count, pa.int64()),
-        "track": pa.array(np.array([tracks.get((stream, one), 0) for one in origins])[ids % 3]),
+        "track": pa.array(np.array([tracks.get((stream, origin), 0) for origin in origins])[ids % 3]),
     }
-    texts = [name for name, one in arrays.items() if pa.types.is_dictionary(one.type)]
+    texts = [name for name, array in arrays.items() if pa.types.is_dictionary(array.type)]
     file = f"{place}/copies/{stream}-{seqs[0]:012}.parquet"
     pq.write_table(
         pa.table(arrays).select(COPIES.names),

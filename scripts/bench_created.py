@@ -153,13 +153,13 @@ async def measured(urls: dict[str, str], monitor: str) -> None:
     for name, client in clients.items():
         await until_made(client, name)
     leader = (await asyncio.to_thread(state, monitor))["meta_cluster"]["leader"]
-    others = [name for name in SERVERS if name != leader]
-    for places in (others[:1], [name for name in SERVERS for _ in range(TOGETHER)]):
+    other_names = [name for name in SERVERS if name != leader]
+    for places in (other_names[:1], [name for name in SERVERS for _ in range(TOGETHER)]):
         for what in ASKED:
             began = time.monotonic()
             counts = await rounds(clients, places, what)
             rate = CONSUMERS[len(places)] / (time.monotonic() - began)
-            for title, names in (("meta leader", [leader]), ("another", others)):
+            for title, names in (("meta leader", [leader]), ("another", other_names)):
                 tried = sum(counts[name].tried for name in names)
                 late = sorted(1000 * seconds for name in names for seconds in counts[name].late)
                 if tried:

@@ -100,7 +100,7 @@ def main(count: int, rounds: int) -> None:
                 f"\n{count:,} messages of {SIZE} bytes, nothing kept, medians of {rounds}; far: "
                 f"{2000 * DELAY:.0f} ms to and fro, a window of {WINDOW >> 10} KiB for each connection"
             )
-            found: dict[tuple[str, int], float] = {}
+            result: dict[tuple[str, int], float] = {}
             for executors in (1, 2):
                 conf = {"spark.executor.memory": "512m", "spark.driver.memory": "1g"}
                 with open_session(master=f"local-cluster[{executors},1,512]", conf=conf) as spark:
@@ -116,7 +116,7 @@ def main(count: int, rounds: int) -> None:
                     read(target)  # the first time starts executors' Python
                     for place, port in (("far", far), ("near", target)):
                         seconds = statistics.median(read(port) for _ in range(rounds))
-                        found[place, executors] = count / seconds
+                        result[place, executors] = count / seconds
                         print(f"  {place:<5} {executors} executor(s)  {count / seconds:10,.0f} messages/s", flush=True)
             for place in ("far", "near"):
-                print(f"  {place:<5} two executors / one: {found[place, 2] / found[place, 1]:.2f}")
+                print(f"  {place:<5} two executors / one: {result[place, 2] / result[place, 1]:.2f}")

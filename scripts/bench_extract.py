@@ -110,7 +110,7 @@ def fill(one: Server, size: int, count: int) -> None:
 def texts(size: int) -> list[bytes]:
     """Payloads such as people have, of *size* bytes and four MiB in all."""
     choose = random.Random(size)
-    found = []
+    result = []
     for _ in range((4 << 20) // size):
         text = ""
         while len(text) < size:
@@ -118,8 +118,8 @@ def texts(size: int) -> list[bytes]:
             text += json.dumps(
                 {**order, "amount": choose.randrange(10**5) / 100, "state": choose.choice(["new", "sent"])}
             )
-        found.append(text[:size].encode())
-    return found
+        result.append(text[:size].encode())
+    return result
 
 
 def bare(one: Server, stream: str, count: int) -> None:
@@ -155,11 +155,11 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
     subscription = await client.jetstream().pull_subscribe(
         "", stream=stream, config=ConsumerConfig(ack_policy=AckPolicy.NONE)
     )
-    found = []
-    while len(found) < count:
+    result = []
+    while len(result) < count:
         for message in await subscription.fetch(1000):
             headers = message.headers or {}
-            found.append(
+            result.append(
                 (
                     message.metadata.sequence.stream,
                     message.metadata.timestamp,
@@ -185,15 +185,15 @@ def alone(one: Server, stream: str, path: str) -> None:
 def tree() -> dict[int, float]:
     """CPU seconds of this process and of everything that it has started, apart from servers."""
     this = psutil.Process()
-    found = {}
+    result = {}
     for process in [this, *this.children(recursive=True)]:
         try:
             if process.name() != "nats-server":
                 times = process.cpu_times()
-                found[process.pid] = times.user + times.system
+                result[process.pid] = times.user + times.system
         except psutil.Error:
             continue
-    return found
+    return result
 
 
 def measured(one: Server, count: int, work: Callable[[], object]) -> tuple[float, float, float]:
@@ -243,8 +243,8 @@ def main(count: int, rounds: int) -> None:
                     for name, work in ways.items()
                 }
                 medians = {
-                    name: tuple(statistics.median(column) for column in zip(*some, strict=True))
-                    for name, some in results.items()
+                    name: tuple(statistics.median(column) for column in zip(*result, strict=True))
+                    for name, result in results.items()
                 }
                 floor = sum(medians["bare socket"][:2])
                 usual = sum(medians[USUAL][:2])

@@ -226,8 +226,10 @@ def lines(profile: str, version: str, fault: str, capture: Capture, verdict: Ver
     for stream in verdict.streams:
         acked = sum(tally.acknowledged for tally in stream.origins.values())
         lost = sum(stream.lost_by_origin.values())
-        doubled = sum(one.duplicated.count for one in stream.physical)
-        moved = sum(one.reordered.count for one in stream.physical) + stream.displaced * (stream.model != "virtual")
+        doubled = sum(physical.duplicated.count for physical in stream.physical)
+        moved = sum(physical.reordered.count for physical in stream.physical) + stream.displaced * (
+            stream.model != "virtual"
+        )
         home = STREAMS[stream.name].get("home")
         called = "named" if "virtual_name" in STREAMS[stream.name] else stream.model
         groups = [(called, [one for (name, region), one in every.items() if name == stream.name and region != home])]
@@ -240,7 +242,7 @@ def lines(profile: str, version: str, fault: str, capture: Capture, verdict: Ver
             asked = [one.created for one in some if one.created is not None]
             slowest = [took for one in some for took in one.converged]
             converged = "never" if None in slowest else f"{max(one for one in slowest if one is not None):.1f} s"
-            delivered = _sum((len(one.delivered), len(one.acknowledged)) for one in some)
+            delivered = _sum((len(load.delivered), len(load.acknowledged)) for load in some)
             yield (
                 f"{profile:<8}  {name:<9}  {version}  {fault:<8}  {len(some):>6}  {counts}  "
                 f"{_of(_sum(one.refused for one in some)):>14}  {_of(_sum(one.elsewhere for one in some)):>15}  "
@@ -254,18 +256,20 @@ def problems(verdict: Verdict) -> list[str]:
     """What must not be: something lost, doubled or out of order, or a fault, a step or a stream that nothing is known of."""
     asked = {About.SAFETY, About.FAULT, About.CAPTURE, About.SERVERS}
     return [
-        f"{one.name}: {one.detail}" for one in verdict.cases if one.about in asked and one.status is not CaseStatus.PASS
+        f"{case.name}: {case.detail}"
+        for case in verdict.cases
+        if case.about in asked and case.status is not CaseStatus.PASS
     ]
 
 
 def outages(profile: str, version: str, fault: str, servers: int) -> bool:
     """One run, printed; False if something must not be. Its capture is kept then."""
     text = json.dumps(scenario(profile, fault, version, servers)).encode()
-    wanted = load(text, "outages.yaml", lambda _name: b"").require()
+    topology = load(text, "outages.yaml", lambda _name: b"").require()
     directory = Path(tempfile.mkdtemp(prefix="vstream-outages-"))
     os.environ["VSTREAM_STATE_DIR"] = str(directory / "state")
     try:
-        work = run(wanted, capture_dir=directory / "capture", lab_name="outages", on_event=lambda _event: None)
+        work = run(topology, capture_dir=directory / "capture", lab_name="outages", on_event=lambda _event: None)
         capture = asyncio.run(work)
         verdict = check(capture)
     except VstreamError as error:
@@ -291,5 +295,5 @@ def main(profiles: Sequence[str], versions: Sequence[str], faults: Sequence[str]
     print(f"{RATE} publishes per second and region, {servers} {how_many} in each region", flush=True)
     print(HEAD, flush=True)
     runs = [(profile, version, fault) for profile in profiles for version in versions for fault in faults]
-    done = [outages(*one, servers) for one in runs]
+    done = [outages(*run, servers) for run in runs]
     return 0 if all(done) else 1

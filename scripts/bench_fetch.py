@@ -108,9 +108,9 @@ async def python(place: Place, how: str, batch: int, count: int) -> tuple[float,
     assert how == "fetch"
     subscription = await place.client.jetstream(timeout=60).pull_subscribe_bind(NAME, STREAM)
     spent, began = time.process_time(), time.perf_counter()
-    found = 0
-    while found < count:
-        found += len(await subscription.fetch(batch, timeout=30))
+    result = 0
+    while result < count:
+        result += len(await subscription.fetch(batch, timeout=30))
     taken = time.perf_counter() - began, time.process_time() - spent
     await subscription.unsubscribe()
     return taken
@@ -130,15 +130,16 @@ async def node(places: list[Place]) -> AsyncIterator[Puller]:
     assert rounds is not None
     assert answers is not None
     where = [
-        {"url": one.endpoint.urls[0], "user": one.endpoint.user, "password": one.endpoint.password} for one in places
+        {"url": place.endpoint.urls[0], "user": place.endpoint.user, "password": place.endpoint.password}
+        for place in places
     ]
     rounds.write(json.dumps(where).encode() + b"\n")
 
     async def pull(place: Place, how: str, batch: int, count: int) -> tuple[float, float]:
         asked = {"at": place.number, "how": how, "batch": batch, "count": count, "stream": STREAM, "name": NAME}
         rounds.write(json.dumps(asked).encode() + b"\n")
-        said = json.loads(await answers.readline())
-        return said["took"] / 1e3, said["cpu"] / 1e3
+        answer = json.loads(await answers.readline())
+        return answer["took"] / 1e3, answer["cpu"] / 1e3
 
     try:
         yield pull
@@ -168,7 +169,7 @@ async def once(place: Place, pull: Puller, first: int, way: tuple[str, int, int]
 async def _table() -> None:
     version = javascript.installed()
     async with AsyncExitStack() as stack:
-        places = [await stack.enter_async_context(running(number, one)) for number, one in enumerate(LAYOUTS)]
+        places = [await stack.enter_async_context(running(number, layout)) for number, layout in enumerate(LAYOUTS)]
         pullers = {"nats.py": python, f"nats.js {version}": await stack.enter_async_context(node(places))}
         print(
             "messages a second, the best of some rounds, of `plain` and of `accounts`; least and most in a round; "

@@ -230,16 +230,16 @@ def main(sizes: list[int]) -> None:
             shelf = TableStore(spark, f"file://{place}/audit")
             with measured() as cost:
                 audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted"))(messages, known)
-            found = Counter[str]()
-            for one in audited.findings:
-                found[kinds[one.code]] += one.count
+            result = Counter[str]()
+            for finding in audited.findings:
+                result[kinds[finding.code]] += finding.count
             stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in audited.seconds.items())
             print(f"\n{rows:,} messages in 3 regions ({audited.messages:,} rows): {stages}", flush=True)
-            report("the whole audit", cost, dict(found))
+            report("the whole audit", cost, dict(result))
             wrong = {
-                kind: (found[kind], EXPECTED.get(kind, 0))
-                for kind in sorted({*found, *EXPECTED})
-                if found[kind] != EXPECTED.get(kind, 0)
+                kind: (result[kind], EXPECTED.get(kind, 0))
+                for kind in sorted({*result, *EXPECTED})
+                if result[kind] != EXPECTED.get(kind, 0)
             }
             if wrong:
                 sys.exit(f"found, and planted: {wrong}")

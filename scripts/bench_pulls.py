@@ -84,7 +84,9 @@ def by_stream(bundle: Bundle, clients: str) -> Bundle:
     for before, after in changes:
         assert text.count(before) == 1, before
         text = text.replace(before, after)
-    artifacts = tuple(replace(one, text=text) if one.path == "accounts.cfg" else one for one in bundle.artifacts)
+    artifacts = tuple(
+        replace(artifact, text=text) if artifact.path == "accounts.cfg" else artifact for artifact in bundle.artifacts
+    )
     return replace(bundle, artifacts=artifacts)
 
 

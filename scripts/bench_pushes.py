@@ -33,7 +33,7 @@ NAME = "bench-pushes"
 def document(routing: str, more: int) -> str:
     """A topology with *more* streams than one. Each changes what applications may do, and so every client's permissions."""
     streams = {f"s{number}": {"subjects": [f"s{number}.>"], "write": {"max_age": "1h"}} for number in range(more)}
-    wanted: dict[str, Any] = {
+    document: dict[str, Any] = {
         "version": 1,
         "name": NAME,
         "server_version": "2.12",
@@ -42,7 +42,7 @@ def document(routing: str, more: int) -> str:
         "regions": {region: {"servers": 1} for region in REGIONS},
         "streams": {"foo": {"subjects": ["foo.>"], "write": {"max_age": "1h"}}, **streams},
     }
-    return json.dumps(wanted)
+    return json.dumps(document)
 
 
 async def pushed(file: Path, routing: str, *, has_ids: bool) -> tuple[Load, list[float], int, int]:

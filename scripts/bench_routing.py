@@ -110,9 +110,9 @@ async def fetched(client: Client, made_on: str) -> None:
     js = client.jetstream(timeout=120)
     created = await js.add_consumer(made_on, durable_name="bench", ack_policy="none")
     pull = await js.pull_subscribe_bind("bench", "s0")
-    found = 0
-    while found < ACKED:
-        found += len(await pull.fetch(min(BATCH, ACKED - found), timeout=30))
+    result = 0
+    while result < ACKED:
+        result += len(await pull.fetch(min(BATCH, ACKED - result), timeout=30))
     await js.delete_consumer(made_on, created.name)
 
 
@@ -127,12 +127,12 @@ def cpu(process: psutil.Process) -> float:
 
 async def cost(process: psutil.Process, work: Callable[[], Awaitable[None]], count: int) -> float:
     """Microseconds for each of *count*: the least of some rounds."""
-    found = []
+    result = []
     for _ in range(ROUNDS):
         before = cpu(process)
         await work()
-        found.append((cpu(process) - before) * 1e6 / count)
-    return min(found)
+        result.append((cpu(process) - before) * 1e6 / count)
+    return min(result)
 
 
 def fill(endpoint: Endpoint) -> None:
@@ -151,7 +151,7 @@ async def thin(
 ) -> dict[tuple[int, int], tuple[float, float]]:
     """Microseconds of the server for a message, and messages a second, by size and how many are asked for at a time."""
     js = client.jetstream(timeout=120)
-    found: dict[tuple[int, int], tuple[float, float]] = {}
+    result: dict[tuple[int, int], tuple[float, float]] = {}
     for number, size in enumerate(SIZES):
         for batch, count in FETCHES:
             rounds = []
@@ -174,10 +174,10 @@ async def thin(
                 rounds.append(((cpu(process) - before) * 1e6 / count, count / (time.perf_counter() - began)))
                 wire.close()
                 await js.delete_consumer(made_on, "thin")
-            found[size, batch] = (min(one for one, _ in rounds), max(one for _, one in rounds))
+            result[size, batch] = (min(one for one, _ in rounds), max(one for _, one in rounds))
         rounds = [await pushed(process, client, endpoint, made_on, first + number * FILLED) for _ in range(ROUNDS)]
-        found[size, PUSHED] = (min(one for one, _ in rounds), max(one for _, one in rounds))
-    return found
+        result[size, PUSHED] = (min(one for one, _ in rounds), max(one for _, one in rounds))
+    return result
 
 
 async def pushed(
@@ -279,7 +279,8 @@ async def sourced(client: Client, count: int) -> None:
 
 async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
     print(
-        f"layout    streams   rules {''.join(f'{one:>10}' for one in HEADERS)}   acked/plain  fetched/plain", flush=True
+        f"layout    streams   rules {''.join(f'{header:>10}' for header in HEADERS)}   acked/plain  fetched/plain",
+        flush=True,
     )
     for layout in dict.fromkeys(layouts):
         plain = await measure("plain", 0, is_thin=True)  # again, as the machine may be busier by now
@@ -295,7 +296,7 @@ async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
 def _show(row: Row, plain: Row) -> None:
     ratios = [row.costs[number] / plain.costs[number] for number in (2, 3)]
     print(
-        f"{row.layout:9} {row.streams:7,} {row.rules:7,} {''.join(f'{one:10.2f}' for one in row.costs)} "
+        f"{row.layout:9} {row.streams:7,} {row.rules:7,} {''.join(f'{cost:10.2f}' for cost in row.costs)} "
         f"{ratios[0]:13.2f} {ratios[1]:14.2f}",
         flush=True,
     )

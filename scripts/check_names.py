@@ -175,7 +175,7 @@ def find_shared_names(classes: dict[str, list[tuple[str, int]]]) -> Iterator[tup
 
 def examine() -> tuple[Counter[str], list[tuple[str, Problem]]]:
     """How often each thing occurs, and where."""
-    found: list[tuple[str, Problem]] = []
+    result: list[tuple[str, Problem]] = []
     totals: Counter[str] = Counter()
     classes: dict[str, list[tuple[str, int]]] = {}
     for file in sorted((ROOT / "vstream").rglob("*.py")):
@@ -184,16 +184,16 @@ def examine() -> tuple[Counter[str], list[tuple[str, Problem]]]:
         tree = ast.parse(text)
         totals["file"] += 1
         totals["line"] += text.count("\n")
-        found += [(path, problem) for problem in find_problems(tree, path)]
+        result += [(path, problem) for problem in find_problems(tree, path)]
         for number, line in enumerate(text.splitlines(), 1):
             if "# noqa" in line:
-                found.append((path, Problem(number, "noqa", line.partition("# noqa")[2].strip(": "))))
+                result.append((path, Problem(number, "noqa", line.partition("# noqa")[2].strip(": "))))
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append((path, node.lineno))
-    found += find_shared_names(classes)
-    totals.update(problem.kind for _, problem in found)
-    return totals, found
+    result += find_shared_names(classes)
+    totals.update(problem.kind for _, problem in result)
+    return totals, result
 
 
 def main(arguments: list[str]) -> int:

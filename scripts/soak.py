@@ -177,7 +177,7 @@ class Held:
     def _left(self) -> list[str]:
         taken = {port for port in self.ports if not ports.is_free(port)}
         listening = [f"port {port}" for port in sorted(taken - of_other_labs(taken))]
-        processes = [f"process {one.pid}: {' '.join(one.cmdline())}" for one in ours() if one.is_running()]
+        processes = [f"process {our.pid}: {' '.join(our.cmdline())}" for our in ours() if our.is_running()]
         here = labs_directory()
         files = [f"file {path}" for path in sorted(here.rglob("*"))] if here.exists() else []
         locks = [f"lock {path}" for path in here.rglob("*.lock") if is_held(path)]
@@ -196,14 +196,14 @@ def ours() -> list[psutil.Process]:
 
 def of_other_labs(taken: set[int]) -> set[int]:
     """Those ports that labs of somebody else have got since: no lab keeps a port that was purged."""
-    found = set()
-    for one in psutil.net_connections("tcp") if taken else ():
-        if one.laddr and one.laddr.port in taken and one.pid is not None:
+    result = set()
+    for connection in psutil.net_connections("tcp") if taken else ():
+        if connection.laddr and connection.laddr.port in taken and connection.pid is not None:
             with suppress(psutil.Error):
-                said = " ".join(psutil.Process(one.pid).cmdline())
+                said = " ".join(psutil.Process(connection.pid).cmdline())
                 if "/labs/" in said and str(labs_directory()) not in said:
-                    found.add(one.laddr.port)
-    return found
+                    result.add(connection.laddr.port)
+    return result
 
 
 def is_held(path: Path) -> bool:

@@ -34,9 +34,9 @@ class Wire:
 
     def count(self, mark: bytes, wanted: int) -> None:
         """Return once *mark*, of one byte, has come *wanted* times."""
-        found = 0
-        while found < wanted:
-            found += self._received().count(mark)
+        result = 0
+        while result < wanted:
+            result += self._received().count(mark)
 
     def flush(self) -> None:
         """Return once the server has taken everything; what comes until then is thrown away."""

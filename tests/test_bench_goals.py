@@ -19,7 +19,7 @@ def run(
 
 
 def line(lines: list[str], name: str) -> str:
-    [found] = [one for one in lines if one.startswith(name)]
+    [found] = [line for line in lines if line.startswith(name)]
     return " ".join(found.removeprefix(name).split())
 
 

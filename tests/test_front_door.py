@@ -157,7 +157,7 @@ def test_whatever_runs_on_writes_logs_for_machines() -> None:
     """What repeats itself, serves, watches or follows, besides what is for a screen."""
     endless = {"--every", "--watch", "--follow", "--serve"}
     options = {name: {each for part in command.params for each in part.opts} for name, command in COMMANDS.items()}
-    running = {name for name, taken in options.items() if endless & taken} - {"lint", "lab logs"}
+    running = {name for name, option in options.items() if endless & option} - {"lint", "lab logs"}
     assert {"audit", "consumer sync", "export", "probe", "repair sources", "status"} == running
     assert not [name for name in running if not {"--log-format", "--quiet"} <= options[name]]
 

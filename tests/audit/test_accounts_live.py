@@ -100,14 +100,14 @@ async def as_user(region: str, user: str) -> Any:
 
 
 async def everybody_publishes(wanted: Topology) -> None:
-    regions = [one.name for one in wanted.regions]
-    subjects = [one.subjects[0].removesuffix(".>") for one in wanted.streams if one.name != COUNTER]
+    regions = [region.name for region in wanted.regions]
+    subjects = [stream.subjects[0].removesuffix(".>") for stream in wanted.streams if stream.name != COUNTER]
     for region in regions:
         connection = await as_user(region, APP_USER)
         js = connection.jetstream(timeout=30)
         for subject in subjects:
             await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"%d" % n) for n in range(EACH)))
-        if COUNTER in {one.name for one in wanted.streams}:
+        if COUNTER in {stream.name for stream in wanted.streams}:
             await asyncio.gather(*(js.publish(f"v.{COUNTER}.all", headers={"Nats-Incr": "+1"}) for _ in range(EACH)))
         await connection.close()
     deadline = time.monotonic() + 60
@@ -130,20 +130,24 @@ async def delete(name: str, seq: int) -> None:
 
 
 def audited(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
-    wanted = load(file.read_bytes(), file.name).require()
-    streams = render_bundle(wanted, addresses=lab.addresses("audited")).streams
+    topology = load(file.read_bytes(), file.name).require()
+    streams = render_bundle(topology, addresses=lab.addresses("audited")).streams
     scratch.mkdir()
-    found = frames.read_live(
+    frames_ = frames.read_live(
         spark, plan_extraction(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch
     )
-    models = {one.name: one.consistency.value for one in wanted.streams}
+    models = {stream.name: stream.consistency.value for stream in topology.streams}
     return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models=models))(
-        found.messages, found.streams
+        frames_.messages, frames_.streams
     )
 
 
 def errors(report: Report) -> list[tuple[str, str | None, int]]:
-    return sorted((one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR)
+    return sorted(
+        (finding.name, finding.stream, finding.count)
+        for finding in report.findings
+        if finding.severity is Severity.ERROR
+    )
 
 
 @pytest.mark.night
@@ -154,7 +158,7 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
     report = audited(spark, topology, tmp_path / "direct", path="direct")
     # Not even pending: streams that hold nothing lack nothing either.
     assert (report.verdict(), report.findings) == (AuditVerdict.PASS, ()), report.as_dict()
-    regions = {one.name for one in wanted.regions}
+    regions = {region.name for region in wanted.regions}
     held = defaultdict[tuple[str, str], dict[str, int]](dict)
     for one in report.streams:
         held[one.virtual, one.role][one.region] = one.rows
@@ -180,7 +184,7 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
     for name in removed:
         asyncio.run(delete(name, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")
-    assert {one.name: report.verdict(one.name) for one in wanted.streams} == dict.fromkeys(
-        (one.name for one in wanted.streams), AuditVerdict.FAIL
+    assert {stream.name: report.verdict(stream.name) for stream in wanted.streams} == dict.fromkeys(
+        (stream.name for stream in wanted.streams), AuditVerdict.FAIL
     )
     assert sorted((stream, count) for _, stream, count in errors(report)) == sorted((name, 1) for name in removed)

@@ -47,8 +47,8 @@ WINDOWS = (("kill-region west", WALL + SECOND, WALL + 2 * SECOND),)
 
 def kinds(report: Report, virtual: str | None = None) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for one in report.of(virtual):
-        counts[one.name] += one.count * (one.severity is Severity.ERROR)
+    for finding in report.of(virtual):
+        counts[finding.name] += finding.count * (finding.severity is Severity.ERROR)
     return +counts
 
 
@@ -96,7 +96,7 @@ def misordered() -> History:
 def emptied() -> History:
     history = clean(Shape(model="ordered", consumers=False))
     writes = {name: len(rows) for name, rows in history.streams.items() if history.is_published_to(name)}
-    history.samples = [replace(one, sourced={"foo-order-stretch": writes}) for one in history.samples]
+    history.samples = [replace(sample, sourced={"foo-order-stretch": writes}) for sample in history.samples]
     for name in ("foo-order-stretch", *history.reads()):
         history.streams[name].clear()
         history.roles[name] = replace(history.roles[name], limits={"max_age": SECOND // 10})
@@ -122,16 +122,16 @@ def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Re
     tables = [renamed(extract_capture(capture), name) for name, capture in captures.items()]
     journals = [journal_table(spark, capture).withColumn("virtual", F.lit(name)) for name, capture in captures.items()]
     every = ExtractedTables(
-        messages=pa.concat_tables(one.messages for one in tables),
-        streams=[row for one in tables for row in one.streams],
+        messages=pa.concat_tables(table.messages for table in tables),
+        streams=[row for table in tables for row in table.streams],
     )
     with without_codegen(spark):
-        found = to_spark(spark, every)
+        frames_ = to_spark(spark, every)
         models = {name: capture.manifest().models["foo"] for name, capture in captures.items()}
         run = AuditPipeline(
             store=TableStore(spark), context=AuditContext(subject="test", models=models, windows=WINDOWS)
         )
-        return run(found.messages, found.streams, reduce(DataFrame.unionByName, journals))
+        return run(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
 
 
 def renamed(tables: ExtractedTables, virtual: str) -> ExtractedTables:
@@ -146,12 +146,12 @@ def renamed(tables: ExtractedTables, virtual: str) -> ExtractedTables:
 
 def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted: Report) -> None:
     assert planted.verdict("unanswered") is AuditVerdict.PASS
-    answers = [one for one in planted.answers if one.virtual == "unanswered"]
-    indeterminate = [one for one in answers if one.outcome == "indeterminate"]
+    answers = [answer for answer in planted.answers if answer.virtual == "unanswered"]
+    indeterminate = [answer for answer in answers if answer.outcome == "indeterminate"]
     publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
     assert publishes == len(unanswered().of(OperationOutcome.INDETERMINATE))
     assert 0 < stored < publishes
-    assert {one.outcome: one.stored for one in answers if one.outcome == "rejected"} == {"rejected": 0}
+    assert {answer.outcome: answer.stored for answer in answers if answer.outcome == "rejected"} == {"rejected": 0}
     settled = [one for one in planted.settled if one.virtual == "unanswered"]
     assert {(one.window, one.region) for one in settled} == {
         ("kill-region west", region) for region in ("west", "central", "east")
@@ -165,7 +165,7 @@ def test_what_only_the_journal_of_publishes_shows_is_found(planted: Report) -> N
     assert planted.verdict(virtual) is AuditVerdict.FAIL
     found = kinds(planted, virtual)
     assert (found["acked-lost"], found["overwritten"], found["unpublished"]) == (1, 1, 1)
-    assert [one.count for one in planted.of(virtual) if one.name == "refused-stored"] == [1]
+    assert [finding.count for finding in planted.of(virtual) if finding.name == "refused-stored"] == [1]
 
 
 def test_messages_out_of_the_common_order_are_found_where_it_is_promised(planted: Report) -> None:
@@ -278,11 +278,11 @@ def spoil(table: Path, data: bytes) -> None:
 def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
     history = clean(Shape(messages=5))
     capture = history.write(tmp_path)
-    found = to_spark(spark, extract_capture(capture))
+    frames_ = to_spark(spark, extract_capture(capture))
     context = AuditContext(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
-    report = AuditPipeline(store=TableStore(spark), context=context)(found.messages, found.streams)
+    report = AuditPipeline(store=TableStore(spark), context=context)(frames_.messages, frames_.streams)
     assert report.verdict() is AuditVerdict.UNKNOWN
-    assert {(one.name, one.virtual) for one in report.findings if one.leaves_open} == {
+    assert {(finding.name, finding.virtual) for finding in report.findings if finding.leaves_open} == {
         ("unfinished", "foo"),
         ("unfinished", "bar"),
         ("nothing-seen", "bar"),
@@ -292,7 +292,7 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
 def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = to_spark(spark, extract_capture(clean(Shape(messages=2)).write(tmp_path)))
+    frames_ = to_spark(spark, extract_capture(clean(Shape(messages=2)).write(tmp_path)))
     is_begun, may_end = Event(), Event()
 
     def endless(*_: object) -> None:
@@ -307,7 +307,9 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
     monkeypatch.setattr(AuditPipeline, "find_differences", stopped)
     try:
         with pytest.raises(KeyboardInterrupt):
-            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(found.messages, found.streams)
+            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(
+                frames_.messages, frames_.streams
+            )
     finally:
         may_end.set()
 

@@ -100,8 +100,11 @@ def three(server: JetStreamServer) -> JetStreamServer:
         fill(server, name, messages)
     for region in REGIONS:
         sources = [
-            {"name": f"foo-write-{one}", "subject_transforms": [{"src": f"foo-write-{one}.>", "dest": f"foo.{one}.>"}]}
-            for one in REGIONS
+            {
+                "name": f"foo-write-{region}",
+                "subject_transforms": [{"src": f"foo-write-{region}.>", "dest": f"foo.{region}.>"}],
+            }
+            for region in REGIONS
         ]
         name = f"foo-read-{region}"
         body = {"name": name, "storage": "memory", "allow_direct": True, "sources": sources}
@@ -145,25 +148,25 @@ def test_a_cluster_says_the_same_and_so_does_what_is_left_of_it(
         "spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"],
         "spark.ui.enabled": "false",
     }
-    here = tmp_path / "here"
+    directory = tmp_path / "here"
     with relay(three.port, kill, much=300_000) as port:
         urls = [three.url, f"nats://127.0.0.1:{port}"]
         command = [sys.executable, "-c", DRIVER, two_workers.master, str(scratch), json.dumps(conf), *urls]
         driver = subprocess.Popen(command, env=two_workers.environment, stdout=subprocess.PIPE, text=True)
         try:
-            extracted(spark, three.url, scratch, here.as_uri())
-            expected = json.loads(json.dumps(judged(spark, here.as_uri())))
-            said, _ = driver.communicate(timeout=700)
+            extracted(spark, three.url, scratch, directory.as_uri())
+            expected = json.loads(json.dumps(judged(spark, directory.as_uri())))
+            output, _ = driver.communicate(timeout=700)
         finally:
             driver.kill()
             driver.wait()
     assert driver.returncode == 0, two_workers.said()
-    places, report = (json.loads(line) for line in said.splitlines())
+    places, report = (json.loads(line) for line in output.splitlines())
     # It is not the checkout that executors import.
     assert all("vstream-source.zip" in place for place in places), places
     assert killed
     assert two_workers.alive() == 1
     # Times of arrival and sequences are the servers', and so the same each time; only when it was asked is not.
-    assert messages(f"{scratch}/tables-0") == messages(f"{scratch}/tables-1") == messages(str(here))
+    assert messages(f"{scratch}/tables-0") == messages(f"{scratch}/tables-1") == messages(str(directory))
     assert report == expected
-    assert [(one["name"], one["count"]) for one in expected["findings"]] == [("lost-middle", 2)]
+    assert [(finding["name"], finding["count"]) for finding in expected["findings"]] == [("lost-middle", 2)]

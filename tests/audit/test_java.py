@@ -52,10 +52,10 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
     java.prepare(tmp_path)
     assert os.environ["JAVA_HOME"] != str(small)
     program = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
-    said = subprocess.run(
+    output = subprocess.run(
         [program, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b"], capture_output=True, text=True, check=True
     )
-    assert said.stdout == "-Xmx1g a b\n"
+    assert output.stdout == "-Xmx1g a b\n"
     whole = runtime(tmp_path / "whole", "21.0.8", "java.base jdk.incubator.vector")
     monkeypatch.setenv("JAVA_HOME", str(whole))
     java.prepare(tmp_path)

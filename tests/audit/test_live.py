@@ -51,13 +51,13 @@ def sources() -> list[dict[str, Any]]:
 
 
 def streams() -> list[RenderedStream]:
-    found = []
+    result = []
     for region in REGIONS:
         for role, fields in ((Role.WRITE, {}), (Role.READ, {"sources": sources()})):
             name = f"{role.value[0]}-{region}"
             config = StreamConfig(name=name, fields={"name": name, **fields})
-            found.append(RenderedStream(config=config, virtual="foo", region=region, role=role, path=""))
-    return found
+            result.append(RenderedStream(config=config, virtual="foo", region=region, role=role, path=""))
+    return result
 
 
 def wait_for(server: JetStreamServer, messages: int) -> None:
@@ -84,16 +84,20 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
 
 
 def audited(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
-    found = frames.read_live(spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
+    frames_ = frames.read_live(spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
     context = AuditContext(
         subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
     )
-    return AuditPipeline(store=TableStore(spark), context=context)(found.messages, found.streams)
+    return AuditPipeline(store=TableStore(spark), context=context)(frames_.messages, frames_.streams)
 
 
 def errors(report: Report) -> list[tuple[str, str | None, int]]:
     """Two regions write the same keys here, which is a warning: it is not asked about."""
-    return [(one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR]
+    return [
+        (finding.name, finding.stream, finding.count)
+        for finding in report.findings
+        if finding.severity is Severity.ERROR
+    ]
 
 
 @pytest.mark.night
@@ -124,7 +128,7 @@ def test_a_message_is_only_deduplicated_where_its_reader_does_that(
         assert time.monotonic() < deadline
         time.sleep(0.05)
     report = audited(spark, server, tmp_path)
-    assert (errors(report), [one.stream for one in report.findings if one.name == "deduplicated"]) == (
+    assert (errors(report), [finding.stream for finding in report.findings if finding.name == "deduplicated"]) == (
         [],
         [f"r-{REGIONS[0]}"],
     )
@@ -232,8 +236,10 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
 
 def judged(spark: SparkSession, uri: str) -> Report:
     with explain_spark_errors():
-        kept = frames.read_tables(spark, uri)
-        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(kept.messages, kept.streams)
+        tables = frames.read_tables(spark, uri)
+        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(
+            tables.messages, tables.streams
+        )
 
 
 def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: SparkSession) -> None:
@@ -317,10 +323,10 @@ def test_tables_that_somebody_has_changed_are_refused(
     change: Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]],
     said: str,
 ) -> None:
-    found = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    frames_ = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
-    frames.write_tables(found, uri)
-    messages, streams = change(found.messages, found.streams)
+    frames.write_tables(frames_, uri)
+    messages, streams = change(frames_.messages, frames_.streams)
     messages.write.mode("overwrite").parquet(f"{uri}/messages")
     streams.write.mode("overwrite").parquet(f"{uri}/streams")
     with pytest.raises(VstreamError, match=said) as raised:
@@ -329,12 +335,12 @@ def test_tables_that_somebody_has_changed_are_refused(
 
 
 def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
-    found = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    frames_ = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
-    frames.write_tables(found, uri)
-    found.messages.withColumn("note", F.lit(1)).write.mode("overwrite").parquet(f"{uri}/messages")
-    kept = frames.read_tables(spark, uri)
-    assert (kept.messages.columns, kept.streams.columns) == (MESSAGES.names, STREAMS.names)
+    frames.write_tables(frames_, uri)
+    frames_.messages.withColumn("note", F.lit(1)).write.mode("overwrite").parquet(f"{uri}/messages")
+    tables = frames.read_tables(spark, uri)
+    assert (tables.messages.columns, tables.streams.columns) == (MESSAGES.names, STREAMS.names)
     # One file that ends too early, then all of them: of the last, not even the columns are known.
     files = sorted((tmp_path / "tables" / "messages").glob("part-*.parquet"))
     assert len(files) > 1

@@ -54,21 +54,21 @@ connect: {{west: {{urls: "{west}"}}, east: {{urls: "{east}"}}}}
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[dict[str, JetStreamServer]]:
     """Two regions that do not know each other: each has its own messages, twice."""
-    found = {}
+    result = {}
     try:
         for region, number in MESSAGES.items():
             place = tmp_path / region
             place.mkdir()
-            found[region] = one = JetStreamServer(place)
+            result[region] = one = JetStreamServer(place)
             one.start()
             write, read = f"foo-write-{region}", f"foo-read-{region}"
             fill(one, write, [(f"{write}.k{n % 7}", b"%d" % n + b"x" * 400, None) for n in range(number)])
             sources = [{"name": write, "subject_transforms": [{"src": f"{write}.>", "dest": "foo.>"}]}]
             one.api(f"STREAM.CREATE.{read}", {"name": read, "allow_direct": True, "sources": sources})
             wait_until_read(one, region, number)
-        yield found
+        yield result
     finally:
-        for one in found.values():
+        for one in result.values():
             one.stop()
 
 
@@ -108,11 +108,11 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         report = live.audit(spark, scratch, progress)
         assert killed
         assert report.verdict() is AuditVerdict.UNKNOWN
-        unread = {one.stream for one in report.findings if one.severity is Severity.ERROR}
+        unread = {finding.stream for finding in report.findings if finding.severity is Severity.ERROR}
         assert unread == {"foo-write-west", "foo-read-west"}
         assert report.messages == 2 * MESSAGES["east"]
-        said = capfd.readouterr().err
-        assert "reading was interrupted and starts again" in said
+        output = capfd.readouterr().err
+        assert "reading was interrupted and starts again" in output
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
             live.audit(spark, scratch, progress)
@@ -159,7 +159,9 @@ def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     assert follower.round().messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [
-        one.count for one in follower.round().findings if (one.name, one.stream) == ("lost-middle", "foo-read-west")
+        finding.count
+        for finding in follower.round().findings
+        if (finding.name, finding.stream) == ("lost-middle", "foo-read-west")
     ]
     assert lost == [1]
 
@@ -212,8 +214,8 @@ def test_ctrl_c_while_a_server_says_nothing_ends_an_audit_and_leaves_nothing_run
                 family = [started, *started.children(recursive=True)]
                 audit.send_signal(signal.SIGINT)
                 # The server would be asked again for longer than this.
-                said, _ = audit.communicate(timeout=120)
-                assert (audit.returncode, said.strip().splitlines()[-1]) == (130, "interrupted")
+                output, _ = audit.communicate(timeout=120)
+                assert (audit.returncode, output.strip().splitlines()[-1]) == (130, "interrupted")
                 assert psutil.wait_procs(family, timeout=60)[1] == []
             finally:
                 over.set()

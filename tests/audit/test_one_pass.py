@@ -51,16 +51,16 @@ def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int
     cuts = sorted(random.choices(range(len(some) + 1), k=2))
     files = [some[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(some)], strict=True)]
     random.shuffle(files)
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     for file in files:
         size = random.choice((1, 3, 100))
         batches = [batch(file[place : place + size]) for place in range(0, len(file), size)]
-        found += [
-            (one["track"], one["seq"], one["least"], one["last_seq"], one["greatest"])
-            for one in fold.fold(batches, frozenset(TRACKS), 4).to_pylist()
-            if one["bucket"] is None
+        result += [
+            (message["track"], message["seq"], message["least"], message["last_seq"], message["greatest"])
+            for message in fold.fold(batches, frozenset(TRACKS), 4).to_pylist()
+            if message["bucket"] is None
         ]
-    return found
+    return result
 
 
 def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +96,12 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
 def full(random: Random) -> list[dict[str, Any]]:
     """Rows with all columns, of which those of track 9 have no origin."""
     texts = ("", "foo", "foo.1", "1.foo", "żółw", None)
-    found = []
+    result = []
     for track, seq, origin_seq in rows(random):
         there = None if track == 9 else origin_seq
         values = (track, seq, there, random.choice((-5, 0, 2**63 - 1)), random.choice(texts), random.choice(texts))
-        found.append(dict(zip(fold.COLUMNS, values, strict=True)))
-    return found
+        result.append(dict(zip(fold.COLUMNS, values, strict=True)))
+    return result
 
 
 def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple[int, int], dict[str, int]]:

@@ -81,7 +81,7 @@ def swapped(random: Random, rows: Rows, role: str) -> str:
     for row in rows:
         if row["source"] is not None:
             groups[row["stream"], row["source"].split(" ")[0]].append(row)
-    first, second = random.sample(random.choice([some for some in groups.values() if len(some) > 1]), 2)
+    first, second = random.sample(random.choice([group for group in groups.values() if len(group) > 1]), 2)
     first["seq"], second["seq"] = second["seq"], first["seq"]
     return str(first["stream"])
 
@@ -98,9 +98,9 @@ CHANGES: tuple[Callable[[Random, Rows, str], str], ...] = (deleted, doubled, swa
 def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
     spark: SparkSession, capture: Capture, tmp_path: Path
 ) -> None:
-    found = to_spark(spark, extract_capture(capture))
-    clean: Rows = [row.asDict() for row in found.messages.collect()]
-    streams = [row.asDict() for row in found.streams.collect()]
+    frames_ = to_spark(spark, extract_capture(capture))
+    clean: Rows = [row.asDict() for row in frames_.messages.collect()]
+    streams = [row.asDict() for row in frames_.streams.collect()]
     operations = [row.asDict() for row in journal_table(spark, capture).collect()]
     assert len(clean) > 4 * EACH
     variants, where = {"foo": clean}, {}
@@ -134,9 +134,9 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
     assert Counter(one.name for one in report.of("cut") if one.stream == "foo-read-east")["unreadable"] == 1
     # And it is said of the right stream.
     wrong: dict[str, set[str]] = defaultdict(set)
-    for one in report.findings:
-        if one.severity is Severity.ERROR:
-            wrong[one.virtual] |= {one.stream or "", one.origin or ""}
+    for finding in report.findings:
+        if finding.severity is Severity.ERROR:
+            wrong[finding.virtual] |= {finding.stream or "", finding.origin or ""}
     assert {name for name, stream in where.items() if stream not in wrong[name]} == set()
 
 

@@ -175,7 +175,7 @@ def test_rounds_say_what_begins_and_what_is_over() -> None:
     assert "over: VA102" in str(list(rounds.lines(CLEAN))[1])
     # What has grown too old to be looked at has not been mended.
     assert len(list(rounds.lines(BROKEN))) == 2
-    later = replace(CLEAN, streams=tuple(replace(one, first_seq=1000) for one in CLEAN.streams))
+    later = replace(CLEAN, streams=tuple(replace(stream, first_seq=1000) for stream in CLEAN.streams))
     few = replace(BROKEN, findings=(replace(LOST, more=0),))
     assert len(list(rounds.lines(few))) == 1
     assert "not repaired: VA102" in str(list(rounds.lines(later))[1])
@@ -325,14 +325,14 @@ def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_fol
 
 
 def test_codes_are_unique_in_order_and_have_pages() -> None:
-    assert [one.code for one in codes.ALL] == sorted({one.code for one in codes.ALL})
+    assert [code.code for code in codes.ALL] == sorted({code.code for code in codes.ALL})
     assert len(codes.BY_KIND) == len(codes.ALL)
-    assert all("## What it means" in one.page.text for one in codes.ALL)
+    assert all("## What it means" in code.page.text for code in codes.ALL)
 
 
 def test_what_leaves_a_verdict_open_weighs_like_an_error() -> None:
     """Else JUnit would not show it."""
-    assert {one.severity for one in codes.ALL if one.leaves_open} == {Severity.ERROR}
+    assert {code.severity for code in codes.ALL if code.leaves_open} == {Severity.ERROR}
 
 
 def test_explaining_a_finding_needs_no_spark() -> None:

@@ -41,11 +41,11 @@ ROWS = StructType([StructField("subject", StringType()), StructField("routes", R
 
 
 def everywhere(routes: list[SubjectRoute], subject: str) -> str | None:
-    return next((text for one in routes if (text := one.apply(subject)) is not None), None)
+    return next((text for route in routes if (text := route.apply(subject)) is not None), None)
 
 
 def test_in_spark_a_subject_becomes_what_it_becomes_here(spark: SparkSession) -> None:
-    every = [[way for said in routes if (way := parse_route(*said)) is not None] for routes in ROUTED]
+    every = [[way for route in routes if (way := parse_route(*route)) is not None] for routes in ROUTED]
     assert [len(one) for one in every] == [len(one) for one in ROUTED]
     rows = [(subject, to_rows(routes)) for routes in every for subject in SUBJECTS]
     found = make_table(spark, rows, ROWS).select(apply_routes(F.col("subject"), F.col("routes")))
@@ -58,7 +58,7 @@ def test_in_spark_a_subject_becomes_what_it_becomes_here(spark: SparkSession) ->
 def test_an_interruption_is_not_sparks() -> None:
     """Its own handler would call Java in the midst of another call, and print the stacks of both."""
     assert "pyspark" not in str(getattr(signal.getsignal(signal.SIGINT), "__module__", ""))
-    assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger().handlers)
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger().handlers)
 
 
 def test_a_java_that_answers_no_more_after_ctrl_c_is_not_warned_of() -> None:

@@ -50,7 +50,7 @@ def test_spark_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) ->
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    left = [one for one in pids if psutil.pid_exists(one) and psutil.Process(one).status() != psutil.STATUS_ZOMBIE]
+    left = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
     for one in left:
         os.kill(one, signal.SIGKILL)
     assert (len(pids), left, list(temporary.iterdir())) == (2, [], [])

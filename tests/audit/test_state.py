@@ -84,12 +84,12 @@ class MortalState(AuditState):
 
 
 def streams_of(history: History) -> dict[StreamRef, Stored]:
-    found = {}
+    result = {}
     for row in history.streams:
         ref = StreamRef(stream=row["stream"], region=row["region"], virtual=row["virtual"], role=row["role"])
-        rows = {one["seq"]: one for one in history.of(row["stream"])}
-        found[ref] = Stored(rows, row["last_seq"] or 0, error=row["error"])
-    return found
+        rows = {message["seq"]: message for message in history.of(row["stream"])}
+        result[ref] = Stored(rows, row["last_seq"] or 0, error=row["error"])
+    return result
 
 
 def pasts(random: Random, final: Stored, number: int) -> list[Stored]:
@@ -97,7 +97,7 @@ def pasts(random: Random, final: Stored, number: int) -> list[Stored]:
     bounds = sorted(random.randint(max(0, final.last_seq - 15), final.last_seq) for _ in range(number))
     kind = random.choice(("grows", "grows", "loses", "loses", "again", "set back"))
     turn = random.randrange(number + 1)
-    found = []
+    result = []
     for moment, last in enumerate(bounds):
         rows = {seq: row for seq, row in final.rows.items() if seq <= last}
         stored = replace(final, rows=rows, last_seq=last, error=None)
@@ -111,8 +111,8 @@ def pasts(random: Random, final: Stored, number: int) -> list[Stored]:
             stored = replace(stored, rows=rows | changed(tail), era=1)
         if random.random() < 0.15:
             stored = replace(stored, error="no answer")
-        found.append(stored)
-    return found
+        result.append(stored)
+    return result
 
 
 def with_more(final: Stored, last: int) -> dict[int, Row]:

@@ -210,11 +210,11 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamSer
             ),
         )
     )
-    found = frames.to_spark(spark, extract_capture(capture))
-    assert rows(found.messages.orderBy("stream", "seq")) == rows(
+    frames_ = frames.to_spark(spark, extract_capture(capture))
+    assert rows(frames_.messages.orderBy("stream", "seq")) == rows(
         tables.messages.drop("payload").orderBy("stream", "seq")
     )
-    streams = {row["stream"]: row for row in rows(found.streams)}
+    streams = {row["stream"]: row for row in rows(frames_.streams)}
     read = streams["foo-read-west"]
     assert (read["first_seq"], read["last_seq"], read["messages"], read["num_deleted"]) == (1, 61, 59, 2)
     assert (read["path"], read["server_version"], read["cut_at_ns"]) == ("capture", "2.15.1", 105)
@@ -274,8 +274,8 @@ def test_a_cluster_is_sent_the_source_and_the_secrets(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        said = json.loads(done.stdout.splitlines()[-1])
-        assert said["count"] == 80
+        output = json.loads(done.stdout.splitlines()[-1])
+        assert output["count"] == 80
         assert "s3cret-word" not in done.stdout + done.stderr
         assert [file.name for file in scratch.iterdir()] == ["vstream-west-password"]
     finally:

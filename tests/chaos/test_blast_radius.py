@@ -60,7 +60,7 @@ def test_quorums_and_majorities_that_lost_servers_leave(
     refusals: int,
 ) -> None:
     effects = assess_impact(topology(servers, replicas=replicas), lost=lost, taken=taken)
-    assert tuple(one.quorum for one in effects.regions) == quorums
+    assert tuple(region.quorum for region in effects.regions) == quorums
     assert effects.meta is not None
     assert effects.meta.has_majority is majority
     assert len(effects.refusals) == refusals
@@ -127,17 +127,17 @@ def test_cut_links_leave_sides(
     refusals: int,
 ) -> None:
     effects = assess_impact(topology(3, replicas=3), lost=(), taken=(), silent=silent, cut=broken)
-    assert tuple(one.regions for one in effects.sides) == sides
+    assert tuple(side.regions for side in effects.sides) == sides
     assert effects.meta is not None
     assert effects.meta.has_majority is majority
     assert len(effects.refusals) == refusals
-    assert all(one.quorum is KEPT for one in effects.regions)
+    assert all(region.quorum is KEPT for region in effects.regions)
 
 
 def test_lost_servers_and_cut_links_add_up() -> None:
     effects = assess_impact(topology(3, replicas=3), lost=(), taken=CENTRAL[:2], silent=WEST_ALONE)
     assert effects.meta == GroupEffect(peers=9, left=4)
-    assert [(one.servers, one.has_meta_majority) for one in effects.sides] == [(3, False), (4, False)]
+    assert [(side.servers, side.has_meta_majority) for side in effects.sides] == [(3, False), (4, False)]
     assert len(effects.refusals) == 1
 
 

@@ -40,7 +40,7 @@ async def test_a_region_without_room_stores_nothing_until_it_is_healed(file: Pat
     assert not await publish("west", "no room", within=3)
     assert await publish("central", "elsewhere", within=60)
     assert pids(LAB) == before
-    assert [(one["kind"], one["over"]) for one in open_faults(file)] == [("disk-full", False)]
+    assert [(fault["kind"], fault["over"]) for fault in open_faults(file)] == [("disk-full", False)]
 
     # Another fault can be healed meanwhile, and the disk stays full.
     succeeded(chaos(file, "link", "central", "east", "--rtt", "20ms", "--for", "0s"))
@@ -66,7 +66,7 @@ async def test_a_heal_that_was_cut_off_before_the_restart_is_ended(file: Path) -
     assert sick is not None
     assert not await publish("east", "no room", within=3)
     psutil.Process(sick).rlimit(psutil.RLIMIT_FSIZE, (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
-    assert [one["over"] for one in open_faults(file)] == [False]
+    assert [fault["over"] for fault in open_faults(file)] == [False]
     succeeded(chaos(file, "heal"))
     assert pids(LAB)["east-1"] != sick
     assert await publish("east", "well", within=60)
@@ -91,7 +91,7 @@ def test_a_server_that_was_killed_since_stays_down_when_its_disk_has_room_again(
     full, killed = open_faults(file)
     succeeded(chaos(file, "heal", full["id"]))
     assert states(LAB)["west-1"] != "running"
-    assert [(one["id"], one["over"]) for one in open_faults(file)] == [(killed["id"], False)]
+    assert [(fault["id"], fault["over"]) for fault in open_faults(file)] == [(killed["id"], False)]
     succeeded(chaos(file, "heal"))
     assert states(LAB)["west-1"] == "running"
     assert limit("west-1") == psutil.RLIM_INFINITY

@@ -35,11 +35,11 @@ def target(directory: Path) -> TargetServers:
     place = LabDirectory("a", directory)
     place.create()
     addresses = ports.allocate(topology(3, 1).seats, 14000, place)
-    programs = {one.server.name: Program(Path("nats-server"), "2.15.1") for one in addresses}
+    programs = {address.server.name: Program(Path("nats-server"), "2.15.1") for address in addresses}
     record = LabRecord(topology="test", servers=addresses, programs=programs)
     return TargetServers(
-        servers={one.server.name: one.region for one in addresses},
-        clusters={one.server.name: one.cluster_name for one in addresses},
+        servers={address.server.name: address.region for address in addresses},
+        clusters={address.server.name: address.cluster_name for address in addresses},
         endpoints={},
         system=None,
         lab=(place, record),
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     book = book.confirm(second.id)
     journal.write(directory, book)
     assert journal.read(directory) == book
-    assert [one.id for one in book.faults if one.is_confirmed] == ["f2"]
+    assert [fault.id for fault in book.faults if fault.is_confirmed] == ["f2"]
     assert book.remove("f5").add("again", first.fault)[1].id == "f6"
 
 

@@ -17,7 +17,7 @@ from vstream.lab.links.state import Pair
 
 pytestmark = pytest.mark.lab
 
-EVERYBODY = {(one, other) for one in REGIONS for other in REGIONS}
+EVERYBODY = {(region, other) for region in REGIONS for other in REGIONS}
 
 
 def between(*sides: tuple[str, ...]) -> set[Pair]:
@@ -69,7 +69,7 @@ async def test_two_open_faults_compose_and_each_is_undone_by_name(file: Path) ->
         succeeded(chaos(file, "heal", first["id"]))
         await ears.require(EVERYBODY, within=60)
         assert await ears.round_trip("central", "east") >= 0.08
-        assert [one["id"] for one in open_faults(file)] == [second["id"]]
+        assert [fault["id"] for fault in open_faults(file)] == [second["id"]]
         succeeded(chaos(file, "heal"))
     assert control.read(LAB).state(("central", "east")).is_ideal
 
@@ -147,7 +147,7 @@ def test_what_takes_more_or_bites_nobody_is_not_done(file: Path) -> None:
     again = chaos(file, "partition", "west | east")
     assert again.code == 1
     assert "nothing is left to cut: east ↔ west is cut already" in again.err
-    assert [one["asked"] for one in open_faults(file)] == ["isolate west"]
+    assert [fault["asked"] for fault in open_faults(file)] == ["isolate west"]
     for sides, problem in (
         ("west | wset", "no region `wset`"),
         ("west | west", "cannot be on two sides"),
@@ -169,7 +169,7 @@ async def test_a_lab_that_is_taken_down_has_no_cut_links_when_it_comes_back(file
     nothing_well = succeeded(chaos(file, "heal", open_faults(file)[1]["id"])).out
     assert "no server of the lab runs" in nothing_well
     assert "healthy" not in nothing_well
-    assert [one["over"] for one in open_faults(file)] == [True]
+    assert [fault["over"] for fault in open_faults(file)] == [True]
     succeeded(vstream("lab", "up", file))
     await hears(EVERYBODY)
     assert lab.is_running(LAB)

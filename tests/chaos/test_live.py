@@ -54,11 +54,11 @@ async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_bac
     assert "meta group would have 1 of its 3 servers: no majority" in refused.err
     assert "regions `east` and `west` would be without a write quorum" in refused.err
     assert states(LAB)["east-1"] == "running"
-    assert [one["asked"] for one in open_faults(file)] == ["kill-region west"]
+    assert [fault["asked"] for fault in open_faults(file)] == ["kill-region west"]
 
     succeeded(chaos(file, "kill-region", "east", "--yes-really"))
     assert states(LAB) == {"west-1": "crashed", "central-1": "running", "east-1": "crashed"}
-    assert [one["asked"] for one in open_faults(file)] == ["kill-region west", "kill-region east"]
+    assert [fault["asked"] for fault in open_faults(file)] == ["kill-region west", "kill-region east"]
 
     healed = succeeded(chaos(file, "heal"))
     assert "healthy after" in healed.out
@@ -77,7 +77,7 @@ def test_killing_the_tool_leaves_a_journal_that_the_next_one_heals(file: Path) -
     (fault,) = open_faults(file)
     assert (fault["asked"], fault["confirmed"], fault["over"]) == ("kill-region east", True, False)
     healed = succeeded(chaos(file, "heal", fault["id"], "--format", "json")).json()
-    assert [one["id"] for one in healed["healed"]] == [fault["id"]]
+    assert [fault["id"] for fault in healed["healed"]] == [fault["id"]]
     assert states(LAB) == ALL_UP
     assert succeeded(chaos(file, "heal")).out == "no open faults\n"
 
@@ -151,8 +151,8 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
 def test_servers_that_are_not_the_lab_lose_no_process(file: Path, tmp_path: Path) -> None:
     real = tmp_path / "real.yaml"
     client = {
-        one["region"]: one["url"]
-        for one in vstream("lab", "status", LAB, "--format", "json").json()["labs"][0]["servers"]
+        server["region"]: server["url"]
+        for server in vstream("lab", "status", LAB, "--format", "json").json()["labs"][0]["servers"]
     }
     connect = ", ".join(f"{region}: {{urls: [{url}]}}" for region, url in client.items())
     real.write_text(f"{file.read_text()}connect: {{{connect}}}\n")
@@ -198,7 +198,7 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
             mark = server.log_mark()
             server.signal(signal.SIGUSR2)
             await eventually(lambda: any("Entering lame duck mode" in line for line in server.said_since(mark)))
-        assert [one["over"] for one in open_faults(file)] == [False]
+        assert [fault["over"] for fault in open_faults(file)] == [False]
         succeeded(await asyncio.to_thread(chaos, file, "heal"))
     after = pids(LAB)
     assert {name for name in after if after[name] != before[name]} == {"west-1"}
@@ -209,7 +209,7 @@ async def test_a_lab_is_taken_down_with_its_faults_open_and_comes_up_without(fil
     succeeded(chaos(file, "pause", "west"))
     succeeded(vstream("lab", "down", LAB))
     await eventually(lambda: set(states(LAB).values()) == {"stopped"})
-    assert [one["over"] for one in open_faults(file)] == [True]
+    assert [fault["over"] for fault in open_faults(file)] == [True]
     healed = succeeded(chaos(file, "heal")).out
     assert "undone" in healed
     assert "no server of the lab runs" in healed

@@ -43,12 +43,12 @@ async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path
             assert await publish("west", "just now", within=5, connection=west)
             assert "just now" in await stored("west", "write")
             assert tool.wait(120) == 0
-            said = tool.stdout.read() if tool.stdout else ""
-    assert "what west-1 stored and acknowledged in the last 8 s will be lost" in said
-    assert "west-1 is gone" in said
-    assert "files that had changed in the last 8 s are as they were" in said
+            output = tool.stdout.read() if tool.stdout else ""
+    assert "what west-1 stored and acknowledged in the last 8 s will be lost" in output
+    assert "west-1 is gone" in output
+    assert "files that had changed in the last 8 s are as they were" in output
     assert states(LAB)["west-1"] == "crashed"
-    assert [(one["asked"], one["over"]) for one in open_faults(file)] == [("power-loss west --lose 8s", False)]
+    assert [(fault["asked"], fault["over"]) for fault in open_faults(file)] == [("power-loss west --lose 8s", False)]
     succeeded(chaos(file, "heal"))
     assert await stored("west", "write") == ["long ago"]
     assert open_faults(file) == []
@@ -74,7 +74,7 @@ async def test_a_tool_that_is_killed_before_it_kills_takes_nothing(file: Path) -
         tool.kill()
         tool.wait()
     healed = succeeded(chaos(file, "heal", "--format", "json")).json()
-    assert [one["kind"] for one in healed["healed"]] == ["power-loss"]
+    assert [fault["kind"] for fault in healed["healed"]] == ["power-loss"]
     assert pids(LAB) == before
     assert "stays" in await stored("central", "write")
     assert not any(lab_directory(LAB).faults.iterdir())

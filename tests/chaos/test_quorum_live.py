@@ -60,7 +60,7 @@ async def leader(stream: str) -> str:
 
 
 async def _leader(stream: str) -> str | None:
-    region = next(one for one in REGIONS if any(one in name for name, pid in pids(LAB).items() if pid))
+    region = next(region for region in REGIONS if any(region in name for name, pid in pids(LAB).items() if pid))
     connection = await open_connection(lab.endpoints(LAB)[region], region)
     try:
         return await leaders.stream_leader(connection, stream)
@@ -69,7 +69,7 @@ async def _leader(stream: str) -> str | None:
 
 
 async def meta_leader() -> str | None:
-    return await leaders.meta_leader(url for one in lab.endpoints(LAB).values() for url in one.monitor)
+    return await leaders.meta_leader(url for endpoint in lab.endpoints(LAB).values() for url in endpoint.monitor)
 
 
 async def test_the_leader_is_who_is_killed(file: Path) -> None:
@@ -177,8 +177,8 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     if is_resynced:
         report = await asyncio.to_thread(vstream, "repair", "sources", file, "--format", "json", timeout=300)
         streams = succeeded(report).json()["streams"]
-        assert [one["stepped_down"] for one in streams] == [True, True, True]
-        print({one["stream"]: one["caught_up_seconds"] for one in streams})  # noqa: T201
+        assert [stream["stepped_down"] for stream in streams] == [True, True, True]
+        print({stream["stream"]: stream["caught_up_seconds"] for stream in streams})  # noqa: T201
     print(f"everything everywhere after: {await waiting}")  # noqa: T201
     for region in REGIONS:
         assert Counter(await stored(region)) == Counter(written)
@@ -204,8 +204,8 @@ async def test_a_region_that_comes_back_is_everywhere_without_anyone(file: Path,
     with _watching(file, out):
         injected = await asyncio.to_thread(chaos, file, "kill-region", region)
         succeeded(injected)
-        others = [name for name in REGIONS if name != region]
-        assert all([await publish(name, f"away-{number}-{name}", within=30) for name in others])
+        other_names = [name for name in REGIONS if name != region]
+        assert all([await publish(name, f"away-{number}-{name}", within=30) for name in other_names])
         while_away = out.read_text()
         succeeded(await asyncio.to_thread(chaos, file, "heal"))
         assert all([await publish(name, f"back-{number}-{name}", within=30) for name in REGIONS])

@@ -30,13 +30,13 @@ async def versions() -> dict[str, str]:
     """What the processes themselves say."""
     urls = [url for endpoint in lab.endpoints(LAB).values() for url in endpoint.monitor]
     answers = [await monitoring.varz(url) for url in urls]
-    return {one.server_name: one.version for one in answers}
+    return {answer.server_name: answer.version for answer in answers}
 
 
 def said_by_lab() -> dict[str, str]:
     return {
-        one["name"]: one["version"]
-        for one in vstream("lab", "status", LAB, "--format", "json").json()["labs"][0]["servers"]
+        server["name"]: server["version"]
+        for server in vstream("lab", "status", LAB, "--format", "json").json()["labs"][0]["servers"]
     }
 
 
@@ -68,10 +68,10 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
 
 
 def test_what_runs_is_not_started_as_another_version(file: Path) -> None:
-    other = vstream("lab", "up", file, "--server-version", "west=2.14.6")
-    assert other.code == 3
-    assert "runs `west-1` as nats-server" in other.err
-    assert "not 2.14.6" in other.err
+    ran = vstream("lab", "up", file, "--server-version", "west=2.14.6")
+    assert ran.code == 3
+    assert "runs `west-1` as nats-server" in ran.err
+    assert "not 2.14.6" in ran.err
     unknown = vstream("lab", "up", file, "--server-version", "wset=2.14.6")
     assert unknown.code == 2
     assert "no region or server `wset`" in unknown.err

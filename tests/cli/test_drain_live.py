@@ -89,7 +89,9 @@ async def test_a_drained_region_is_empty_and_comes_back(tmp_path: Path) -> None:
         asked = vstream("region", "drain", "west", file, "--format", "json")
         assert (asked.code, asked.json()["safe"]) == (1, False)
         unread = tmp_path / "unread.yaml"
-        urls = {region: list(one.urls) for region, one in lab.client_endpoints("drained").items()}
+        urls = {
+            region: list(client_endpoint.urls) for region, client_endpoint in lab.client_endpoints("drained").items()
+        }
         connect = {region: {"urls": addresses} for region, addresses in urls.items()}
         unread.write_text(f"connect: {json.dumps(connect)}\n{file.read_text()}")
         for options in ((), ("--yes",)):

@@ -44,15 +44,15 @@ def test_drift_finds_an_edited_file_and_another_flag(state: Path, tmp_path: Path
         conf.write_text(f"{conf.read_text()}\n# a comment makes no difference\n")
         assert drift(file) == []
         conf.write_text(f"{conf.read_text()}feature_flags {{ js_ack_fc_v2: true }}\n")
-        (one,) = drift(file)
-        assert (one["code"], one["name"], one["about"]) == ("VD410", "config-not-loaded", "east-1")
-        assert "servers/east-1.conf" in one["evidence"]
+        (finding,) = drift(file)
+        assert (finding["code"], finding["name"], finding["about"]) == ("VD410", "config-not-loaded", "east-1")
+        assert "servers/east-1.conf" in finding["evidence"]
 
         again = vstream("chaos", "rolling-restart", "east-1", "--topology", file)
         assert again.code == 0, again.err
-        (one,) = drift(file)
-        assert (one["code"], one["about"]) == ("VD411", "east-1")
-        assert one["evidence"] == (
+        (finding,) = drift(file)
+        assert (finding["code"], finding["about"]) == ("VD411", "east-1")
+        assert finding["evidence"] == (
             "`js_ack_fc_v2` is on there, and off on `west-1`, `central-1`, which run the same version"
         )
     finally:

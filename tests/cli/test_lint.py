@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def places(ran: Ran) -> set[tuple[str, int, int]]:
-    return {(one["code"], one["line"], one["column"]) for one in ran.json()["findings"]}
+    return {(finding["code"], finding["line"], finding["column"]) for finding in ran.json()["findings"]}
 
 
 def test_the_published_recipe_has_what_is_wrong_with_it_at_the_right_place() -> None:
@@ -109,7 +109,7 @@ def test_directories_patterns_and_this_directory(here: Path) -> None:
     expected = ["conf/a.cfg", "conf/deep/b.cfg"]
     for arguments in ([], ["."], ["conf"], ["./conf/**/*.cfg"], ["conf/a.cfg", "conf/../conf"]):
         ran = vstream("lint", "--format", "json", *arguments)
-        assert [one["file"] for one in ran.json()["findings"] if one["code"] == "VS335"] == expected
+        assert [finding["file"] for finding in ran.json()["findings"] if finding["code"] == "VS335"] == expected
 
 
 def test_links_to_directories_around_them_and_deep_directories_end(here: Path) -> None:

@@ -185,7 +185,9 @@ def test_no_variable_of_the_environment_is_looked_at_or_shown(here: Path, monkey
     )
     ran = vstream("lint", "a.conf", "--format", "json")
     found = ran.json()["findings"]
-    assert [(one["code"], one["severity"], one["line"]) for one in found] == [("VS012", "note", 2)]
+    assert [(diagnostic["code"], diagnostic["severity"], diagnostic["line"]) for diagnostic in found] == [
+        ("VS012", "note", 2)
+    ]
     assert ran.code == 0
     for options in (("--select", "VS421"), ("--ignore", "VS012")):
         assert vstream("lint", "a.conf", "--format", "json", *options).json()["findings"] == []

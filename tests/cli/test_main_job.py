@@ -174,17 +174,17 @@ def test_a_topology_changes_and_the_servers_follow(small: Path) -> None:
 
 def test_streams_of_others_are_blocked_until_they_are_adopted(small: Path, tmp_path: Path) -> None:
     assert vstream("apply", small, "--yes").code == 0
-    other = tmp_path / "other.yaml"
-    other.write_text(SMALL.replace("name: small", "name: other"))
-    blocked = vstream("apply", other, "--yes", "--lab", "small")
+    other_file = tmp_path / "other.yaml"
+    other_file.write_text(SMALL.replace("name: small", "name: other"))
+    blocked = vstream("apply", other_file, "--yes", "--lab", "small")
     assert blocked.code == 1
     assert "belongs to the topology `small`" in blocked.out
-    misspelt = vstream("plan", other, "--lab", "small", "--adopt", "foo")
+    misspelt = vstream("plan", other_file, "--lab", "small", "--adopt", "foo")
     assert misspelt.code == 3
     assert "no stream `foo` to adopt" in misspelt.err
-    adopted = vstream("apply", other, "--yes", "--lab", "small", "--adopt", "all", "--allow-many")
+    adopted = vstream("apply", other_file, "--yes", "--lab", "small", "--adopt", "all", "--allow-many")
     assert adopted.code == 0, adopted.out + adopted.err
-    assert vstream("plan", other, "--lab", "small", "--detailed-exitcode").code == 0
+    assert vstream("plan", other_file, "--lab", "small", "--detailed-exitcode").code == 0
     # What was adopted is no longer the first topology's to delete.
     small.write_text(SMALL.partition("streams:")[0])
     assert plan_of(small)["changes"] == []
@@ -352,9 +352,9 @@ def test_a_lab_whose_record_is_broken_is_in_nobodys_way_and_can_be_removed(small
     broken.mkdir()
     (broken / "lab.json").write_text("{")
     assert vstream("plan", small).code == 0
-    said = vstream("lab", "status")
-    assert said.code == 3
-    assert "`vstream lab down broken --purge`" in said.err
+    ran = vstream("lab", "status")
+    assert ran.code == 3
+    assert "`vstream lab down broken --purge`" in ran.err
     assert vstream("lab", "down", "broken", "--purge").code == 0
     assert not broken.exists()
     assert vstream("lab", "status").code == 0

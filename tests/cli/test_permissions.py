@@ -135,10 +135,10 @@ def run(server: PermittedServer, command: str, *, but: str | None = None) -> Ran
     permit(server, command, but=but)
     if command != "apply":
         return vstream(*spell(server, command), *OPTIONS.get(command, ()), timeout=120)
-    other = server.directory / "other.yaml"
+    other_file = server.directory / "other.yaml"
     text = server.file.read_text()
-    other.write_text(text.replace("max_age: 1h", "max_age: 2h").replace("worker: {}", "worker: {ack_wait: 9s}"))
-    ran = vstream(*command.split(), other, *OPTIONS[command], timeout=120)
+    other_file.write_text(text.replace("max_age: 1h", "max_age: 2h").replace("worker: {}", "worker: {ack_wait: 9s}"))
+    ran = vstream(*command.split(), other_file, *OPTIONS[command], timeout=120)
     permit(server, command)
     undone = vstream(*command.split(), server.file, *OPTIONS[command], "--allow-destructive")
     assert undone.code == 0, undone.out + undone.err
@@ -159,7 +159,7 @@ def test_a_command_works_with_exactly_what_it_needs(server: PermittedServer, com
 def test_a_command_says_which_permission_is_missing(server: PermittedServer, command: str, subject: str) -> None:
     needed = permissions_for(server.topology, [command])
     missing = next(
-        one for one in (*needed.publish, *needed.subscribe) if one.endswith(subject.removeprefix("$JS.API."))
+        text for text in (*needed.publish, *needed.subscribe) if text.endswith(subject.removeprefix("$JS.API."))
     )
     if (server.routing, command) in REFUSED:
         return
@@ -273,7 +273,7 @@ def test_the_client_of_the_audit_says_which_permission_is_missing(
 ) -> None:
     """The short form: what the audit asks first."""
     needed = permissions_for(server.topology, ["audit"]).publish
-    missing = next(one for one in needed if one.endswith(f".{subject}") and not one.startswith("$SYS"))
+    missing = next(text for text in needed if text.endswith(f".{subject}") and not text.startswith("$SYS"))
     permit(server, "audit", but=missing)
     endpoint = server.topology.region("west").endpoint
     assert endpoint is not None

@@ -450,14 +450,14 @@ async def _got(place: Place, *, direct: bool) -> None:
 
 
 async def _fetched(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
-    found: list[Msg] = []
+    result: list[Msg] = []
     for _ in range(50):
         with contextlib.suppress(nats.js.errors.ServiceUnavailableError):  # a consumer in another cluster, just made
-            found += await subscription.fetch(count - len(found), timeout=_WAIT)
-        if len(found) == count:
-            return found
+            result += await subscription.fetch(count - len(result), timeout=_WAIT)
+        if len(result) == count:
+            return result
         await asyncio.sleep(0.02)
-    raise DiffersError(f"{len(found)} of {count} messages")
+    raise DiffersError(f"{len(result)} of {count} messages")
 
 
 async def _until_found(subscription: JetStreamContext.PullSubscription, subject: str) -> None:

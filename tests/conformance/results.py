@@ -66,9 +66,9 @@ class Results:
 
 def read(path: Path = FILE) -> Results:
     """What the last run of scripts/conformance has written."""
-    said = json.loads(path.read_text(encoding="utf-8"))
-    found = Results(clients=said["clients"])
-    for line in said["cells"]:
+    answer = json.loads(path.read_text(encoding="utf-8"))
+    found = Results(clients=answer["clients"])
+    for line in answer["cells"]:
         for version, regions in line["at"].items():
             for region in regions:
                 found.add(Cell(*line["cell"]), (version, region), line["outcome"])

@@ -71,8 +71,8 @@ def document(results: Results) -> str:
         "| | the servers' answer, or what happened | why |",
         "|---|---|---|",
     ]
-    seen = {outcome for found in results.cells.values() for outcome in found.values()}
-    parts += [f"| {short} | {said} | {why} |" for said, (short, why) in REASONS.items() if said in seen]
+    seen = {outcome for cell in results.cells.values() for outcome in cell.values()}
+    parts += [f"| {short} | {reason} | {why} |" for reason, (short, why) in REASONS.items() if reason in seen]
     return "\n".join(parts) + "\n"
 
 
@@ -85,7 +85,7 @@ def _operator_mode(results: Results) -> Iterator[str]:
     different = differing(results)
     for profile, client in itertools.product(SIGNED, results.clients):
         cells = [(cell, found) for cell, found in results.cells.items() if cell.profile == signed(profile)]
-        found = [one for cell, places in cells if cell.client == client for one in places.items()]
+        found = [item for cell, places in cells if cell.client == client for item in places.items()]
         versions = [one for one in results.versions() if any(one == version for (version, _), _ in found)]
         works = sum(outcome == WORKS for _, outcome in found)
         compared = sum(
@@ -95,7 +95,7 @@ def _operator_mode(results: Results) -> Iterator[str]:
             for where in places
             if where in results.cells.get(replace(cell, profile=profile), {})
         )
-        differs = sum(one.startswith(f"{client}, {signed(profile)}, ") for one in different)
+        differs = sum(text.startswith(f"{client}, {signed(profile)}, ") for text in different)
         yield f"| `{profile}` | {', '.join(versions)} | {client} | {len(found)} | {works} | {differs} of {compared} |"
     yield ""
     yield from ([f"- {one}" for one in different] + [""] if different else [])

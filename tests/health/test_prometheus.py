@@ -52,8 +52,8 @@ def test_what_a_server_calls_itself_cannot_move_the_cursor() -> None:
 
 def test_metrics_show_a_pair_that_is_not_well() -> None:
     pair = ("foo-write-west", "foo-read-east")
-    found = metrics(lags={pair: Lag(last=3, first=1, cursor=5)})
-    (sample,) = found["vstream_pair_state"]
+    samples = metrics(lags={pair: Lag(last=3, first=1, cursor=5)})
+    (sample,) = samples["vstream_pair_state"]
     assert sample.labels | {"topology": ""} == {
         "topology": "",
         "stream": "foo",
@@ -66,16 +66,20 @@ def test_metrics_show_a_pair_that_is_not_well() -> None:
 def test_what_gateways_have_sent_is_a_counter() -> None:
     servers = tuple(replace(server, gateways={"elsewhere": 512}) for server in healthy().servers)
     text = render_metrics("acme", assess(TOPOLOGY, replace(healthy(), servers=servers)))
-    (sent,) = [one for one in text_string_to_metric_families(text) if one.name == "vstream_gateway_sent_bytes"]
+    (sent,) = [
+        text_string_to_metric_family
+        for text_string_to_metric_family in text_string_to_metric_families(text)
+        if text_string_to_metric_family.name == "vstream_gateway_sent_bytes"
+    ]
     assert (sent.type, {sample.value for sample in sent.samples}) == ("counter", {512})
     assert {sample.labels["to"] for sample in sent.samples} == {"elsewhere"}
 
 
 def test_metrics_have_margins_and_beacons() -> None:
     facts = healthy()
-    found = metrics()
-    assert {sample.value for sample in found["vstream_pair_kept_seconds"]} == {3600}
-    assert found["vstream_beacon_age_seconds"] == []
+    samples = metrics()
+    assert {sample.value for sample in samples["vstream_pair_kept_seconds"]} == {3600}
+    assert samples["vstream_beacon_age_seconds"] == []
     seen = (
         BeaconSighting(stream="foo", origin="west", reader="east", sent=1.0, age=7.0),
         BeaconSighting(stream="foo", origin="west", reader="west", problem="there is none", is_absent=True),
@@ -102,7 +106,7 @@ def test_metrics_have_margins_and_beacons() -> None:
     # What is lost already has no margin left.
     lossy = replace(late, cursor=1, first=5)
     (worst,) = [
-        one for one in assess(TOPOLOGY, replace(facts, lags={pair: lossy})).pairs if one.state is PairState.LOSSY
+        pair for pair in assess(TOPOLOGY, replace(facts, lags={pair: lossy})).pairs if pair.state is PairState.LOSSY
     ]
     assert worst.margin == 0
 
@@ -115,7 +119,7 @@ def test_a_stream_that_is_full_keeps_less_than_its_age() -> None:
     def kept(number: int) -> set[float | None]:
         origin = replace(facts.streams["foo-write-west"], bytes=number, first_at=facts.at - 60)
         picture = assess(topology, replace(facts, streams={**facts.streams, origin.name: origin}))
-        return {one.retention for one in picture.pairs if one.origin == origin.name}
+        return {pair.retention for pair in picture.pairs if pair.origin == origin.name}
 
     assert kept(500) == {3600}
     assert kept(990) == {60}
@@ -186,9 +190,13 @@ def test_a_thin_margin_is_what_was_late_against_what_is_kept() -> None:
     assert re.fullmatch(r"max_over_time\(vstream_pair_oldest_pending_seconds\[7d\]\)", late)
     assert limit == "0.5 * vstream_pair_kept_seconds"
     # They are compared pair by pair: the labels of both are the same.
-    found = metrics()
-    assert {frozenset(one.labels.items()) for one in found["vstream_pair_oldest_pending_seconds"]} == {
-        frozenset(one.labels.items()) for one in found["vstream_pair_kept_seconds"]
+    samples = metrics()
+    assert {
+        frozenset(vstream_pair_oldest_pending_second.labels.items())
+        for vstream_pair_oldest_pending_second in samples["vstream_pair_oldest_pending_seconds"]
+    } == {
+        frozenset(vstream_pair_kept_second.labels.items())
+        for vstream_pair_kept_second in samples["vstream_pair_kept_seconds"]
     }
 
 

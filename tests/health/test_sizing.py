@@ -116,9 +116,9 @@ def test_links_are_drawn_with_what_they_carry() -> None:
 
 def test_the_drawing_command() -> None:
     file = EXAMPLES / "consistency.yaml"
-    one = vstream("graph", file, "-s", "stock")
-    assert one.code == 0, one.err
-    assert "stock-read-west" in one.out
-    assert "ledger" not in one.out
+    ran = vstream("graph", file, "-s", "stock")
+    assert ran.code == 0, ran.err
+    assert "stock-read-west" in ran.out
+    assert "ledger" not in ran.out
     assert vstream("graph", file, "--format", "svg").out.startswith("<svg ")
     assert vstream("graph", file, "-s", "nobody").code == 2

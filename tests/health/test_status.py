@@ -207,7 +207,7 @@ def test_a_region_that_is_down_is_one_problem() -> None:
             snapshot,
             regions=(RegionSnapshot(name="west", problem="cannot connect to region `west`"), *snapshot.regions[1:]),
             servers=(west, *snapshot.servers[1:]),
-            streams={name: one for name, one in snapshot.streams.items() if not name.endswith("west")},
+            streams={name: stream for name, stream in snapshot.streams.items() if not name.endswith("west")},
         ),
         BUNDLE,
     )

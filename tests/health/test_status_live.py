@@ -77,11 +77,11 @@ def until_seen(file: Path, holds: Callable[[dict[str, Any]], bool], within: floa
 
 
 def pairs(picture: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(one["origin"], one["reader"]): one for one in picture["pairs"]}
+    return {(pair["origin"], pair["reader"]): pair for pair in picture["pairs"]}
 
 
 def region(picture: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(one for one in picture["regions"] if one["name"] == name)
+    return next(region for region in picture["regions"] if region["name"] == name)
 
 
 def well(file: Path) -> None:
@@ -90,10 +90,10 @@ def well(file: Path) -> None:
         asyncio.run(publish("west", f"{stream}.a", 5))
     # What is younger than 5 s may still be on its way where all is well.
     picture = until_seen(
-        file, lambda picture: picture["is_well"] and not any(one["pending"] for one in picture["pairs"])
+        file, lambda picture: picture["is_well"] and not any(pair["pending"] for pair in picture["pairs"])
     )
     assert len(picture["servers"]) == 6
-    assert picture["meta_leader"] in {one["name"] for one in picture["servers"]}
+    assert picture["meta_leader"] in {server["name"] for server in picture["servers"]}
     by_pair = pairs(picture)
     # 9 of `sensors`; of `ledger` 3 to its order and 3 from there; 3 mirrors of `stock`, 2 of `prices`.
     assert len(by_pair) == 9 + 6 + 3 + 2
@@ -106,8 +106,8 @@ def well(file: Path) -> None:
     ):
         one = by_pair[pair]
         assert (one["cursor"], one["last_seq"], one["pending"], one["state"]) == (5, 5, 0, "ok"), one
-    assert all(one["publish"] == {"works": 4, "of": 4, "unknown": 0} for one in picture["regions"])
-    assert all(one["mapping_ok"] for one in picture["servers"])
+    assert all(region["publish"] == {"works": 4, "of": 4, "unknown": 0} for region in picture["regions"])
+    assert all(server["mapping_ok"] for server in picture["servers"])
     sent = {(one["from"], one["to"]): one["sent_bytes"] for one in picture["traffic"]}
     assert sent["west", "east"] > 5 * len(json.dumps({"number": 0}))
     assert len(sent) == 3 * 3  # to the other two, and to the stretch cluster

@@ -177,7 +177,7 @@ async def test_a_server_that_hangs_is_not_one_to_start(small: BrokenLab) -> None
     for fault in ("pause", "kill-region"):
         await small.chaos(fault, "central")
         doctor = (await asyncio.to_thread(vstream, "doctor", small.file, "--format", "json")).json()
-        (said[fault],) = (one for one in doctor["findings"] if one["code"] == "VD404")
+        (said[fault],) = (finding for finding in doctor["findings"] if finding["code"] == "VD404")
         succeeded(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
     assert "takes connections, but has not answered" in said["pause"]["evidence"]
     assert ["restart it" in one["do"] for one in said.values()] == [True, False]
@@ -207,7 +207,9 @@ async def test_a_stream_that_listens_to_nobody_is_named(small: BrokenLab) -> Non
     assert "foo-write-west" in {problem["about"] for problem in seen["problems"] if problem["code"] == "VD512"}
     publish = {region["name"]: region["publish"]["works"] for region in seen["regions"]}
     assert publish == {"west": 0, "central": 1, "east": 1}
-    assert [one["about"] for one in doctor.json()["findings"] if one["code"] == "VD512"] == ["foo-write-west"]
+    assert [finding["about"] for finding in doctor.json()["findings"] if finding["code"] == "VD512"] == [
+        "foo-write-west"
+    ]
 
 
 async def test_a_silent_monitoring_port_leaves_time_to_ask_a_region_that_is_far_away(small: BrokenLab) -> None:

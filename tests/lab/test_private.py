@@ -32,7 +32,7 @@ async def test_what_a_lab_keeps_is_readable_by_nobody_else_whatever_the_umask_is
     try:
         async with directory.lock():
             addresses = ports.allocate(topology(2, 1).seats, 14000, directory, backend=Backend.PROXY)
-            programs = {one.server.name: Program(Path("nats-server"), "2.15.1") for one in addresses}
+            programs = {address.server.name: Program(Path("nats-server"), "2.15.1") for address in addresses}
             directory.write(LabRecord(topology="test", servers=addresses, programs=programs))
             argv = ("nats-server", "-c", "x")
             records.write(directory, ServerRecord(server="r0-0", state="starting", argv=argv, config="x", version="1"))

@@ -42,7 +42,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabDirectory:
 
 def a_record(directory: LabDirectory) -> LabRecord:
     servers = ports.allocate(topology(2, 2).seats, 14000, directory)
-    programs = {one.server.name: Program(Path("/bin/nats-server"), "2.15.1") for one in servers}
+    programs = {server.server.name: Program(Path("/bin/nats-server"), "2.15.1") for server in servers}
     return LabRecord(topology="acme", servers=servers, programs=programs)
 
 

@@ -48,11 +48,11 @@ def routes(monitor: int) -> set[str]:
 def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: Path) -> None:
     addresses = lab.addresses("wide")
     members = [address for address in addresses if address.is_stretch]
-    assert [(one.server.name, one.region, one.cluster_name) for one in members] == [
+    assert [(member.server.name, member.region, member.cluster_name) for member in members] == [
         (f"stretch-{region}", region, "stretch") for region in ("west", "central", "east")
     ]
-    names = {one.server.name for one in members}
-    assert [routes(one.monitor) for one in members] == [names - {one.server.name} for one in members]
+    names = {member.server.name for member in members}
+    assert [routes(member.monitor) for member in members] == [names - {member.server.name} for member in members]
     # Clients of a region use its own cluster; loaded mappings are read from its stretch server too.
     west = lab.endpoints("wide")["west"]
     assert (len(west.urls), len(west.monitor)) == (1, 2)

@@ -46,7 +46,7 @@ def test_sarif_says_what_the_finding_says() -> None:
     assert place["artifactLocation"]["uri"] == "nats/a%20b%25.cfg"
     assert place["region"] == {"startLine": 2, "startColumn": 3, "endLine": 2, "endColumn": 9}
     assert first["relatedLocations"][0]["message"]["text"] == "here"
-    assert [one["artifactLocation"]["uri"] for one in first["fixes"][0]["artifactChanges"]] == [
+    assert [artifactChange["artifactLocation"]["uri"] for artifactChange in first["fixes"][0]["artifactChanges"]] == [
         "nats/a%20b%25.cfg",
         "other",
     ]

@@ -1675,7 +1675,11 @@ def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(ca
         files = {case.file: text.encode(), "a.conf": beside.encode()}
         report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
         found = [finding for finding in report.diagnostics if finding.span]
-        return {(one.code, one.span.file, one.span.line, one.span.column): one.hint or "" for one in found if one.span}
+        return {
+            (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column): diagnostic.hint or ""
+            for diagnostic in found
+            if diagnostic.span
+        }
 
     mistakes = find(case.mistake)
     assert case.hint in mistakes[case.code, case.file, *case.place]
@@ -1754,7 +1758,11 @@ def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams:
     before, rest = text.partition("‹")[0], text.partition("›")[2]
     mistake = text.replace("‹", "").replace("›", "")
     report = lint([Source(name="s.json", content=mistake.encode())], surroundings({}))
-    found = {(one.code, one.span.column): one.hint or "" for one in report.diagnostics if one.span}
+    found = {
+        (diagnostic.code, diagnostic.span.column): diagnostic.hint or ""
+        for diagnostic in report.diagnostics
+        if diagnostic.span
+    }
     assert hint in found[code, len(before) + 1]
     corrected = (
         before + cure + rest
@@ -1762,7 +1770,7 @@ def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams:
         else f"[{WRITES}, {READ_EAST.replace('o-read-east', 'o-read-west')}, {READ_EAST}]"
     )
     report = lint([Source(name="s.json", content=corrected.encode())], surroundings({}))
-    assert code not in {one.code for one in report.diagnostics}
+    assert code not in {diagnostic.code for diagnostic in report.diagnostics}
 
 
 @pytest.mark.parametrize("destination", ["_vs.o.eats.>", "_vs.o.west.x.>"])
@@ -1773,9 +1781,9 @@ def test_a_region_that_is_mapped_past_its_write_stream_is_found(destination: str
         files = {"a.conf": text.encode(), "s.json": f"[{WRITES}]".encode()}
         report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
         return [
-            (one.span.line, one.span.column, one.hint or "")
-            for one in report.diagnostics
-            if one.code == "VS317" and one.span
+            (diagnostic.span.line, diagnostic.span.column, diagnostic.hint or "")
+            for diagnostic in report.diagnostics
+            if diagnostic.code == "VS317" and diagnostic.span
         ]
 
     column = rules.splitlines()[2].index(f'"{destination}"') + 1
@@ -1787,7 +1795,7 @@ def test_servers_before_2_11_refuse_an_empty_source_of_a_transform() -> None:
     text = b'{"name": "a", "sources": [{"name": "b", "subject_transforms": [{"src": "", "dest": "c.>"}]}]}'
     for version, count in (((2, 10), 1), ((2, 11), 0)):
         report = lint([Source(name="a.json", content=text)], surroundings({}), server_version=version)
-        found = [one for one in report.diagnostics if "an empty `src`" in one.message]
+        found = [diagnostic for diagnostic in report.diagnostics if "an empty `src`" in diagnostic.message]
         assert len(found) == count
 
 
@@ -1807,8 +1815,10 @@ def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: st
         cluster = f"cluster {{ name: C, listen: 127.0.0.1:{port + 2000}, routes: [{routes}] }}\n"
         files[f"{name}.conf"] = f"server_name: {name}\nlisten: 127.0.0.1:{port}\n{cluster}{accounts}".encode()
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    found = [one for one in report.diagnostics if one.code == "VS432" and one.span]
-    assert [(one.span.file, one.span.line, one.span.column) for one in found if one.span] == [("c.conf", 1, 14)]
+    found = [diagnostic for diagnostic in report.diagnostics if diagnostic.code == "VS432" and diagnostic.span]
+    assert [
+        (diagnostic.span.file, diagnostic.span.line, diagnostic.span.column) for diagnostic in found if diagnostic.span
+    ] == [("c.conf", 1, 14)]
     assert word in found[0].message
 
 
@@ -1874,7 +1884,9 @@ def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
 
     def find() -> list[tuple[str, int, int]]:
         report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-        places = [one.span for one in report.diagnostics if one.span and one.code == "VS432"]
+        places = [
+            diagnostic.span for diagnostic in report.diagnostics if diagnostic.span and diagnostic.code == "VS432"
+        ]
         return [(span.file, span.line, span.column) for span in places]
 
     assert find() == [("l2.conf", 3, 37)]
@@ -1890,6 +1902,10 @@ def test_a_server_that_leaves_out_its_own_cluster_is_found_beside_the_others() -
         b', {destination: "_vs.o.cent.>", weight: 100%, cluster: cent}', b""
     )
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    found = [(one.code, one.span.file, one.span.line, one.span.column) for one in report.diagnostics if one.span]
+    found = [
+        (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
+        for diagnostic in report.diagnostics
+        if diagnostic.span
+    ]
     assert found == [("VS316", "cent.conf", 4, 12)]
     assert "`cent`" in report.diagnostics[0].message

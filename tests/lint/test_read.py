@@ -33,7 +33,11 @@ def gathered(*names: str, env: Mapping[str, str] | None = None, **files: str) ->
 
 
 def found(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
-    return [(one.code, one.span.file, one.span.line, one.span.column) for one in diagnostics if one.span]
+    return [
+        (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
+        for diagnostic in diagnostics
+        if diagnostic.span
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_nam
 
 def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
     source = Source(name="package.json", content=b'{"name": "x"}')
-    assert [one.severity for one in gather([source], read=lambda _: b"").diagnostics] == [Severity.NOTE]
+    assert [diagnostic.severity for diagnostic in gather([source], read=lambda _: b"").diagnostics] == [Severity.NOTE]
     hidden = Source(name="package.json", content=b'{"name": "x"}', is_named=False)
     assert gather([hidden], read=lambda _: b"").diagnostics == []
 
@@ -141,7 +145,9 @@ def test_bytes_that_are_no_text_have_a_place() -> None:
 
 
 def test_a_configuration_with_too_many_values_is_refused_before_it_takes_memory() -> None:
-    assert [one.code for one in gathered(a_conf="port:1\n" * (detect.MAX_MARKS + 1)).diagnostics] == ["VS003"]
+    assert [diagnostic.code for diagnostic in gathered(a_conf="port:1\n" * (detect.MAX_MARKS + 1)).diagnostics] == [
+        "VS003"
+    ]
 
 
 def test_included_files_are_read_relative_to_the_file_that_includes_them() -> None:
@@ -184,7 +190,7 @@ def test_all_that_is_included_counts_towards_the_size(monkeypatch: pytest.Monkey
     monkeypatch.setattr(detect, "MAX_MARKS", 1000)
     lines = "a:1\n" * 500
     result = gathered("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
-    assert {one.code for one in result.diagnostics} == {"VS011"}
+    assert {diagnostic.code for diagnostic in result.diagnostics} == {"VS011"}
 
 
 def test_variables_come_from_the_environment() -> None:
@@ -213,7 +219,7 @@ def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
     content = f"\n  {token(broken)}\n".encode()
     files = {"a.jwt": content}
     report = lint([Source(name="a.jwt", content=content)], surroundings(files))
-    (one,) = [one for one in report.diagnostics if one.severity is Severity.ERROR]
+    (one,) = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity is Severity.ERROR]
     assert one.span is not None
     assert (one.span.file, one.span.line, one.span.column) == ("a.jwt", 2, 3)
     assert one.related[0].span.file == "a.jwt:claims"
@@ -269,7 +275,8 @@ def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
 
 def test_several_streams_can_stand_in_one_file() -> None:
     names = [
-        one.config.name for one in gathered(s_json='[{"name":"A","subjects":[]},{"name":"B","sources":[]}]').streams
+        stream.config.name
+        for stream in gathered(s_json='[{"name":"A","subjects":[]},{"name":"B","sources":[]}]').streams
     ]
     assert names == ["A", "B"]
 
@@ -277,8 +284,12 @@ def test_several_streams_can_stand_in_one_file() -> None:
 def test_what_a_topology_renders_to_is_checked_and_shown_in_the_topology() -> None:
     text = TOPOLOGY.replace("max_age: 1h}   # vstream: ignore[VS107] because", "max_age: 1h, duplicate_window: 1h}")
     report = lint([Source(name="t.yaml", content=text.encode())], surroundings({}))
-    assert {one.span.file for one in report.diagnostics if one.span} == {"t.yaml"}
-    rendered = [one for one in report.diagnostics if one.related and one.related[0].span.file.startswith("t.yaml/")]
+    assert {diagnostic.span.file for diagnostic in report.diagnostics if diagnostic.span} == {"t.yaml"}
+    rendered = [
+        diagnostic
+        for diagnostic in report.diagnostics
+        if diagnostic.related and diagnostic.related[0].span.file.startswith("t.yaml/")
+    ]
     assert rendered
     assert all(one.related[0].span.file in report.texts for one in rendered)
 

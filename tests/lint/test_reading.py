@@ -108,11 +108,13 @@ def test_the_views_of_a_server_find_what_was_written() -> None:
     assert found.system_account is not None
     assert found.system_account.text == "SYS"
     assert [remote.account and remote.account.text for remote in found.leaf_remotes] == ["A"]
-    assert [(one.account, one.entries[0].source) for one in found.mappings] == [("A", "foo")]
+    assert [(mapping.account, mapping.entries[0].source) for mapping in found.mappings] == [("A", "foo")]
 
 
 def test_listeners_are_all_ports_that_are_opened() -> None:
-    listeners = {one.block: (one.host, one.port, one.is_everywhere) for one in server(SERVER).listeners}
+    listeners = {
+        listener.block: (listener.host, listener.port, listener.is_everywhere) for listener in server(SERVER).listeners
+    }
     assert listeners == {
         "client": ("0.0.0.0", 4222, True),
         "http": ("0.0.0.0", 8222, True),
@@ -128,10 +130,13 @@ def test_users_have_their_own_permissions_or_the_default_ones() -> None:
     publish = users["x"].publish
     assert publish is not None
     assert publish.allow is not None
-    assert ([one.text for one in publish.allow], [one.text for one in publish.deny]) == (["a.>", "b"], ["c"])
+    assert ([subject.text for subject in publish.allow], [subject.text for subject in publish.deny]) == (
+        ["a.>", "b"],
+        ["c"],
+    )
     default = users["y"].publish
     assert default is not None
-    assert [one.text for one in default.allow or ()] == ["d.>"]
+    assert [subject.text for subject in default.allow or ()] == ["d.>"]
     assert users["UABC"].publish is None
 
 
@@ -159,7 +164,7 @@ def test_a_file_of_mappings_alone_is_a_fragment() -> None:
 
 def test_blocks_that_are_replaced_do_not_count_and_two_words_are_two_blocks() -> None:
     conf = server("maps {a: b}\nmappings {c: d}\nmappings {e: f}\naccounts {A {mappings {g: h}, maps {i: j}}}")
-    assert [[entry.source for entry in one.entries] for one in conf.mappings] == [["a"], ["e"], ["g"], ["i"]]
+    assert [[entry.source for entry in mapping.entries] for mapping in conf.mappings] == [["a"], ["e"], ["g"], ["i"]]
 
 
 def test_weights_may_have_any_number_of_zeros_in_front() -> None:

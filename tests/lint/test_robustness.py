@@ -17,11 +17,17 @@ def test_no_input_makes_the_linter_fail(files: dict[str, bytes]) -> None:
 def test_the_real_files_among_them_are_read() -> None:
     report = checked({name: text.encode() for name, text in SEEDS.items()})
     assert sorted(SEEDS) == list(report.files)
-    assert not [one for one in report.diagnostics if one.code.startswith("VS0") and one.code != "VS009"]
+    assert not [
+        diagnostic
+        for diagnostic in report.diagnostics
+        if diagnostic.code.startswith("VS0") and diagnostic.code != "VS009"
+    ]
 
 
 def test_a_subject_that_no_configuration_can_hold_is_reported_in_the_topology() -> None:
     """Found by fuzzing: it used to fail after rendering, as an error of the template."""
     text = SEEDS["topology.yaml"].replace('[foo.>, "bar.*.x"]', "['(\"bar.*.x\"']")
     report = checked({"topology.yaml": text.encode()})
-    assert {one.span.file for one in report.diagnostics if one.is_error and one.span} == {"topology.yaml"}
+    assert {diagnostic.span.file for diagnostic in report.diagnostics if diagnostic.is_error and diagnostic.span} == {
+        "topology.yaml"
+    }

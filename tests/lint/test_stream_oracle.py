@@ -252,7 +252,11 @@ def refusals(files: Mapping[str, Any], version: tuple[int, int]) -> list[str]:
     texts = {name: json.dumps(value).encode() for name, value in files.items()}
     sources = [Source(name=name, content=content) for name, content in texts.items()]
     report = lint(sources, surroundings(texts), server_version=version)
-    errors = [one for one in report.diagnostics if one.is_error and "stored twice" not in one.message]
+    errors = [
+        diagnostic
+        for diagnostic in report.diagnostics
+        if diagnostic.is_error and "stored twice" not in diagnostic.message
+    ]
     return [f"{finding.code} {finding.message}" for finding in errors if finding.code not in WORKS]
 
 
@@ -271,7 +275,7 @@ class Answers:
         ours = refusals(files, self.version)
         self.counts[bool(error)] += 1
         # What newer servers refuse is an error for all.
-        is_refused_later = ours and not error and all(any(text in one for text in NEWER_REFUSALS) for one in ours)
+        is_refused_later = ours and not error and all(any(text in our for text in NEWER_REFUSALS) for our in ours)
         if bool(error) != bool(ours) and not (is_refused_later and self.version < (2, 14)):
             text = json.dumps(files)
             self.wrong.append(f"{text[:600]}\n  server: {error}\n  we: {ours}")

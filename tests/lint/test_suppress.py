@@ -15,7 +15,11 @@ DEAD = '"$JS.ACK.foo.>": "$JS.ACK.bar.>"'
 
 def codes(text: str, name: str = "m.cfg", *, wanted: tuple[str, ...] = ("VS335", "VS009")) -> list[tuple[str, int]]:
     report = lint([Source(name=name, content=text.encode())], surroundings({}))
-    return [(one.code, one.span.line) for one in report.diagnostics if one.span and one.code in wanted]
+    return [
+        (diagnostic.code, diagnostic.span.line)
+        for diagnostic in report.diagnostics
+        if diagnostic.span and diagnostic.code in wanted
+    ]
 
 
 def test_without_a_suppression_the_finding_is_reported() -> None:
@@ -55,7 +59,11 @@ def test_a_comment_behind_something_else_is_not_about_the_next_line() -> None:
 )
 def test_what_is_wrong_with_a_suppression_is_a_finding(comment: str, message: str) -> None:
     report = lint([Source(name="m.cfg", content=f"mappings {{}}\n# {comment}\n".encode())], surroundings({}))
-    found = [(one.span.line, one.message) for one in report.diagnostics if one.span and one.code == "VS009"]
+    found = [
+        (diagnostic.span.line, diagnostic.message)
+        for diagnostic in report.diagnostics
+        if diagnostic.span and diagnostic.code == "VS009"
+    ]
     assert (2, message) in found
 
 
@@ -93,5 +101,5 @@ def test_metadata_of_a_stream_silences_findings_about_it() -> None:
 def test_the_hint_for_a_missing_reason_is_about_the_codes_that_were_written() -> None:
     text = "# vstream: ignore-file[VS421, VS431]\nlisten: 127.0.0.1:4222\nx: 1\n"
     findings = lint([Source(name="a.conf", content=text.encode())], surroundings({})).diagnostics
-    hints = [one.hint for one in findings if "reason" in one.message]
+    hints = [finding.hint for finding in findings if "reason" in finding.message]
     assert hints == ["write it after the bracket: `[VS421, VS431] because …`"]

@@ -92,12 +92,12 @@ def we_say(files: Mapping[str, str]) -> list[str] | None:
     report = lint(
         [Source(name=MAIN, content=files[MAIN].encode())], surroundings({n: t.encode() for n, t in files.items()})
     )
-    if any(one.code == "VS007" for one in report.diagnostics):
+    if any(diagnostic.code == "VS007" for diagnostic in report.diagnostics):
         return None
     return [
-        f"{one.code} {one.message}"
-        for one in report.diagnostics
-        if one.severity is Severity.ERROR and one.code in SYNTAX | MAPPINGS
+        f"{diagnostic.code} {diagnostic.message}"
+        for diagnostic in report.diagnostics
+        if diagnostic.severity is Severity.ERROR and diagnostic.code in SYNTAX | MAPPINGS
     ]
 
 

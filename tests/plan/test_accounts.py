@@ -96,7 +96,7 @@ async def test_users_are_compared_though_servers_do_not_tell_them() -> None:
 @pytest.mark.parametrize("before", [HOMED, FOO])
 async def test_a_region_does_not_go_before_its_streams(before: dict[str, Any]) -> None:
     plan = await planned(accounts(before, THREE), accounts(before, TWO))
-    assert {one.name for one in plan.blocked} >= {"R_south/foo", "W_south/foo"}
+    assert {blocker.name for blocker in plan.blocked} >= {"R_south/foo", "W_south/foo"}
     empty = {name: {**stream, "regions": ["west", "east"]} for name, stream in before.items()}
     assert (await planned(accounts(before, THREE), accounts(empty, THREE))).blocked == ()
     assert (await planned(accounts(empty, THREE), accounts(before, TWO))).blocked == ()
@@ -104,7 +104,7 @@ async def test_a_region_does_not_go_before_its_streams(before: dict[str, Any]) -
 
 async def test_a_new_account_is_not_loaded_together_with_what_goes() -> None:
     plan = await planned(accounts(HOMED, TWO), accounts(FOO, THREE))
-    assert {one.name for one in plan.blocked} == {"W_south", "R_south"}
+    assert {blocker.name for blocker in plan.blocked} == {"W_south", "R_south"}
 
 
 def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:

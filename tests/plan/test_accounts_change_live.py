@@ -42,7 +42,7 @@ def wants(file: Path, streams: dict[str, str], regions: tuple[str, ...]) -> None
                 'server_version: "2.12"',
                 "routing: accounts",
                 "roots: [v.>]",
-                f"regions: {{{', '.join(f'{one}: {{servers: 1}}' for one in regions)}}}",
+                f"regions: {{{', '.join(f'{region}: {{servers: 1}}' for region in regions)}}}",
                 "defaults: {write: {max_age: 1h}}",
                 "streams:",
                 *(f"  {name}: {text}" for name, text in streams.items()),
@@ -136,7 +136,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     """As if east-1 had not been reloaded: it has what it had before."""
     after = loads()
     loads(before)
-    (address,) = (one for one in lab.addresses("accounts") if one.server.name == "east-1")
+    (address,) = (address for address in lab.addresses("accounts") if address.server.name == "east-1")
     server = NatsServer(lab_directory("accounts"), "east-1")
     await server.reload(monitor_url(address), binary=binary, timeout=PATIENCE)
     loads(after)
@@ -164,5 +164,5 @@ def gone_too_early(file: Path) -> None:
     planned = vstream("plan", file, "--format", "json")
     assert planned.code == 1
     blocked = planned.json()["blocked"]
-    assert {one["name"] for one in blocked} >= {"W_south/foo", "R_south/rates"}
+    assert {blocker["name"] for blocker in blocked} >= {"W_south/foo", "R_south/rates"}
     assert "take it out of the `regions` of each stream" in blocked[0]["hint"]

@@ -37,15 +37,15 @@ async def servers_with(wanted: Bundle) -> FakeServers:
 
 async def test_writes_then_reads_then_mappings() -> None:
     servers = FakeServers()
-    wanted = rendered()
-    for server in wanted.servers:
+    bundle = rendered()
+    for server in bundle.servers:
         servers.rules[server.server.name] = {}
-    applied = await run(servers, wanted)
+    applied = await run(servers, bundle)
     assert applied.is_complete
     assert applied.mappings_loaded
     kinds = ["write" if "-write-" in call else "read" if "-read-" in call else call for call in servers.calls]
     assert kinds == ["write"] * 3 + ["read"] * 3 + ["load mappings"]
-    assert make_plan("acme", wanted, servers.observed()).is_empty
+    assert make_plan("acme", bundle, servers.observed()).is_empty
 
 
 async def test_removal_goes_the_other_way_round() -> None:
@@ -107,12 +107,12 @@ async def test_a_create_that_was_answered_the_second_time_is_done() -> None:
 
 async def test_a_create_that_had_its_effect_without_an_answer_is_done_by_the_next_attempt() -> None:
     servers = FakeServers()
-    wanted = rendered()
-    stream = next(one for one in wanted.streams if one.config.name == "foo-write-east")
-    plan = make_plan("acme", wanted, servers.observed())
+    bundle = rendered()
+    stream = next(stream for stream in bundle.streams if stream.config.name == "foo-write-east")
+    plan = make_plan("acme", bundle, servers.observed())
     await servers.create(stream.config)
     servers.failures["create foo-write-east"] = [no_answer()]
-    applied = await apply(plan, servers, servers.loader(wanted), servers)
+    applied = await apply(plan, servers, servers.loader(bundle), servers)
     assert applied.is_complete
 
 
@@ -142,9 +142,9 @@ async def test_a_server_that_does_not_load_the_mappings_keeps_what_it_maps_to() 
 
 async def test_unchanged_streams_keep_their_creation_time() -> None:
     servers = await servers_with(rendered())
-    created = {name: one.created for name, one in servers.streams_by_name.items()}
+    created = {name: stream.created for name, stream in servers.streams_by_name.items()}
     assert (await run(servers, rendered({"foo": {"subjects": ["foo.>"], "read": {"max_msgs": 10}}}))).is_complete
-    assert {name: one.created for name, one in servers.streams_by_name.items()} == created
+    assert {name: stream.created for name, stream in servers.streams_by_name.items()} == created
 
 
 _STREAMS = st.dictionaries(
@@ -176,7 +176,7 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
     for server in new.servers:
         servers.rules[server.server.name] = {}
     assert (await run(servers, old)).is_complete
-    created = {name: one.created for name, one in servers.streams_by_name.items()}
+    created = {name: stream.created for name, stream in servers.streams_by_name.items()}
     plan = make_plan("acme", new, servers.observed())
     for number, change in enumerate(plan.changes):
         if number in silent:
@@ -194,20 +194,20 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
 
 async def test_a_plan_is_carried_out_and_nothing_else() -> None:
     servers = FakeServers()
-    wanted = rendered()
-    plan = make_plan("acme", wanted, servers.observed())
+    bundle = rendered()
+    plan = make_plan("acme", bundle, servers.observed())
     half = replace(plan, changes=plan.changes[:2])
-    await apply(half, servers, servers.loader(wanted), servers)
+    await apply(half, servers, servers.loader(bundle), servers)
     assert servers.calls == [f"create {change.config.name}" for change in plan.changes[:2]]
 
 
 async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None:
     servers = await servers_with(rendered())
-    wanted = rendered({})
+    bundle = rendered({})
     # The servers that were read have loaded the new rules already; of east-1 nobody knows.
     servers.rules = {"west-1": {}, "central-1": {}}
     observed = replace(servers.observed(), unread_servers=("east-1",))
-    plan = make_plan("acme", wanted, observed)
+    plan = make_plan("acme", bundle, observed)
     assert not plan.rules
     applied = await apply(plan, servers, None, servers)
     assert applied.unread_servers == ("east-1",)
@@ -220,9 +220,9 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
 
 async def test_what_is_created_does_not_wait_for_unknown_mappings() -> None:
     servers = FakeServers()
-    wanted = rendered()
+    bundle = rendered()
     observed = replace(servers.observed(), unread_servers=("east-1",))
-    plan = make_plan("acme", wanted, observed)
+    plan = make_plan("acme", bundle, observed)
     applied = await apply(plan, servers, None, servers)
     assert applied.is_complete
     assert len(applied.done) == 6
@@ -230,9 +230,9 @@ async def test_what_is_created_does_not_wait_for_unknown_mappings() -> None:
 
 async def test_mappings_that_were_just_loaded_everywhere_are_known() -> None:
     servers = await servers_with(rendered())
-    wanted = rendered({})
+    bundle = rendered({})
     observed = replace(servers.observed(), unread_servers=("east-1",))
-    plan = make_plan("acme", wanted, observed)
-    applied = await apply(plan, servers, servers.loader(wanted), servers)
+    plan = make_plan("acme", bundle, observed)
+    applied = await apply(plan, servers, servers.loader(bundle), servers)
     assert applied.is_complete
     assert servers.streams_by_name == {}

@@ -42,14 +42,14 @@ def document(round_: int) -> str:
 
 async def created_times() -> dict[str, str]:
     client = await nats.connect(lab.endpoints("killed")["west"].urls[0], connect_timeout=30)
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     offset, total = 0, 1
     while offset < total:
         page = json.loads((await client.request("$JS.API.STREAM.LIST", b'{"offset":%d}' % offset, timeout=10)).data)
-        found.update({info["config"]["name"]: info["created"] for info in page["streams"] or ()})
+        result.update({info["config"]["name"]: info["created"] for info in page["streams"] or ()})
         total, offset = page["total"], offset + page["limit"]
     await client.close()
-    return found
+    return result
 
 
 def apply(file: Path) -> subprocess.Popen[bytes]:

@@ -195,8 +195,8 @@ async def test_what_is_created_is_no_drift(own_state: Path, naming: str, version
     assert plan.blocked == ()
     assert plan.notes == ()
     # The same again changes nothing: an apply that was cut off can repeat its requests.
-    assert {name: one.created for name, one in (await listed(wanted)).streams.items()} == {
-        name: one.created for name, one in observed.streams.items()
+    assert {name: stream.created for name, stream in (await listed(wanted)).streams.items()} == {
+        name: stream.created for name, stream in observed.streams.items()
     }
 
 
@@ -209,7 +209,7 @@ async def test_what_is_mirrored_is_no_drift(own_state: Path, version: str) -> No
     assert up.code == 0, up.err
     wanted = render_bundle(checked(content), addresses=lab.addresses("oracle"))
     observed = await listed(wanted)
-    assert sum(bool(one.config.mirror_name) for one in observed.streams.values()) == 5 * MIRRORED
+    assert sum(bool(stream.config.mirror_name) for stream in observed.streams.values()) == 5 * MIRRORED
     plan = make_plan("oracle", wanted, observed)
     assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
     assert (plan.blocked, plan.notes) == ((), ())

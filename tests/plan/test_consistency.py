@@ -29,7 +29,7 @@ def streams(consistency: str, **more: Any) -> Bundle:
 
 
 def fields(bundle: Bundle, name: str) -> dict[str, Any]:
-    return next(dict(one.config.fields) for one in bundle.streams if one.config.name == name)
+    return next(dict(stream.config.fields) for stream in bundle.streams if stream.config.name == name)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def fields(bundle: Bundle, name: str) -> dict[str, Any]:
 )
 def test_each_model_has_its_streams(consistency: str, names: set[str]) -> None:
     found = streams(consistency, **({"home": "east"} if consistency == "homed" else {}))
-    assert {one.config.name for one in found.streams} == names
-    assert {one.config.owner for one in found.streams} == {"acme"}
+    assert {stream.config.name for stream in found.streams} == names
+    assert {stream.config.owner for stream in found.streams} == {"acme"}
     # Only what has no stream of the virtual name has to be mapped.
     assert bool(found.mappings) == ("foo" not in names)
 
@@ -77,11 +77,11 @@ def test_settings_reach_the_streams_that_they_are_for() -> None:
         overrides={"west": {"read": {"max_age": "5h"}}},
     )
     hour = 3600 * 10**9
-    ages = {one.config.name: one.config.fields["max_age"] for one in found.streams}
+    ages = {stream.config.name: stream.config.fields["max_age"] for stream in found.streams}
     assert ages["foo-write-west"] == 2 * hour
     assert ages["foo-order-stretch"] == 3 * hour
     assert (ages["foo-read-west"], ages["foo-read-east"]) == (5 * hour, 4 * hour)
-    assert {one.config.fields["max_bytes"] for one in found.streams} == {2**30}
+    assert {stream.config.fields["max_bytes"] for stream in found.streams} == {2**30}
     origin = streams("stretch", write={"max_age": "2h"}, read={"max_age": "4h"})
     assert (fields(origin, "foo")["max_age"], fields(origin, "foo-read-west")["max_age"]) == (2 * hour, 4 * hour)
 
@@ -103,9 +103,9 @@ def test_the_order_is_kept_as_long_as_the_longest_write_stream(
 def test_streams_in_the_stretch_cluster_survive_what_it_can(members: int, replicas: int) -> None:
     regions = {f"r{number}": {"servers": 1} for number in range(6)}
     over = {"regions": regions, "stretch": {"members": [f"r{number}" for number in range(members)]}}
-    found = rendered({"foo": {**FOO, "consistency": "stretch"}}, **over)
-    assert fields(found, "foo")["num_replicas"] == replicas
-    assert fields(found, "foo-read-r5")["num_replicas"] == 1
+    bundle = rendered({"foo": {**FOO, "consistency": "stretch"}}, **over)
+    assert fields(bundle, "foo")["num_replicas"] == replicas
+    assert fields(bundle, "foo-read-r5")["num_replicas"] == 1
 
 
 def test_a_mirror_does_not_deduplicate_whatever_is_said() -> None:
@@ -162,10 +162,10 @@ async def test_an_origin_moves_with_its_home() -> None:
 )
 async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before: str, after: str) -> None:
     made = plan(streams(after), (await world(streams(before))).observed())
-    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
-    assert all("the consistency model" in one.reason for one in made.blocked)
+    assert {blocker.name for blocker in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    assert all("the consistency model" in blocker.reason for blocker in made.blocked)
     way_out = "add `takes_over: foo`" if after == "virtual" else "another name"
-    assert all(way_out in one.hint for one in made.blocked)
+    assert all(way_out in blocker.hint for blocker in made.blocked)
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -185,16 +185,16 @@ async def test_in_accounts_of_vstream_no_model_changes(routing: str) -> None:
     worlds = {name: (await world(made)).observed() for name, made in bundles.items()}
     for before, after in permutations(MODELS, 2):
         wanted = bundles[after]
-        found = make_plan("acme", wanted, worlds[before])
-        assert found.blocked, f"{before} → {after}"
-        assert not [one for one in found.blocked if "takes_over" in one.hint]
+        plan = make_plan("acme", wanted, worlds[before])
+        assert plan.blocked, f"{before} → {after}"
+        assert not [blocker for blocker in plan.blocked if "takes_over" in blocker.hint]
 
 
 @pytest.mark.parametrize(("before", "after"), [("virtual", "homed"), ("homed", "virtual"), ("ordered", "homed")])
 async def test_a_stream_of_one_region_is_not_deleted_for_another_model(before: str, after: str) -> None:
     made, wanted = (rendered({"foo": {**FOO, "regions": ["west"], **MODELS[one]}}, **WIDE) for one in (before, after))
     found = plan(wanted, (await world(made)).observed())
-    assert {one.name for one in found.blocked} == {"foo" if before == "homed" else "foo-write-west"}
+    assert {blocker.name for blocker in found.blocked} == {"foo" if before == "homed" else "foo-write-west"}
 
 
 async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
@@ -210,7 +210,7 @@ async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
     }
     wanted = streams("virtual")
     old = make_plan("acme", wanted, observed, server_version=(2, 11))
-    assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    assert {blocker.name for blocker in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
 
 
 @pytest.mark.parametrize("name", ["read", "order"])
@@ -220,8 +220,8 @@ async def test_servers_that_cannot_turn_a_mirror_are_to_be_updated(name: str) ->
     for before in (streams("ordered", virtual_name=name), streams("stretch")):
         observed = (await world(before)).observed()
         old = make_plan("acme", wanted, observed, server_version=(2, 11))
-        assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
-        assert all("servers of 2.12" in one.hint and "takes_over" not in one.hint for one in old.blocked)
+        assert {blocker.name for blocker in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+        assert all("servers of 2.12" in blocker.hint and "takes_over" not in blocker.hint for blocker in old.blocked)
 
 
 @pytest.mark.parametrize("before", ["stretch", "homed"])
@@ -230,15 +230,15 @@ async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(
     observed = (await world(origin)).observed()
     made = plan(streams("virtual", takes_over="foo"), observed)
     assert made.blocked == ()
-    assert not [one for one in made.changes if isinstance(one, Delete)]
+    assert not [change for change in made.changes if isinstance(change, Delete)]
     stopped = {change.config.name for change in made.changes if phase_of(change) is Phase.STOPPED_COPIES}
     assert stopped == {"foo-read-central", "foo-read-east"} | ({"foo-read-west"} if before == "stretch" else set())
     # Once it is sourced, and nobody publishes into it: that is waited for.
     sourced = (await world(streams("virtual", takes_over="foo"))).observed()
     left = replace(sourced, streams={**sourced.streams, "foo": observed.streams["foo"]})
     ended = plan(streams("virtual"), left)
-    assert [one.config.name for one in ended.changes if isinstance(one, Delete)] == ["foo"]
-    assert [one.config.name for one in ended.changes if phase_of(one) is Phase.CLOSED_WRITE_STREAMS] == ["foo"]
+    assert [change.config.name for change in ended.changes if isinstance(change, Delete)] == ["foo"]
+    assert [change.config.name for change in ended.changes if phase_of(change) is Phase.CLOSED_WRITE_STREAMS] == ["foo"]
     assert [gate.kind for gate in ended.gates if gate.stream == "foo"] == [GateKind.DRAINED]
     # That of somebody else is not.
     other = replace(observed.streams["foo"], config=StreamConfig(name="foo", fields={"metadata": {TOPOLOGY_KEY: "b"}}))
@@ -275,14 +275,16 @@ def named(**more: Any) -> Bundle:
 def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -> None:
     found = named(regions=["west", "east"])
     names = {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "east")}
-    assert {one.config.name for one in found.streams} == {*names, "foo"}
+    assert {stream.config.name for stream in found.streams} == {*names, "foo"}
     assert fields(found, "foo-read-west")["mirror"] == {"name": "foo"}
     (rule,) = found.mappings
     assert rule.source == "foo.>"
     # Elsewhere, and at members of the stretch cluster, publishes would end in the order: nobody takes them.
     led = {
-        one.cluster: {name for name in names if overlaps(fields(found, name).get("subjects", ["-"])[0], one.subject)}
-        for one in rule.destinations
+        destination.cluster: {
+            name for name in names if overlaps(fields(found, name).get("subjects", ["-"])[0], destination.subject)
+        }
+        for destination in rule.destinations
     }
     assert led == {"west": {"foo-write-west"}, "east": {"foo-write-east"}, None: set()}
     assert not overlaps("foo.>", rule.destinations[-1].subject)
@@ -298,11 +300,11 @@ async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> No
     wanted = named()
     servers = await world(rendered({}, **WIDE))
     steps = [
-        one
-        for one in plan(wanted, servers.observed()).changes
-        if isinstance(one, Create | Update) and one.config.name == "foo"
+        change
+        for change in plan(wanted, servers.observed()).changes
+        if isinstance(change, Create | Update) and change.config.name == "foo"
     ]
-    assert [(phase_of(one), one.config.fields.get("subjects")) for one in steps] == [
+    assert [(phase_of(step), step.config.fields.get("subjects")) for step in steps] == [
         (Phase.ORDER_STREAMS, None),
         (Phase.NAMED_STREAMS, ["foo.>"]),
     ]
@@ -321,14 +323,14 @@ async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> No
 async def test_the_name_of_an_order_stays(is_named: bool) -> None:
     before, after = (named(), streams("ordered"))[:: 1 if is_named else -1]
     made = plan(after, (await world(before)).observed())
-    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
-    assert all("name of the order" in one.reason and "another name" in one.hint for one in made.blocked)
+    assert {blocker.name for blocker in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    assert all("name of the order" in blocker.reason and "another name" in blocker.hint for blocker in made.blocked)
 
 
 async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other() -> None:
     made = make_plan("acme", streams("virtual"), (await world(named())).observed(), server_version=(2, 12))
     assert made.blocked == ()
-    deleted = [one for one in made.changes if isinstance(one, Delete)]
+    deleted = [change for change in made.changes if isinstance(change, Delete)]
     assert [(one.config.name, phase_of(one)) for one in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]
 
 

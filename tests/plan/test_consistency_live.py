@@ -74,7 +74,9 @@ def models(models_lab: Path) -> Path:
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[Mapping[str, Connection]]:
-    connections = {region: await open_connection(one, region) for region, one in lab.endpoints("models").items()}
+    connections = {
+        region: await open_connection(endpoint, region) for region, endpoint in lab.endpoints("models").items()
+    }
     try:
         yield connections
     finally:
@@ -96,10 +98,10 @@ async def published(
 
 async def contents(connection: Connection, stream: str, pattern: str) -> list[DirectMessage]:
     """Everything on *pattern* that the copy called *stream* holds, in its order."""
-    found: list[DirectMessage] = []
-    while message := await direct.next_by_subject(connection, stream, pattern, found[-1].seq + 1 if found else 1):
-        found.append(message)
-    return found
+    result: list[DirectMessage] = []
+    while message := await direct.next_by_subject(connection, stream, pattern, result[-1].seq + 1 if result else 1):
+        result.append(message)
+    return result
 
 
 @pytest.mark.versions
@@ -116,7 +118,9 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
     report = probed.json()
     assert {check["form"] for check in report["checks"] if check["status"] == "skipped"} == {"more than 1024 subjects"}
     created = {
-        (one["stream"], one["detail"]) for one in report["checks"] if one["form"] == "create by the virtual name"
+        (check["stream"], check["detail"])
+        for check in report["checks"]
+        if check["form"] == "create by the virtual name"
     }
     mapped = "10056: by the physical name"
     assert created == {
@@ -131,7 +135,7 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
     async with connected() as connections:
         listed = await connections["west"].request_json("$JS.API.STREAM.LIST")
         # The probe has left nothing: neither where canaries were stored first, nor in the order, nor in mirrors.
-        assert {one["config"]["name"]: one["state"]["messages"] for one in listed["streams"]} == dict.fromkeys(
+        assert {stream["config"]["name"]: stream["state"]["messages"] for stream in listed["streams"]} == dict.fromkeys(
             (stream for check in report["checks"] if (stream := check["answered_by"]) and check["hop"] == "cleanup"), 0
         )
         assert len(listed["streams"]) == 27
@@ -186,7 +190,7 @@ async def _ordered_agrees_everywhere(connections: Mapping[str, Connection]) -> N
 
     await until(incomplete)
     seen = {
-        region: [(one.seq, one.subject, one.data, tuple(one.headers.items())) for one in copy]
+        region: [(message.seq, message.subject, message.data, tuple(message.headers.items())) for message in copy]
         for region, copy in copies.items()
     }
     assert seen["west"] == seen["central"] == seen["east"]
@@ -232,7 +236,7 @@ async def _order_that_carries_the_name_is_consumed_by_it(connections: Mapping[st
     async def differs() -> str | None:
         for region, connection in connections.items():
             copy = await contents(connection, "journal", "journal.>")
-            if [(one.seq, one.subject, one.data) for one in copy] != ways[0]:
+            if [(message.seq, message.subject, message.data) for message in copy] != ways[0]:
                 return f"{region}: {len(copy)}"
             if {one.stream for one in copy} != {f"journal-read-{region}"}:
                 return f"{region}: answered by { ({one.stream for one in copy}) }"
@@ -258,7 +262,10 @@ async def _consumed(client: Client, count: int) -> list[list[tuple[int, str, byt
     await until(incomplete, within=PATIENCE)
     pushed = [[await one.next_msg(timeout=PATIENCE) for _ in range(count)] for one in subscribed]
     await asyncio.gather(pull.unsubscribe(), *(one.unsubscribe() for one in subscribed))
-    return [[(one.metadata.sequence.stream, one.subject, one.data) for one in some] for some in (fetched, *pushed)]
+    return [
+        [(message.metadata.sequence.stream, message.subject, message.data) for message in some]
+        for some in (fetched, *pushed)
+    ]
 
 
 async def _bucket_is_read_by_its_name() -> None:
@@ -270,10 +277,10 @@ async def _bucket_is_read_by_its_name() -> None:
 
         async def unread() -> str | None:
             try:
-                found = [{key: (await one.get(key)).value for key in await one.keys()} for one in buckets]
+                found = [{key: (await bucket.get(key)).value for key in await bucket.keys()} for bucket in buckets]
             except (nats.js.errors.NoKeysError, nats.js.errors.KeyNotFoundError) as error:
                 return repr(error)
-            return None if found == [{one: one.encode() for one in REGIONS}] * len(REGIONS) else str(found)
+            return None if found == [{region: region.encode() for region in REGIONS}] * len(REGIONS) else str(found)
 
         await until(unread)
 
@@ -285,7 +292,7 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
 
         async def unseen(*wanted: bytes) -> str | None:
             copies = [await contents(connections[region], "ledger", "ledger.x") for region in ("central", "east")]
-            seen = [[one.data for one in copy] for copy in copies]
+            seen = [[message.data for message in copy] for copy in copies]
             return None if seen == [list(wanted)] * 2 else str(seen)
 
         await until(lambda: unseen(b"before"))
@@ -334,7 +341,7 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
             async def incomplete() -> str | None:
                 for region, connection in connections.items():
                     copy = await contents(connection, "prices", "prices.x")
-                    if [one.data for one in copy] != [str(number).encode() for number in range(20)]:
+                    if [message.data for message in copy] != [str(number).encode() for number in range(20)]:
                         return f"{region}: {len(copy)}"
                 return None
 

@@ -26,8 +26,13 @@ def walked(
 def stream(*messages: str) -> list[SourcedMessage]:
     """`w3` is the third message of origin w."""
     return [
-        SourcedMessage(seq=seq, subject=f"foo.{one}", origin=one[0] if one[0] != "?" else None, origin_seq=int(one[1:]))
-        for seq, one in enumerate(messages, 1)
+        SourcedMessage(
+            seq=seq,
+            subject=f"foo.{message}",
+            origin=message[0] if message[0] != "?" else None,
+            origin_seq=int(message[1:]),
+        )
+        for seq, message in enumerate(messages, 1)
     ]
 
 
@@ -70,11 +75,11 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
             order = [origin for origin, number in counts.items() for _ in range(number)]
             chance.shuffle(order)
             seen: dict[str, int] = {}
-            found = []
+            result = []
             for origin in order:
                 seen[origin] = seen.get(origin, 0) + 1
-                found.append(f"{origin}{seen[origin]}")
-            return found
+                result.append(f"{origin}{seen[origin]}")
+            return result
 
         there, here = merged(), merged()
         floor = chance.randrange(0, len(there) + 1)

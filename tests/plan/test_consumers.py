@@ -65,7 +65,9 @@ async def test_a_changed_wait_is_an_update_that_keeps_what_vstream_does_not_know
     servers = await world(wanted())
     (change,) = plan(wanted(), seen(servers, ack_wait=5 * 10**9, brand_new=True)).changes
     assert isinstance(change, UpdateConsumer)
-    assert [(one.field, one.before, one.after) for one in change.fields] == [("ack_wait", 5 * 10**9, 30 * 10**9)]
+    assert [(field.field, field.before, field.after) for field in change.fields] == [
+        ("ack_wait", 5 * 10**9, 30 * 10**9)
+    ]
     assert change.config.fields["brand_new"] is True
 
 
@@ -113,11 +115,11 @@ async def test_a_consumer_that_nobody_answered_for_is_blocked_and_not_made_again
     observed = servers.observed()
     silent = replace(
         observed,
-        consumers={name: {} if name == STREAM else some for name, some in observed.consumers.items()},
+        consumers={name: {} if name == STREAM else consumer for name, consumer in observed.consumers.items()},
         silent_consumers=(f"{STREAM} > reader",),
     )
     made = plan(wanted(), silent)
-    assert [one.name for one in made.blocked] == [f"{STREAM} > reader"]
+    assert [blocker.name for blocker in made.blocked] == [f"{STREAM} > reader"]
     assert not made.changes
 
 

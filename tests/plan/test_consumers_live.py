@@ -70,17 +70,17 @@ async def fetched(region: str, durable: str, number: int) -> list[str]:
     """What an unmodified client gets that knows the virtual names only, and acknowledges."""
     async with client_in(region) as client:
         bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="orders")
-        found: list[str] = []
+        result: list[str] = []
         async with asyncio.timeout(60):
-            while len(found) < number:
+            while len(result) < number:
                 try:
-                    some = await bound.fetch(number - len(found), timeout=1)
+                    some = await bound.fetch(number - len(result), timeout=1)
                 except TimeoutError:
                     continue
                 for message in some:
                     await message.ack_sync()
-                    found.append(message.subject)
-        return found
+                    result.append(message.subject)
+        return result
 
 
 async def test_consumers_from_their_first_apply_to_another_region(state: Path, tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
     assert await fetched("east", "audit", 2) == ORDERS[:2]
 
     seen = {
-        (one["name"], one["region"]): one
-        for one in json.loads((await run("status", file, "--format", "json")).out)["consumers"]
-        if one["stream"] == "orders"
+        (consumer["name"], consumer["region"]): consumer
+        for consumer in json.loads((await run("status", file, "--format", "json")).out)["consumers"]
+        if consumer["stream"] == "orders"
     }
     assert {key: (one["exists"], one["pending"], one["unacknowledged"]) for key, one in seen.items()} == {
         ("billing", "west"): (True, 0, 0),
@@ -125,7 +125,7 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
     assert "orders-read-west > billing" in drift.out
     assert "ack_wait: 5s → 1m" in drift.out
     findings = json.loads((await run("doctor", file, "--format", "json")).out)["findings"]
-    assert [(one["code"], one["about"]) for one in findings] == [("VD505", "orders-read-east > audit")]
+    assert [(finding["code"], finding["about"]) for finding in findings] == [("VD505", "orders-read-east > audit")]
     assert "1 consumer does not exist" in (await run("status", file)).out
     assert (await run("apply", file, "--yes")).code == 0
 
@@ -143,33 +143,33 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
 
 async def taken(region: str, durable: str, number: int, *, out_of_order: int = 0) -> set[str]:
     """The identities of *number* messages that a client acknowledges, and of some that it leaves before the last of them."""
-    found: set[str] = set()
+    result: set[str] = set()
     async with client_in(region) as client:
         bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="foo")
         left = 0
-        while len(found) < number:
-            for message in await bound.fetch(min(50, number - len(found)), timeout=30):
-                if number - len(found) <= 20 and left < out_of_order:
+        while len(result) < number:
+            for message in await bound.fetch(min(50, number - len(result)), timeout=30):
+                if number - len(result) <= 20 and left < out_of_order:
                     left += 1
                     continue
                 await message.ack_sync()
-                found.add(message.data.decode())
+                result.add(message.data.decode())
         await bound.unsubscribe()
-    return found
+    return result
 
 
 async def rest(region: str, durable: str, number: int) -> list[str]:
     """The identities of the next *number* messages."""
-    found: list[str] = []
+    result: list[str] = []
     async with client_in(region) as client:
         bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="foo")
         async with asyncio.timeout(60):
-            while len(found) < number:
-                for message in await bound.fetch(min(200, number - len(found)), timeout=30):
+            while len(result) < number:
+                for message in await bound.fetch(min(200, number - len(result)), timeout=30):
                     await message.ack()
-                    found.append(message.data.decode())
+                    result.append(message.data.decode())
         await client.flush()
-    return found
+    return result
 
 
 async def is_recorded_again_where_a_region_comes_back_empty(text: bytes) -> None:
@@ -218,9 +218,9 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     # In central it is synced and recorded, goes on, and then central dies: everything since comes again.
     before = await taken("central", "reader", 60)
     synced = await run_json("consumer", "sync", "-t", file, "--stream", "foo")
-    assert [(one["region"], len(one["kept_in"]), one["problems"]) for one in synced["consumers"]] == [
-        (region, 2, []) for region in REGIONS
-    ]
+    assert [
+        (consumer["region"], len(consumer["kept_in"]), consumer["problems"]) for consumer in synced["consumers"]
+    ] == [(region, 2, []) for region in REGIONS]
     await is_recorded_again_where_a_region_comes_back_empty(await asyncio.to_thread(file.read_bytes))
     assert (
         await run("consumer", "position", "foo", "reader", "--region", "central", "-t", file, "--output", record)

@@ -47,8 +47,8 @@ def only_update(of: Plan) -> Update:
 
 
 async def test_a_matching_world_needs_nothing() -> None:
-    wanted = rendered()
-    assert plan(wanted, (await world(wanted)).observed()).is_empty
+    bundle = rendered()
+    assert plan(bundle, (await world(bundle)).observed()).is_empty
 
 
 def test_an_empty_world_needs_everything_and_what_is_sourced_comes_first() -> None:
@@ -64,26 +64,26 @@ def test_an_empty_world_needs_everything_and_what_is_sourced_comes_first() -> No
 
 
 async def test_drift_of_one_field_is_one_field_change() -> None:
-    wanted = rendered()
-    observed = changed((await world(wanted)).observed(), "foo-read-west", max_age=5)
-    update = only_update(plan(wanted, observed))
+    bundle = rendered()
+    observed = changed((await world(bundle)).observed(), "foo-read-west", max_age=5)
+    update = only_update(plan(bundle, observed))
     (field,) = update.fields
     assert (field.field, field.before, field.after, field.risk) == ("max_age", 5, 0, Risk.SAFE)
 
 
 async def test_a_default_that_was_changed_by_hand_is_drift() -> None:
-    wanted = rendered()
-    observed = changed((await world(wanted)).observed(), "foo-write-west", no_ack=True)
-    assert [field.field for field in only_update(plan(wanted, observed)).fields] == ["no_ack"]
+    bundle = rendered()
+    observed = changed((await world(bundle)).observed(), "foo-write-west", no_ack=True)
+    assert [field.field for field in only_update(plan(bundle, observed)).fields] == ["no_ack"]
 
 
 async def test_an_unknown_field_is_noted_kept_and_no_drift() -> None:
-    wanted = rendered()
-    observed = changed((await world(wanted)).observed(), "foo-read-west", brand_new=7)
-    made = plan(wanted, observed)
+    bundle = rendered()
+    observed = changed((await world(bundle)).observed(), "foo-read-west", brand_new=7)
+    made = plan(bundle, observed)
     assert made.is_empty
     assert "brand_new" in made.notes[0].text
-    update = only_update(plan(wanted, changed(observed, "foo-read-west", brand_new=7, max_age=5)))
+    update = only_update(plan(bundle, changed(observed, "foo-read-west", brand_new=7, max_age=5)))
     assert update.config.fields["brand_new"] == 7
 
 
@@ -97,11 +97,11 @@ async def test_tightening_a_limit_is_data_loss_and_loosening_is_not() -> None:
 
 
 async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
-    wanted = rendered()
-    observed = (await world(wanted)).observed()
+    bundle = rendered()
+    observed = (await world(bundle)).observed()
     sources = [dict(source) for source in observed.streams["foo-read-west"].config.fields["sources"]]  # type: ignore[arg-type,union-attr]
     sources[0]["subject_transforms"] = [{"src": "other.>", "dest": ">"}]
-    made = plan(wanted, changed(observed, "foo-read-west", sources=sources))
+    made = plan(bundle, changed(observed, "foo-read-west", sources=sources))
     stop, go_on = made.changes
     assert isinstance(stop, Update)
     assert isinstance(go_on, Update)
@@ -109,13 +109,13 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
     assert set(stop.config.source_names) == set(go_on.config.source_names) - {str(sources[0]["name"])}
     assert [(gate.kind, gate.stream) for gate in made.gates] == [(GateKind.AT_REST, "foo-read-west")]
     # It has had this form before: servers go on from there, whatever they are told.
-    (back,) = [one for one in go_on.fields if one.field.startswith("sources.")]
+    (back,) = [field for field in go_on.fields if field.field.startswith("sources.")]
     assert back.risk is Risk.RESOURCING
     assert "arrives again" in back.why
     # Killed in between: what it stopped for, and where, is written down on the server.
     stopped = with_recorded_positions(stop.config, {str(sources[0]["name"]): 7}).fields
-    left = plan(wanted, changed(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"]))
-    assert [one.handover for one in left.changes if isinstance(one, Update)] == [Handover.SOURCE]
+    left = plan(bundle, changed(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"]))
+    assert [change.handover for change in left.changes if isinstance(change, Update)] == [Handover.SOURCE]
     assert not left.is_destructive
 
 
@@ -125,8 +125,8 @@ async def test_another_naming_is_blocked_because_what_is_not_sourced_yet_would_b
 ) -> None:
     servers = await world(rendered(naming=before))
     made = plan(rendered(naming=after), servers.observed())
-    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
-    (reason,) = {one.reason.partition(" from ")[0] for one in made.blocked if one.region == "west"}
+    assert {blocker.name for blocker in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    (reason,) = {blocker.reason.partition(" from ")[0] for blocker in made.blocked if blocker.region == "west"}
     assert reason == f"it would no longer take `{'_vs.foo.central.>' if before == 'isolated' else 'foo.central.>'}`"
 
 
@@ -135,17 +135,17 @@ async def test_with_the_published_naming_subjects_can_come_and_not_go() -> None:
     more = rendered({"foo": {"subjects": ["foo.>", "bar.>"]}}, naming="blog")
     wider = plan(more, (await world(less)).observed())
     assert (wider.blocked, wider.is_destructive) == ((), False)
-    assert [one.handover for one in wider.changes if isinstance(one, Update)].count(Handover.SOURCE) == 3
+    assert [change.handover for change in wider.changes if isinstance(change, Update)].count(Handover.SOURCE) == 3
     assert "`bar.central.>`" in plan(less, (await world(more)).observed()).blocked[0].reason
 
 
 async def test_thousands_of_sources_of_one_stream_are_numbered_in_one_pass() -> None:
     """Seed 31921 of the fuzz series: `apply` took 42 s of computing for 20,000."""
-    wanted = rendered()
-    observed = (await world(wanted)).observed()
+    bundle = rendered()
+    observed = (await world(bundle)).observed()
     sources: Any = observed.streams["foo-read-west"].config.fields["sources"]
     began = time.process_time()
-    made = plan(wanted, changed(observed, "foo-read-west", sources=[*sources, *sources[:1] * 20_000]))
+    made = plan(bundle, changed(observed, "foo-read-west", sources=[*sources, *sources[:1] * 20_000]))
     assert time.process_time() - began < 15
     gone = [change.field for update in made.changes if isinstance(update, Update) for change in update.fields]
     assert len(gone) == len(set(gone)) == 20_000
@@ -160,7 +160,7 @@ async def test_sources_that_change_and_sources_that_go_are_two_steps() -> None:
     for source in sources:
         source["subject_transforms"] = [{"src": "other.>", "dest": ">"}]
     made = plan(narrow, changed(observed, "foo-read-west", sources=sources))
-    assert [one.name for one in made.blocked] == ["foo-read-west"]
+    assert [blocker.name for blocker in made.blocked] == ["foo-read-west"]
     assert "two plans" in made.blocked[0].reason
 
 
@@ -205,7 +205,9 @@ async def test_a_stream_of_somebody_else_is_never_touched() -> None:
         plan(rendered({}), foreign).changes
         == plan(
             rendered({}),
-            replace(observed, streams={name: one for name, one in observed.streams.items() if name != "foo-read-west"}),
+            replace(
+                observed, streams={name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
+            ),
         ).changes
     )
 
@@ -249,31 +251,31 @@ def test_a_stream_that_nobody_answered_for_is_blocked_not_created() -> None:
 
 async def test_what_nobody_answered_for_is_not_known_to_differ() -> None:
     """So `drift` ends with 3: a region that is down is no drift."""
-    wanted = rendered()
-    observed = (await world(wanted)).observed()
+    bundle = rendered()
+    observed = (await world(bundle)).observed()
     others = {name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
-    made = plan(wanted, replace(observed, streams=others, missing=("foo-read-west",)))
+    made = plan(bundle, replace(observed, streams=others, missing=("foo-read-west",)))
     assert (made.is_empty, made.differs) == (False, False)
-    foreign = plan(wanted, changed(observed, "foo-read-west", retention="workqueue"))
+    foreign = plan(bundle, changed(observed, "foo-read-west", retention="workqueue"))
     assert (len(foreign.blocked), foreign.differs) == (1, True)
 
 
 async def test_a_half_reloaded_cluster_shows_which_server_has_what() -> None:
-    wanted = rendered()
-    servers = await world(wanted)
+    bundle = rendered()
+    servers = await world(bundle)
     servers.rules["west-1"] = {"foo.>": ("west 100% _vs.foo.west.typo.>",)}
-    made = plan(wanted, servers.observed())
+    made = plan(bundle, servers.observed())
     publish = next(rule for rule in made.rules if rule.source == "foo.>")
     assert publish.servers == ("west-1",)
     assert publish.before == ("west 100% _vs.foo.west.typo.>",)
-    assert len(made.rules) == len(wanted.mappings)
+    assert len(made.rules) == len(bundle.mappings)
 
 
 async def test_mapping_rules_of_others_are_left_alone() -> None:
-    wanted = rendered()
-    servers = await world(wanted)
+    bundle = rendered()
+    servers = await world(bundle)
     servers.rules["west-1"] = {**servers.rules["west-1"], "theirs.*": ("* 100% elsewhere.$1",)}
-    assert plan(wanted, servers.observed()).is_empty
+    assert plan(bundle, servers.observed()).is_empty
 
 
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
@@ -286,15 +288,15 @@ async def test_rules_of_a_stream_that_is_gone_are_removed(naming: str) -> None:
 
 
 async def test_the_fingerprint_follows_what_the_plan_depends_on_and_nothing_else() -> None:
-    wanted = rendered()
-    observed = (await world(wanted)).observed()
+    bundle = rendered()
+    observed = (await world(bundle)).observed()
     other = ObservedStream(config=StreamConfig(name="other", fields={"name": "other"}), created="t", cluster=None)
-    first = plan(wanted, observed).observed
-    assert plan(wanted, replace(observed, streams={"other": other, **observed.streams})).observed == first
-    assert plan(wanted, changed(observed, "foo-read-west", max_age=5)).observed != first
+    first = plan(bundle, observed).observed
+    assert plan(bundle, replace(observed, streams={"other": other, **observed.streams})).observed == first
+    assert plan(bundle, changed(observed, "foo-read-west", max_age=5)).observed != first
     again = replace(observed.streams["foo-read-west"], created="later")
-    assert plan(wanted, replace(observed, streams={**observed.streams, "foo-read-west": again})).observed != first
-    assert plan(wanted, replace(observed, rules={})).observed != first
+    assert plan(bundle, replace(observed, streams={**observed.streams, "foo-read-west": again})).observed != first
+    assert plan(bundle, replace(observed, rules={})).observed != first
 
 
 async def test_the_valve_counts_updates_and_deletes_against_what_exists() -> None:
@@ -312,16 +314,16 @@ def test_destinations_are_spelled_the_same_in_any_order() -> None:
 
 
 async def test_scaling_and_moving_at_once_is_blocked_because_servers_refuse_it() -> None:
-    wanted = rendered()
-    observed = (await world(wanted)).observed()
+    bundle = rendered()
+    observed = (await world(bundle)).observed()
     drifted = changed(observed, "foo-read-west", num_replicas=3, placement={"cluster": "west", "tags": ["ssd"]})
-    made = plan(wanted, drifted)
+    made = plan(bundle, drifted)
     (blocked,) = made.blocked
     assert blocked.name == "foo-read-west"
     assert "one step" in blocked.reason
     assert made.changes == ()
     # One of the two alone is possible.
-    assert only_update(plan(wanted, changed(observed, "foo-read-west", num_replicas=3)))
+    assert only_update(plan(bundle, changed(observed, "foo-read-west", num_replicas=3)))
 
 
 @pytest.mark.parametrize(("oldest", "asked"), [((2, 14), ("foo-read-central", "foo-read-west")), ((2, 15), ())])
@@ -332,8 +334,8 @@ async def test_a_region_that_comes_again_begins_after_what_others_took_of_it_whe
     servers = await world(two)
     for name in ("foo-read-west", "foo-read-central", "foo-write-west"):
         servers.hold(name, 5)
-    wanted = rendered()
-    made = make_plan("acme", wanted, servers.observed(), server_version=oldest)
+    bundle = rendered()
+    made = make_plan("acme", bundle, servers.observed(), server_version=oldest)
     creates = {change.config.name: change.readers for change in made.changes if isinstance(change, Create)}
     assert creates["foo-write-east"] == asked
     assert creates["foo-read-east"] == ()

@@ -45,10 +45,10 @@ def imported(account: Account, shared: ShareKind, subject: str) -> set[str]:
 
 def test_of_each_two_accounts_one_imports_flow_control_both_ways() -> None:
     """Servers refuse two that import one subject from each other, of either kind."""
-    accounts = {one.name: one for one in models().accounts}
+    accounts = {account.name: account for account in models().accounts}
     assert set(accounts) == {"APP_west", "APP_east", "APP_south", "S_stretch"}
     for shared in ShareKind:
-        taken = {(name, other) for name, one in accounts.items() for other in imported(one, shared, "$JS.FC.>")}
+        taken = {(name, other) for name, account in accounts.items() for other in imported(account, shared, "$JS.FC.>")}
         assert len(taken) == 6
         assert len({frozenset(pair) for pair in taken}) == 6
     for account in accounts.values():
@@ -79,8 +79,10 @@ def test_each_region_has_users_of_its_own_and_none_that_is_twice() -> None:
 async def test_what_lists_the_subjects_of_clients_waits_for_the_rules_and_a_mirror_does_not() -> None:
     bundle = models()
     plan = make_plan("acme", bundle, Observed(streams={}))
-    phases = {one.config.name: phase_of(one) for one in plan.changes if isinstance(one, Create)}
-    consumers = {one.config.stream: phase_of(one) for one in plan.changes if isinstance(one, CreateConsumer)}
+    phases = {change.config.name: phase_of(change) for change in plan.changes if isinstance(change, Create)}
+    consumers = {
+        change.config.stream: phase_of(change) for change in plan.changes if isinstance(change, CreateConsumer)
+    }
     assert phases["APP_west/foo"] is Phase.NAMED_STREAMS
     assert phases["APP_west/foo-write"] is Phase.WRITE_STREAMS
     assert phases["APP_west/log"] is phases["APP_west/prices"] is Phase.READ_STREAMS
@@ -98,7 +100,7 @@ async def test_a_region_joins_by_what_only_adds() -> None:
 async def test_a_region_does_not_go_before_its_streams() -> None:
     two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
     blocked = (await planned(regional({"foo": MODELS["foo"]}), two)).blocked
-    assert {one.name for one in blocked} == {"APP_south/foo", "APP_south/foo-write"}
+    assert {blocker.name for blocker in blocked} == {"APP_south/foo", "APP_south/foo-write"}
 
 
 async def test_a_rule_that_one_account_lacks_is_not_loaded() -> None:
@@ -127,19 +129,21 @@ def test_what_the_owner_of_an_account_exports_besides_is_left_alone() -> None:
         "imports": [],
     }
     account = told.read_account("APP_east", detail, ours)
-    assert [one.subject for one in account.exports] == ["$JS.FC.>"]
+    assert [export.subject for export in account.exports] == ["$JS.FC.>"]
 
 
 def test_a_lab_has_a_password_for_each_user_of_each_region_and_keeps_it(tmp_path: Path) -> None:
     bundle = regional({"foo": MODELS["foo"]})
-    files = {one.path: one.text for one in passwords.with_passwords(tmp_path, bundle)}
+    files = {with_password.path: with_password.text for with_password in passwords.with_passwords(tmp_path, bundle)}
     assert {"passwords-west.cfg", "passwords-east.cfg", "passwords-south.cfg", "system-password.cfg"} <= files.keys()
     for path, text in files.items():
         if "password" in path:
             (tmp_path / path).write_text(text)
     called, password = passwords.login(tmp_path, "app", "east") or ("", "")
     assert (called, password in files["passwords-east.cfg"]) == ("app-east", True)
-    assert {one.path: one.text for one in passwords.with_passwords(tmp_path, bundle)} == files
+    assert {
+        with_password.path: with_password.text for with_password in passwords.with_passwords(tmp_path, bundle)
+    } == files
 
 
 def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:

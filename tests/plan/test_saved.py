@@ -15,10 +15,10 @@ from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 def rich_plan() -> Plan:
     """Creates, an update, a delete, something blocked, notes and rules."""
-    wanted = rendered()
+    bundle = rendered()
 
     def observed(name: str, **fields: Json) -> ObservedStream:
-        config = next(one.config for one in wanted.streams if one.config.name == "foo-read-west")
+        config = next(stream.config for stream in bundle.streams if stream.config.name == "foo-read-west")
         return ObservedStream(
             config=StreamConfig(name=name, fields={**config.fields, "name": name, **fields}),
             created="t",
@@ -34,7 +34,7 @@ def rich_plan() -> Plan:
         rules={"west-1": {}},
         unread_servers=("east-1",),
     )
-    return make_plan("acme", wanted, world)
+    return make_plan("acme", bundle, world)
 
 
 def dumped() -> str:

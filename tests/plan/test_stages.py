@@ -46,10 +46,10 @@ async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> Ap
 
 async def servers_with(names: list[str], messages: int = 100) -> FakeServers:
     servers = FakeServers()
-    wanted = regions(names)
-    for server in wanted.servers:
+    topology = regions(names)
+    for server in topology.servers:
         servers.rules[server.server.name] = {}
-    assert (await run(servers, wanted)).is_complete
+    assert (await run(servers, topology)).is_complete
     for name in servers.streams_by_name:
         servers.hold(name, messages)
     servers.positions["foo-read-east"] = POSITIONS
@@ -60,7 +60,7 @@ async def servers_with(names: list[str], messages: int = 100) -> FakeServers:
 def starts(config: StreamConfig) -> dict[str, Any]:
     sources = config.fields["sources"]
     assert isinstance(sources, list)
-    return {str(one["name"]): one.get("opt_start_seq") for one in sources if isinstance(one, dict)}
+    return {str(source["name"]): source.get("opt_start_seq") for source in sources if isinstance(source, dict)}
 
 
 async def test_a_region_goes_in_stages_with_gates_between_them() -> None:
@@ -116,7 +116,7 @@ async def test_a_region_comes_as_a_copy_that_then_sources() -> None:
     # Where a source began is no drift, and later changes keep it.
     assert planned(servers, regions(ALL)).is_empty
     changed = rendered({"foo": {"subjects": ["foo.>"], "regions": ALL, "description": "new"}})
-    update = next(one for one in planned(servers, changed).changes if one.config.name == "foo-read-east")
+    update = next(change for change in planned(servers, changed).changes if change.config.name == "foo-read-east")
     assert isinstance(update.config, StreamConfig)
     assert starts(update.config) == expected
 
@@ -224,7 +224,9 @@ async def servers_killed_after_a_move(
 ) -> FakeServers:
     """All is as it is to be, and west's write stream and the first stream that takes from it say this of themselves."""
     servers = await servers_of(scaled(3, read={"replicas": 3}, **stream))
-    takers = [name for name, one in servers.streams_by_name.items() if "foo-write-west" in one.config.source_names]
+    takers = [
+        name for name, stream in servers.streams_by_name.items() if "foo-write-west" in stream.config.source_names
+    ]
     said = {"at": NOW, "replicas": 3, "leader_since": NOW - timedelta(hours=1)}
     heard = {"silence": {"foo-write-west": timedelta(seconds=1)}}
     for name, more in (("foo-write-west", origin), (takers[0], {**heard, **reader})):
@@ -291,10 +293,10 @@ async def test_killed_before_any_request_the_next_run_goes_on(before: list[str],
         dying.left = calls
         with pytest.raises(KilledError):
             await run(dying, regions(after))
-        created = {name: one.created for name, one in servers.streams_by_name.items()}
+        created = {name: stream.created for name, stream in servers.streams_by_name.items()}
         assert (await run(servers, regions(after))).is_complete
         assert planned(servers, regions(after)).is_empty
-        now = {name: one.created for name, one in servers.streams_by_name.items()}
+        now = {name: stream.created for name, stream in servers.streams_by_name.items()}
         assert {name: now[name] for name in now if name in created} == {
             name: created[name] for name in now if name in created
         }
@@ -306,7 +308,9 @@ async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> N
     servers = await servers_with(ALL)
     servers.gate_timeouts["drained foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
     applied = await run(servers, regions(TWO), patience=0.0)
-    assert [one.missing for one in applied.gate_timeouts] == ["`foo-read-west` is at 3 of 9 in `foo-write-east`"]
+    assert [gate_timeout.missing for gate_timeout in applied.gate_timeouts] == [
+        "`foo-read-west` is at 3 of 9 in `foo-write-east`"
+    ]
     assert not applied.is_complete
     assert len(applied.skipped) == 4
     assert servers.calls[-1] != "update foo-read-west"
@@ -378,15 +382,15 @@ class FakeRacks:
 
 async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> None:
     servers, racks = await servers_with(ALL), FakeRacks()
-    wanted = regions(TWO)
-    plan = replace(planned(servers, wanted), leaving=("east-1",))
+    topology = regions(TWO)
+    plan = replace(planned(servers, topology), leaving=("east-1",))
     assert [stage.phase.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
-    applied = await apply(plan, servers, servers.loader(wanted), servers, servers=racks, patience=0.0)
+    applied = await apply(plan, servers, servers.loader(topology), servers, servers=racks, patience=0.0)
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
-    again = replace(planned(servers, wanted), leaving=("east-1",))
-    applied = await apply(again, servers, servers.loader(wanted), servers, servers=racks)
+    again = replace(planned(servers, topology), leaving=("east-1",))
+    applied = await apply(again, servers, servers.loader(topology), servers, servers=racks)
     assert applied.is_complete
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
     saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))
@@ -412,5 +416,5 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
     # That is no drift, and later changes keep it.
     assert planned(servers, regions(TWO)).is_empty
     changed = rendered({"foo": {"subjects": ["foo.>"], "regions": TWO, "description": "new"}})
-    update = next(one for one in planned(servers, changed).changes if one.config.name == "foo-write-west")
+    update = next(change for change in planned(servers, changed).changes if change.config.name == "foo-write-west")
     assert update.config.fields["first_seq"] == 41

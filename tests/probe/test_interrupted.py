@@ -32,7 +32,7 @@ pytestmark = pytest.mark.lab
 
 async def test_a_cancelled_probe_cleans_up(world: World) -> None:
     # One pair never arrives: the probe is still waiting when it is cancelled.
-    sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
+    sources = [source for source in world.config("foo-read-east")["sources"] if source["name"] != "foo-write-west"]
     await world.create_all(changes={"foo-read-east": {"sources": sources}})
     steps: list[Progress] = []
     probe = asyncio.create_task(world.probe(deadline=60.0, on_progress=steps.append))

@@ -51,7 +51,7 @@ async def test_a_healthy_lab_passes_and_canaries_are_removed(world: World) -> No
         for region in REGIONS
         for subject in ("foo._vstream_probe", "bar._vstream_probe.baz")
     ]
-    assert [check.answered_by for check in of(report, Hop.STREAM_INFO)] == [f"foo-read-{one}" for one in REGIONS]
+    assert [check.answered_by for check in of(report, Hop.STREAM_INFO)] == [f"foo-read-{region}" for region in REGIONS]
     assert {check.detail for check in of(report, Hop.DIRECT_GET)} == {"empty stream: the answer names nobody"}
     pairs = [(check.origin, check.region, check.answered_by) for check in of(report, Hop.CANARY)]
     assert pairs == [(origin, reader, f"foo-read-{reader}") for origin in REGIONS for reader in REGIONS]
@@ -108,7 +108,7 @@ async def test_messages_of_users_stay_and_name_who_answers(world: World) -> None
     before = await world.messages()
     report = await world.probe()
     assert bad(report) == {}
-    assert [check.answered_by for check in of(report, Hop.DIRECT_GET)] == [f"foo-read-{one}" for one in REGIONS]
+    assert [check.answered_by for check in of(report, Hop.DIRECT_GET)] == [f"foo-read-{region}" for region in REGIONS]
     assert await world.messages() == before
 
 
@@ -162,13 +162,16 @@ async def test_the_probe_finds_api_mappings_that_one_server_misses(world: World)
         "no stream, although `foo-read-central` exists: "
         "the mapping of `$JS.API.STREAM.INFO.foo` is missing on server central-1"
     )
-    assert set(bad(report)) == {("stream_info", None, "central"), *(("canary", one, "central") for one in REGIONS)}
+    assert set(bad(report)) == {
+        ("stream_info", None, "central"),
+        *(("canary", region, "central") for region in REGIONS),
+    }
 
     await world.load_mappings("central", without(f"{API}.DIRECT.GET.foo"))
     report = await world.probe(deadline=6.0)
     get = bad(report)["direct_get", None, "central"]
     assert "the mapping of `$JS.API.DIRECT.GET.foo` is missing on server central-1" in get.detail
-    assert set(bad(report)) == {("direct_get", None, "central"), *(("canary", one, "central") for one in REGIONS)}
+    assert set(bad(report)) == {("direct_get", None, "central"), *(("canary", region, "central") for region in REGIONS)}
     assert set((await world.messages()).values()) == {0}
 
 
@@ -191,7 +194,7 @@ async def test_the_probe_finds_api_mappings_that_lead_to_another_region(world: W
 
     await world.load_mappings("west", crossed(f"{API}.STREAM.INFO.foo"))
     report = await world.probe()
-    assert set(bad(report)) == {("stream_info", None, "west"), *(("canary", one, "west") for one in REGIONS)}
+    assert set(bad(report)) == {("stream_info", None, "west"), *(("canary", region, "west") for region in REGIONS)}
     assert bad(report)["stream_info", None, "west"].answered_by == "foo-read-east"
     assert await world.messages() == before
 
@@ -219,7 +222,7 @@ async def test_the_probe_finds_a_read_stream_that_is_gone(world: World) -> None:
     assert set(bad(report)) == {
         ("stream_info", None, "east"),
         ("direct_get", None, "east"),
-        *(("canary", one, "east") for one in REGIONS),
+        *(("canary", region, "east") for region in REGIONS),
     }
     assert bad(report)["stream_info", None, "east"].detail == "no stream: `foo-read-east` does not exist"
     assert bad(report)["direct_get", None, "east"].detail == "nobody answers: `foo-read-east` does not exist"
@@ -231,7 +234,7 @@ async def test_the_probe_finds_a_read_stream_that_refuses_direct_get(world: Worl
     await world.create_all(changes={"foo-read-east": {"allow_direct": False}})
     await world.sourcing()
     report = await world.probe(deadline=6.0, all_forms=True)
-    assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", one, "east") for one in REGIONS)}
+    assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", region, "east") for region in REGIONS)}
     skipped = {check.detail for check in of(report, Hop.FORM) if check.region == "east"}
     assert skipped == {"no stream answers Direct Get: see the direct_get check of this region"}
     check = bad(report)["direct_get", None, "east"]
@@ -244,7 +247,7 @@ async def test_the_probe_finds_a_read_stream_that_refuses_direct_get(world: Worl
 
 
 async def test_the_probe_finds_a_source_that_one_read_stream_misses(world: World) -> None:
-    sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
+    sources = [source for source in world.config("foo-read-east")["sources"] if source["name"] != "foo-write-west"]
     await world.create_all(changes={"foo-read-east": {"sources": sources}})
     await world.sourcing()
     report = await world.probe(deadline=6.0)

@@ -210,6 +210,6 @@ def test_the_server_that_was_asked_is_named() -> None:
     joined = join_reports(
         [name_servers(by_west, asked), name_servers(report(check(CheckStatus.OK)), {"west": "west-1"})]
     )
-    assert [one.server for one in joined.checks] == ["west-2", "east-1", "west-1"]
+    assert [check.server for check in joined.checks] == ["west-2", "east-1", "west-1"]
     assert "west by west-2 mapping: no stream listens" in "".join(line.plain for line in view.problems(joined))
     assert 'name="mapping in west by west-1"' in to_junit(joined)

@@ -73,16 +73,16 @@ def test_files_come_in_the_order_of_their_paths_and_each_once() -> None:
 
 
 def test_a_bundle_means_what_its_files_say() -> None:
-    found = rendered()
-    assert [(one.virtual, one.region, one.role) for one in found.streams] == [
+    bundle = rendered()
+    assert [(stream.virtual, stream.region, stream.role) for stream in bundle.streams] == [
         (stream, region, role)
         for stream in ("foo", "bar")
         for region in ("west", "east")
         for role in (Role.WRITE, Role.READ)
     ]
-    assert all(json.loads(found.text(one.path)) == one.config.fields for one in found.streams)
-    assert found.mappings == profile_of(topology()).mapping_set(topology())
-    assert found.streams[0].config.owner == "acme"
+    assert all(json.loads(bundle.text(stream.path)) == stream.config.fields for stream in bundle.streams)
+    assert bundle.mappings == profile_of(topology()).mapping_set(topology())
+    assert bundle.streams[0].config.owner == "acme"
 
 
 # -- user templates --------------------------------------------------------------------------------------------------
@@ -122,13 +122,13 @@ NAMED = (GOLDEN / "named.yaml").read_text(encoding="utf-8").replace("account: AP
 )
 def test_a_destination_for_everywhere_else_can_be_said_in_templates_of_the_users(tmp_path: Path, spelled: str) -> None:
     """And one that cannot be meant is refused: it would let publishes past the write streams."""
-    (line,) = (one for one in shipped(MAPPINGS, "", "").splitlines() if "{destination: " in one)
+    (line,) = (splitline for splitline in shipped(MAPPINGS, "", "").splitlines() if "{destination: " in splitline)
     ours = rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, spelled)))
     assert ours.mappings == rendered(NAMED).mappings
     former = "{destination: << destination.subject | q >>, cluster: << destination.cluster | q >>}"
     with pytest.raises(InvalidInputError) as caught:
         rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, former)))
-    assert [one.message for one in caught.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "the rule for `ledger.*` lacks the destination without a cluster"
     ]
 
@@ -180,13 +180,13 @@ def test_a_broken_template_gives_one_diagnostic_with_its_name_and_line(
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
         rendered(templates=override(tmp_path, template, text))
-    (found,) = caught.value.diagnostics
-    assert found.span is not None
-    assert (found.code, found.severity, found.span.file, found.span.line) == (
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.span is not None
+    assert (diagnostic.code, diagnostic.severity, diagnostic.span.file, diagnostic.span.line) == (
         code, Severity.ERROR, f"templates/{template}", line,
     )  # fmt: skip
-    assert message in {found.message, None}
-    assert found.hint
+    assert message in {diagnostic.message, None}
+    assert diagnostic.hint
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_a_template_runs_no_code_and_changes_nothing(tmp_path: Path, attempt: st
     code = f"<% set mark = {json.dumps(str(mark))} %>\n<< {attempt} >>"
     with pytest.raises(InvalidInputError) as caught:
         rendered(templates=override(tmp_path, WRITE, code))
-    (found,) = caught.value.diagnostics
-    assert found.message.startswith("template error: ")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message.startswith("template error: ")
     assert not mark.exists()
 
 
@@ -229,8 +229,8 @@ def test_a_template_ends_and_leaves_memory_to_others(
     before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(InvalidInputError) as caught:
         rendered(templates=override(tmp_path, WRITE, code))
-    (found,) = caught.value.diagnostics
-    assert found.message.startswith(f"template error: {message}")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message.startswith(f"template error: {message}")
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
@@ -246,8 +246,8 @@ def test_no_template_is_a_link_out_of_its_repository(tmp_path: Path) -> None:
     (repository / ".git").mkdir()
     with pytest.raises(InvalidInputError) as caught:
         rendered(templates=repository / "mine")
-    (found,) = caught.value.diagnostics
-    assert found.message == f"template error: {repository}/mine/mappings.cfg.j2 is a link out of the repository"
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message == f"template error: {repository}/mine/mappings.cfg.j2 is a link out of the repository"
     (repository / "shared.j2").write_text(shipped("mappings.cfg.j2", "# Subject mappings of", "# Ours:"))
     (repository / "mine/mappings.cfg.j2").unlink()
     (repository / "mine/mappings.cfg.j2").symlink_to("../shared.j2")
@@ -342,7 +342,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
     world: dict[str, Any], data: st.DataObject
 ) -> None:
     loaded = load(shapes.as_file(world), "t.yaml")
-    assume(not any(one.is_error for one in loaded.diagnostics))
+    assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
     wanted = loaded.require()
     table = compile_mappings(profile_of(wanted).mapping_set(wanted))
     for stream in wanted.streams:
@@ -353,15 +353,22 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
                 assert outcome is not None
                 assert outcome.kind is OutcomeKind.MAPPED
                 stored_in = [
-                    (other.name, place)
-                    for other in wanted.streams
-                    for place in other.regions
-                    if any(matches(outcome.subject, one) for one in physical.write_subjects(wanted, other, place))
+                    (stream.name, place)
+                    for stream in wanted.streams
+                    for place in stream.regions
+                    if any(
+                        matches(outcome.subject, write_subject)
+                        for write_subject in physical.write_subjects(wanted, stream, place)
+                    )
                 ]
                 assert stored_in == [(stream.name, region)]
                 pairs = physical.source_transforms(wanted, stream, region)
                 transforms = [SubjectTransform.parse(source, destination) for source, destination in pairs]
-                read = [one.apply(outcome.subject) for one in transforms if isinstance(one, SubjectTransform)]
+                read = [
+                    transform.apply(outcome.subject)
+                    for transform in transforms
+                    if isinstance(transform, SubjectTransform)
+                ]
                 assert len(read) == len(pairs)
                 assert [one for one in read if one is not None] == [subject]
 
@@ -369,7 +376,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
 @given(worlds)
 def test_the_mappings_of_a_valid_topology_never_overlap_and_the_server_takes_them_all(world: dict[str, Any]) -> None:
     loaded = load(shapes.as_file(world), "t.yaml")
-    assume(not any(one.is_error for one in loaded.diagnostics))
+    assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
     table = compile_mappings(profile_of(loaded.require()).mapping_set(loaded.require()))
     assert list(table.overlapping()) == []
     assert table.errors == ()
@@ -400,7 +407,9 @@ def test_a_stream_whose_name_is_allowed_takes_no_request_about_another(name: str
 def test_servers_without_hosts_have_ports_of_their_own_below_the_ephemeral_ones(sizes: tuple[int, ...]) -> None:
     regions = ", ".join(f"r{number}: {{servers: {size}}}" for number, size in enumerate(sizes))
     addresses = default_addresses(topology(f"{HEAD}regions: {{{regions}}}\n"))
-    ports = [port for one in addresses for port in (one.client, one.monitor, one.cluster, one.gateway)]
+    ports = [
+        port for address in addresses for port in (address.client, address.monitor, address.cluster, address.gateway)
+    ]
     assert len(set(ports)) == len(ports) == 4 * sum(sizes)
     assert min(ports) == 14000
     assert max(ports) < 32768
@@ -424,7 +433,7 @@ def test_servers_with_hosts_listen_there_on_the_ports_of_their_region() -> None:
 
 
 def test_a_region_that_has_a_context_already_gets_none() -> None:
-    paths = {one.path for one in rendered(HEAD + REGIONS + "connect: {west: {context: sc}}\n").artifacts}
+    paths = {artifact.path for artifact in rendered(HEAD + REGIONS + "connect: {west: {context: sc}}\n").artifacts}
     assert {path for path in paths if path.startswith("contexts/")} == {"contexts/acme-east.json"}
 
 

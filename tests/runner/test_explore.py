@@ -70,20 +70,24 @@ def test_the_seeds_follow_from_one() -> None:
 
 async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_not_pass(tmp_path: Path) -> None:
     outcomes = iter([PASS, RunOutcome(status=CaseStatus.UNKNOWN), PASS])
-    found = await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=3))
-    assert [one.seed for one in found.runs] == seeds(7)[:3]
-    for one in found.runs:
-        assert read(one.directory / "scenario.yaml").seed == one.seed
-        assert (one.directory / "capture").exists() == (one.outcome.status is not CaseStatus.PASS)
-    assert (found.count(CaseStatus.PASS), found.count(CaseStatus.UNKNOWN), found.count(CaseStatus.FAIL)) == (2, 1, 0)
+    exploration = await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=3))
+    assert [run.seed for run in exploration.runs] == seeds(7)[:3]
+    for run in exploration.runs:
+        assert read(run.directory / "scenario.yaml").seed == run.seed
+        assert (run.directory / "capture").exists() == (run.outcome.status is not CaseStatus.PASS)
+    assert (
+        exploration.count(CaseStatus.PASS),
+        exploration.count(CaseStatus.UNKNOWN),
+        exploration.count(CaseStatus.FAIL),
+    ) == (2, 1, 0)
     written = json.loads((tmp_path / "explored.json").read_text())
-    assert written == json.loads(json.dumps(found.as_dict()))
+    assert written == json.loads(json.dumps(exploration.as_dict()))
     assert (written["runs"], written["pass"], written["acknowledged"]) == (3, 2, 200)
 
 
 async def test_captures_of_what_passed_are_kept_if_wanted(tmp_path: Path) -> None:
-    found = await explored(tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=FOREVER, runs=1), is_kept=True)
-    assert (found.runs[0].directory / "capture" / "manifest.json").is_file()
+    exploration = await explored(tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=FOREVER, runs=1), is_kept=True)
+    assert (exploration.runs[0].directory / "capture" / "manifest.json").is_file()
 
 
 async def test_no_run_begins_when_time_is_over(tmp_path: Path) -> None:
@@ -96,8 +100,8 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
             return FAIL
         return OTHER if faults.ISOLATE in kinds(scenario) else PASS
 
-    found = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=12, shrinking_runs=200))
-    failed = [one for one in found.runs if one.outcome == FAIL]
+    exploration = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=12, shrinking_runs=200))
+    failed = [run for run in exploration.runs if run.outcome == FAIL]
     assert failed
     for one in failed:
         assert one.short is not None
@@ -143,8 +147,8 @@ async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp
     def judge(_: Scenario) -> RunOutcome:
         raise LabError("no ports are free")
 
-    found = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=2))
-    assert [(one.outcome.status, one.outcome.detail) for one in found.runs] == [
+    exploration = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=2))
+    assert [(run.outcome.status, run.outcome.detail) for run in exploration.runs] == [
         (CaseStatus.UNKNOWN, "no ports are free")
     ] * 2
 

@@ -63,27 +63,29 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
 
     manifest = capture.manifest()
     assert (manifest.is_complete, manifest.stopped_by, manifest.seed) == (True, None, 7)
-    assert [one.name for one in manifest.servers] == ["west-1", "central-1", "east-1"]
+    assert [server.name for server in manifest.servers] == ["west-1", "central-1", "east-1"]
     assert (capture.path / "topology.yaml").read_text() == TOPOLOGY
     assert {path.name for path in capture.logs.iterdir()} >= {"west-1.log", "central-1.log", "east-1.log"}
-    assert {(one.outcome, one.error) for one in capture.operations()} == {(OperationOutcome.OK, None)}
+    assert {(operation.outcome, operation.error) for operation in capture.operations()} == {(OperationOutcome.OK, None)}
 
     acked = acknowledged(capture)
     tried = {
-        one.id or "" for one in operations(capture, OperationKind.TRY) if one.subject == ClientOperation.PUBLISH.value
+        operation.id or ""
+        for operation in operations(capture, OperationKind.TRY)
+        if operation.subject == ClientOperation.PUBLISH.value
     }
     assert acked
     for found in stored(capture, "read").values():
         assert set(found) == acked | tried
         assert set(found.values()) == {1}
-    assert {one.client for one in capture.deliveries()} == {f"{region}/consumer-foo" for region in REGIONS}
-    assert {one.id for one in capture.deliveries() if one.region == "west"} == acked | tried
+    assert {delivery.client for delivery in capture.deliveries()} == {f"{region}/consumer-foo" for region in REGIONS}
+    assert {delivery.id for delivery in capture.deliveries() if delivery.region == "west"} == acked | tried
 
-    assert [one.name for one in capture.windows()] == ["load", "together", "matrix", "quiesce"]
-    assert all(one.is_ok for one in capture.windows())
-    assert {one.region for one in capture.samples()} == set(REGIONS)
-    assert any(one.control_plane for one in capture.samples())
-    assert any(one.links for one in capture.samples())
+    assert [window.name for window in capture.windows()] == ["load", "together", "matrix", "quiesce"]
+    assert all(window.is_ok for window in capture.windows())
+    assert {sample.region for sample in capture.samples()} == set(REGIONS)
+    assert any(sample.control_plane for sample in capture.samples())
+    assert any(sample.links for sample in capture.samples())
     assert {type(event) for event in seen} >= {StepBegan, StepEnded, WorkerProgress, Sampled}
     assert lab.names() == ()
     every_client_operation_is_tried_once(capture)
@@ -92,9 +94,12 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
 def every_client_operation_is_tried_once(capture: Capture) -> None:
     """In each region that was asked for."""
     for region in ("west", "east"):
-        tried = [(one.subject, one.outcome, one.error) for one in operations(capture, OperationKind.TRY, region)]
+        tried = [
+            (operation.subject, operation.outcome, operation.error)
+            for operation in operations(capture, OperationKind.TRY, region)
+        ]
         assert tried == [(trial.value, OperationOutcome.OK, None) for trial in ClientOperation]
-        counts = {one.subject: one.count for one in operations(capture, OperationKind.TRY, region)}
+        counts = {operation.subject: operation.count for operation in operations(capture, OperationKind.TRY, region)}
         assert (counts[ClientOperation.FETCH.value], counts[ClientOperation.CREATE_CONSUMER.value]) == (1, 1)
     assert operations(capture, OperationKind.TRY, "central") == []
 
@@ -187,16 +192,16 @@ async def test_an_interrupted_run_says_so_undoes_what_is_open_and_leaves_nothing
     await eventually(lambda: running.poll() is not None or any(capture.windows()), within=60)
     await loaded(running, capture)
     send(running.pid, number)
-    said, _ = await asyncio.to_thread(running.communicate, timeout=60)
+    output, _ = await asyncio.to_thread(running.communicate, timeout=60)
 
-    assert running.returncode == 130, said
-    assert "Traceback" not in said
-    (line,) = [line for line in said.splitlines() if line.startswith("interrupted")]
+    assert running.returncode == 130, output
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if line.startswith("interrupted")]
     assert line.endswith("was taken down; the capture capture is incomplete, its verdict UNKNOWN"), line
     manifest = capture.manifest()
     assert (manifest.is_complete, manifest.stopped_by) == (False, "interrupted")
     assert acknowledged(capture)
-    assert [(one.id, one.outcome) for one in capture.faults()] == [("stopped", FaultOutcome.CONFIRMED)]
+    assert [(fault.id, fault.outcome) for fault in capture.faults()] == [("stopped", FaultOutcome.CONFIRMED)]
     assert (of_run(tmp_path), processes_in(state), lab.names()) == ([], [], ())
 
 
@@ -223,9 +228,9 @@ async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_pat
     capture = Capture(tmp_path / "capture")
     await loaded(running, capture)
     of_run(tmp_path)[0].kill()
-    said, _ = await asyncio.to_thread(running.communicate, timeout=60)
+    output, _ = await asyncio.to_thread(running.communicate, timeout=60)
 
-    assert running.returncode == 3, said
+    assert running.returncode == 3, output
     assert "ended by itself" in (capture.manifest().stopped_by or "")
     assert json.loads((tmp_path / "capture" / "manifest.json").read_text())["is_complete"] is False
     assert lab.names() == ()
@@ -259,9 +264,9 @@ def during(capture: Capture, window: str, region: str) -> Counter[tuple[Operatio
     """How publishes of *region* ended that were due in *window*, and were tried once."""
     found = next(one for one in capture.windows() if one.name == window)
     return Counter(
-        (one.outcome, one.error)
-        for one in operations(capture, OperationKind.PUBLISH, region)
-        if found.start <= one.due < found.end and not is_retried(one)
+        (operation.outcome, operation.error)
+        for operation in operations(capture, OperationKind.PUBLISH, region)
+        if found.start <= operation.due < found.end and not is_retried(operation)
     )
 
 
@@ -273,7 +278,9 @@ def test_whatever_was_acknowledged_is_everywhere_once(broken_west: Capture) -> N
     assert broken_west.manifest().is_complete
     acked = acknowledged(broken_west)
     published = {
-        one.id for one in operations(broken_west, OperationKind.PUBLISH) if one.outcome is not OperationOutcome.REJECTED
+        operation.id
+        for operation in operations(broken_west, OperationKind.PUBLISH)
+        if operation.outcome is not OperationOutcome.REJECTED
     }
     for found in stored(broken_west, "read").values():
         assert acked <= set(found) <= published
@@ -292,31 +299,31 @@ def test_a_step_drains_a_region_as_the_command_does(broken_west: Capture) -> Non
     assert [windows[name].is_ok for name in ("drained", "undone")] == [True, True]
     elsewhere = windows["elsewhere"]
     publishes = operations(broken_west, OperationKind.PUBLISH, "west")
-    takers = {one.acked_by for one in publishes if elsewhere.start <= one.due < elsewhere.end}
+    takers = {publish.acked_by for publish in publishes if elsewhere.start <= publish.due < elsewhere.end}
     assert takers == {"foo-write-central"}
-    assert {one.acked_by for one in publishes if one.due < windows["drained"].start} == {"foo-write-west"}
+    assert {publish.acked_by for publish in publishes if publish.due < windows["drained"].start} == {"foo-write-west"}
 
 
 def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None:
-    found = [one for one in broken_west.faults() if one.outcome is FaultOutcome.CONFIRMED]
-    assert [(one.id, one.asked, one.regions, one.outcome) for one in found] == [
+    found = [fault for fault in broken_west.faults() if fault.outcome is FaultOutcome.CONFIRMED]
+    assert [(operation.id, operation.asked, operation.regions, operation.outcome) for operation in found] == [
         ("paused", "pause west", ("west",), FaultOutcome.CONFIRMED),
         ("killed", "kill-region west", ("west",), FaultOutcome.CONFIRMED),
     ]
-    for one in found:
-        assert one.evidence is not None
-        assert "west-1" in one.evidence
-        assert one.injected <= (one.confirmed or 0) <= (one.healing or 0) <= (one.healed or 0)
-    window = next(one for one in broken_west.windows() if one.name == "paused")
+    for finding in found:
+        assert finding.evidence is not None
+        assert "west-1" in finding.evidence
+        assert finding.injected <= (finding.confirmed or 0) <= (finding.healing or 0) <= (finding.healed or 0)
+    window = next(window for window in broken_west.windows() if window.name == "paused")
     assert window.start == found[0].injected
     assert (found[0].healing or 0) - NS // 10 <= window.end <= (found[0].healing or 0)
 
 
 def test_retried_messages_are_all_acknowledged_and_stored_once(broken_west: Capture) -> None:
-    publishes = [one for one in operations(broken_west, OperationKind.PUBLISH) if is_retried(one)]
-    assert {one.outcome for one in publishes} == {OperationOutcome.OK}
-    assert max(one.attempts for one in publishes) > 1
-    identities = {one.id for one in publishes}
+    publishes = [operation for operation in operations(broken_west, OperationKind.PUBLISH) if is_retried(operation)]
+    assert {publish.outcome for publish in publishes} == {OperationOutcome.OK}
+    assert max(publish.attempts for publish in publishes) > 1
+    identities = {publish.id for publish in publishes}
     for role in ("read", "write"):
         for found in stored(broken_west, role).values():
             assert {count for one, count in found.items() if one in identities} == {1}
@@ -324,11 +331,11 @@ def test_retried_messages_are_all_acknowledged_and_stored_once(broken_west: Capt
 
 def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(broken_west: Capture) -> None:
     assert broken_west.manifest().is_complete
-    assert [(one.id, one.outcome) for one in list(broken_west.faults())[:2]] == [
+    assert [(fault.id, fault.outcome) for fault in list(broken_west.faults())[:2]] == [
         ("no", FaultOutcome.UNSUPPORTED),
         ("one", FaultOutcome.FAILED),
     ]
-    refused = [one for one in broken_west.windows() if one.name in {"no", "one"}]
+    refused = [window for window in broken_west.windows() if window.name in {"no", "one"}]
     assert [one.is_ok for one in refused] == [False, False]
     assert during(broken_west, "paused", "east")
 
@@ -346,12 +353,12 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
         (None, Wait(nanoseconds=NS)),
     )
     capture, _ = await run_scenario(wanted, tmp_path / "capture")
-    assert [(one.asked, one.outcome) for one in capture.faults()] == [
+    assert [(fault.asked, fault.outcome) for fault in capture.faults()] == [
         ("disk-full east", FaultOutcome.CONFIRMED),
         ("power-loss west --lose 2s", FaultOutcome.CONFIRMED),
     ]
     assert not any(outcome is OperationOutcome.OK for outcome, _ in during(capture, "no room", "east"))
-    elsewhere = {one for one in acknowledged(capture) if not one.startswith("west/")}
+    elsewhere = {text for text in acknowledged(capture) if not text.startswith("west/")}
     assert {one.partition("/")[0] for one in elsewhere} == {"central", "east"}
     for name, found in stored(capture, "read").items():
         assert elsewhere <= set(found), f"{name} lacks {sorted(elsewhere - set(found))[:3]}"
@@ -373,7 +380,7 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
     )
     capture, _ = await run_scenario(wanted, tmp_path / "capture")
     assert capture.manifest().is_complete
-    windows = {one.name: one.is_ok for one in capture.windows()}
+    windows = {window.name: window.is_ok for window in capture.windows()}
     assert windows == {"load": True, "together": True, "upgrade": True, "quiesce": True}
     (fault,) = capture.faults()
     assert (fault.asked, fault.regions, fault.outcome) == (
@@ -382,7 +389,7 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
         FaultOutcome.CONFIRMED,
     )
     assert "1 restarted, and running 2.15.1" in (fault.evidence or "")
-    assert {one.name: one.version for one in capture.manifest().servers} == {
+    assert {server.name: server.version for server in capture.manifest().servers} == {
         "west-1": "2.15.1",
         "central-1": "2.12.8",
         "east-1": "2.12.8",
@@ -413,7 +420,10 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
     assert "central ↔ west, east ↔ west" in (fault.evidence or "")
     for region in REGIONS:
         assert {outcome for outcome, _ in during(capture, "alone", region)} == {OperationOutcome.OK}
-    works = {one.subject: one.outcome is OperationOutcome.OK for one in operations(capture, OperationKind.TRY, "west")}
+    works = {
+        operation.subject: operation.outcome is OperationOutcome.OK
+        for operation in operations(capture, OperationKind.TRY, "west")
+    }
     assert [
         works[one.value]
         for one in (
@@ -427,9 +437,9 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
         works[one.value]
         for one in (ClientOperation.CREATE_STREAM, ClientOperation.CREATE_CONSUMER, ClientOperation.LIST_STREAMS)
     ] == [False] * 3
-    assert {one.outcome for one in operations(capture, OperationKind.TRY, "east")} == {OperationOutcome.OK}
-    window = next(one for one in capture.windows() if one.name == "matrix")
-    last = {one.region: one for one in capture.samples() if one.at <= window.start}
+    assert {operation.outcome for operation in operations(capture, OperationKind.TRY, "east")} == {OperationOutcome.OK}
+    window = next(window for window in capture.windows() if window.name == "matrix")
+    last = {sample.region: sample for sample in capture.samples() if sample.at <= window.start}
     assert last["west"].control_plane is None
     assert last["west"].links == {}
     assert last["east"].control_plane is not None

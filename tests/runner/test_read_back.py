@@ -29,11 +29,11 @@ def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(rout
     def captured(stream: RenderedStream) -> CapturedStream:
         return asyncio.run(read_back(nobody, stream, [], Capture(tmp_path), within=-1))
 
-    found = [captured(one) for one in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
+    found = [captured(stream) for stream in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
     roles = {one.name: one.role for one in found}
     mirrors = [one for one in found if one.mirror is not None]
-    assert {(one.role, roles[one.mirror or ""]) for one in mirrors} == {("read", "origin"), ("read", "order")}
+    assert {(mirror.role, roles[mirror.mirror or ""]) for mirror in mirrors} == {("read", "origin"), ("read", "order")}
     # All but those of the one virtual stream whose read streams source the write streams.
-    assert {one.virtual for one in found} - {one.virtual for one in mirrors} == {
+    assert {one.virtual for one in found} - {mirror.virtual for mirror in mirrors} == {
         one.virtual for one in found if one.role == "read" and one.mirror is None
     }

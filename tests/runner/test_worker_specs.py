@@ -71,7 +71,7 @@ def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:
             readers=tuple(one for one in workload if isinstance(one, Readers)),
         ),
     )
-    return {one.region: one for one in worker_specs.workers(wanted, staged(wanted), Path("capture"), 0)}
+    return {worker.region: worker for worker in worker_specs.workers(wanted, staged(wanted), Path("capture"), 0)}
 
 
 def test_clients_know_the_servers_of_their_region_alone() -> None:
@@ -88,12 +88,12 @@ def test_a_region_without_clients_has_no_worker() -> None:
 
 def test_no_two_clients_and_no_two_messages_are_called_the_same() -> None:
     found = cast(publishers("foo", "west"), publishers("foo", "west", "east"), publishers("one", "west"))
-    assert [(one.client, one.prefix) for one in found["west"].publishers] == [
+    assert [(publisher.client, publisher.prefix) for publisher in found["west"].publishers] == [
         ("west/publish-foo", "west/foo/"),
         ("west/publish-foo-2", "west/foo-2/"),
         ("west/publish-one", "west/one/"),
     ]
-    assert [one.prefix for one in found["east"].publishers] == ["east/foo/"]
+    assert [publisher.prefix for publisher in found["east"].publishers] == ["east/foo/"]
 
 
 def test_readers_read_what_publishers_of_all_regions_write() -> None:
@@ -108,7 +108,9 @@ def test_consumers_are_made_on_what_their_region_reads_from() -> None:
     found = cast(
         readers("foo", ReaderKind.CONSUMER, "west", "east"), readers("one", ReaderKind.CONSUMER, "west", "east")
     )
-    physical = {one.client: (one.physical, one.name) for spec in found.values() for one in spec.consumers}
+    physical = {
+        consumer.client: (consumer.physical, consumer.name) for spec in found.values() for consumer in spec.consumers
+    }
     assert physical == {
         "west/consumer-foo": ("foo-read-west", "vstream-west"),
         "west/consumer-one": ("one-read-west", "vstream-west"),
@@ -132,7 +134,7 @@ def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
 def test_every_stream_is_sampled_where_it_lives() -> None:
     wanted = scenario(topology=TOPOLOGY)
     found = worker_specs.sampler(staged(wanted), Path("capture"), 0)
-    assert {one.name: one.streams for one in found.regions} == {
+    assert {region.name: region.streams for region in found.regions} == {
         "west": ("foo-write-west", "foo-read-west", "one-read-west"),
         "east": ("foo-write-east", "foo-read-east", "one"),
     }

@@ -41,10 +41,10 @@ SECOND = 10**9
 
 @pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
 def test_what_is_wrong_is_said_where_it_stands_all_at_once(path: Path, golden: Golden) -> None:
-    found = loaded(path.read_text(), path.name)
-    golden.check(path.with_suffix(".out"), concise(found.diagnostics))
+    loading = loaded(path.read_text(), path.name)
+    golden.check(path.with_suffix(".out"), concise(loading.diagnostics))
     with pytest.raises(InvalidInputError):
-        found.require()
+        loading.require()
 
 
 def action(text: str) -> Any:
@@ -133,14 +133,14 @@ def test_a_step_knows_its_name_its_time_and_its_place() -> None:
 
 def test_clients_are_there_without_being_asked_for() -> None:
     workload = scenario(STEPS).workload
-    assert [(one.stream, one.subject, one.regions) for one in workload.publishers] == [
+    assert [(publisher.stream, publisher.subject, publisher.regions) for publisher in workload.publishers] == [
         ("foo", "foo.load.{region}.{key}", ("west", "central", "east")),
         ("bar", "bar.load-{region}-{key}", ("west", "east")),
     ]
     first = workload.publishers[0]
     assert (first.rate, first.size, first.keys, first.retry) == (50.0, (128, 128), 50, Retry.NONE)
     assert (first.timeout, first.give_up) == (2 * SECOND, 60 * SECOND)
-    assert [(one.stream, one.kind) for one in workload.readers] == [
+    assert [(reader.stream, reader.kind) for reader in workload.readers] == [
         ("foo", ReaderKind.CONSUMER), ("foo", ReaderKind.DIRECT), ("bar", ReaderKind.CONSUMER), ("bar", ReaderKind.DIRECT),
     ]  # fmt: skip
 
@@ -151,22 +151,33 @@ def test_what_the_workload_says_is_for_publishers_that_say_nothing_else() -> Non
         "    - {stream: bar, rate: 200/s, subject: 'bar.{n}', regions: [east, central]}\n    - {keys: 7}\n"
         f"  readers: [{{by: sequence, rate: 5/s, timeout: 1s}}]\n{STEPS}"
     ).workload
-    assert [(one.stream, one.rate, one.keys, one.regions) for one in workload.publishers] == [
+    assert [
+        (publisher.stream, publisher.rate, publisher.keys, publisher.regions) for publisher in workload.publishers
+    ] == [
         ("bar", 200.0, 50, ("east",)),
         ("foo", 0.5, 7, ("west", "central", "east")),
         ("bar", 0.5, 7, ("west", "east")),
     ]
-    assert {(one.size, one.retry) for one in workload.publishers} == {((64, 1024), Retry.SAME_ID)}
+    assert {(publisher.size, publisher.retry) for publisher in workload.publishers} == {((64, 1024), Retry.SAME_ID)}
     assert workload.publishers[0].subject == "bar.{n}"
-    assert [(one.stream, one.kind, one.rate, one.timeout) for one in workload.readers] == [
+    assert [(reader.stream, reader.kind, reader.rate, reader.timeout) for reader in workload.readers] == [
         ("foo", ReaderKind.SEQUENCE, 5.0, SECOND), ("bar", ReaderKind.SEQUENCE, 5.0, SECOND),
     ]  # fmt: skip
 
 
 def expected(text: str, steps: str = STEPS) -> list[tuple[object, ...]]:
     return [
-        (one.measure, one.compare.value, one.value, one.window, one.region, one.stream, one.origin, one.operation)
-        for one in scenario(f"{steps}expect:\n{text}").expectations
+        (
+            expectation.measure,
+            expectation.compare.value,
+            expectation.value,
+            expectation.window,
+            expectation.region,
+            expectation.stream,
+            expectation.origin,
+            expectation.operation,
+        )
+        for expectation in scenario(f"{steps}expect:\n{text}").expectations
     ]
 
 
@@ -206,10 +217,10 @@ def test_an_operation_has_to_work_where_it_is_tried() -> None:
 
 
 def safety(text: str) -> dict[Measure, list[tuple[str | None, float]]]:
-    found: dict[Measure, list[tuple[str | None, float]]] = {}
-    for one in scenario(text).expectations:
-        found.setdefault(one.measure, []).append((one.stream, one.value))
-    return found
+    result: dict[Measure, list[tuple[str | None, float]]] = {}
+    for expectation in scenario(text).expectations:
+        result.setdefault(expectation.measure, []).append((expectation.stream, expectation.value))
+    return result
 
 
 SAFE = {one: [(None, 0.0)] for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
@@ -222,13 +233,15 @@ def test_safety_is_expected_without_being_asked_for() -> None:
 def test_what_is_said_of_safety_is_all_that_is_expected_of_it() -> None:
     assert safety(f'{STEPS}expect: [{{lost: ">= 1"}}]\n') == {**SAFE, Measure.LOST: [(None, 1.0)]}
     (anything,) = [
-        one for one in scenario(f"{STEPS}expect: [{{lost: any}}]\n").expectations if one.measure is Measure.LOST
+        expectation
+        for expectation in scenario(f"{STEPS}expect: [{{lost: any}}]\n").expectations
+        if expectation.measure is Measure.LOST
     ]
     assert (anything.compare, anything.value) == (Compare.AT_LEAST, 0)
     (some,) = [
-        one
-        for one in scenario(f"{STEPS}expect: [{{diverged: '<= 3'}}]\n").expectations
-        if one.measure is Measure.DIVERGED
+        expectation
+        for expectation in scenario(f"{STEPS}expect: [{{diverged: '<= 3'}}]\n").expectations
+        if expectation.measure is Measure.DIVERGED
     ]
     assert (some.compare, some.value) == (Compare.AT_MOST, 3)
 
@@ -241,7 +254,9 @@ def test_one_order_is_expected_of_streams_that_promise_it() -> None:
     def orders(expect: str) -> list[tuple[str | None, float]]:
         text = f"scenario: 1\nname: s\ntopology: models.yaml\n{STEPS}{expect}"
         return [
-            (one.stream, one.value) for one in loaded(text).require().expectations if one.measure is Measure.SAME_ORDER
+            (expectation.stream, expectation.value)
+            for expectation in loaded(text).require().expectations
+            if expectation.measure is Measure.SAME_ORDER
         ]
 
     assert orders("") == [("ledger", 1.0), ("stock", 1.0), ("prices", 1.0)]
@@ -256,12 +271,12 @@ def test_an_expectation_knows_its_place() -> None:
 
 def test_a_topology_that_is_written_inside_is_the_same_as_one_beside() -> None:
     inside = json.dumps(yaml.safe_load(ACME))
-    found = loaded(f"scenario: 1\nname: s\ntopology: {inside}\n{STEPS}")
-    assert concise(found.diagnostics) == ""
-    kept = found.require()
+    loading = loaded(f"scenario: 1\nname: s\ntopology: {inside}\n{STEPS}")
+    assert concise(loading.diagnostics) == ""
+    kept = loading.require()
     assert kept.topology_file == "s.yaml"
     assert load_topology(kept.topology_text.encode(), "t").require() == load_topology(ACME, "t").require()
-    assert found.require_topology() == load_topology(ACME, "t").require()
+    assert loading.require_topology() == load_topology(ACME, "t").require()
 
 
 def test_paths_are_relative_to_the_file() -> None:
@@ -272,9 +287,9 @@ def test_paths_are_relative_to_the_file() -> None:
         return ACME
 
     text = f"scenario: 1\nname: s\ntopology: ../t/acme.yaml\nlab: {{templates: mine}}\n{STEPS}"
-    found = load(text.encode(), "some/where/s.yaml", reading).require()
-    assert asked == [found.topology_file] == ["some/where/../t/acme.yaml"]
-    assert found.lab.templates == "some/where/mine"
+    loading = load(text.encode(), "some/where/s.yaml", reading).require()
+    assert asked == [loading.topology_file] == ["some/where/../t/acme.yaml"]
+    assert loading.lab.templates == "some/where/mine"
     assert load(text.replace("../t", "/t").encode(), "s.yaml", reading).require().topology_file == "/t/acme.yaml"
 
 
@@ -295,11 +310,11 @@ def test_one_region_has_no_links_that_anything_would_carry() -> None:
 
 
 def test_errors_of_the_topology_and_of_the_scenario_are_said_together() -> None:
-    found = loaded("scenario: 1\nname: s\ntopology: wrong.yaml\nsteps:\n  - kill-region: wset\n    for: 5s\n")
-    assert [(one.code, one.span.file) for one in found.diagnostics if one.span] == [
+    loading = loaded("scenario: 1\nname: s\ntopology: wrong.yaml\nsteps:\n  - kill-region: wset\n    for: 5s\n")
+    assert [(diagnostic.code, diagnostic.span.file) for diagnostic in loading.diagnostics if diagnostic.span] == [
         ("VS503", "s.yaml"), ("VS101", "wrong.yaml"),
     ]  # fmt: skip
-    assert found.texts["wrong.yaml"] == FILES["wrong.yaml"].decode()
+    assert loading.texts["wrong.yaml"] == FILES["wrong.yaml"].decode()
 
 
 def test_every_operation_of_a_try_step_can_be_expected() -> None:

@@ -42,9 +42,9 @@ def loaded(data: ScenarioData) -> Scenario:
     def read(name: str) -> bytes:
         raise AssertionError(name)
 
-    found = load(to_yaml(data).encode(), "s.yaml", read)
-    assert concise(found.diagnostics) == ""
-    return found.require()
+    loading = load(to_yaml(data).encode(), "s.yaml", read)
+    assert concise(loading.diagnostics) == ""
+    return loading.require()
 
 
 @given(SEEDS)
@@ -68,7 +68,7 @@ def test_whatever_is_composed_is_valid_and_holds_its_topology_and_its_seed(file:
 def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
     scenario = loaded(composed(seed))
     assert isinstance(scenario.steps[-1].action, Converge)
-    expected = {one.measure: one.value for one in scenario.expectations}
+    expected = {expectation.measure: expectation.value for expectation in scenario.expectations}
     assert {expected[one] for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)} == {0}
     assert Measure.CONVERGED in expected
 

@@ -19,9 +19,9 @@ LONGEST = 120 * SECOND
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_is_valid_and_is_called_as_its_file(path: Path) -> None:
-    found = load(path.read_bytes(), str(path), lambda name: Path(name).read_bytes())
-    assert concise(found.diagnostics) == ""
-    scenario = found.require()
+    loading = load(path.read_bytes(), str(path), lambda name: Path(name).read_bytes())
+    assert concise(loading.diagnostics) == ""
+    scenario = loading.require()
     assert scenario.name == path.stem
     assert 0 < len(scenario.description.splitlines()[0]) < 120
     assert scenario.lab.templates is None or Path(scenario.lab.templates).is_dir()

@@ -37,7 +37,7 @@ class Runs:
 def has(data: ScenarioData, *words: str) -> bool:
     """Whether *words* are among the actions of *data*, in this order."""
     actions = iter([action(step) for step in data["steps"]])
-    return all(any(word == one for one in actions) for word in words)
+    return all(any(word == action for action in actions) for word in words)
 
 
 def with_words(*words: str) -> ScenarioData:
@@ -58,16 +58,16 @@ def with_words(*words: str) -> ScenarioData:
 async def test_what_is_left_is_what_the_failure_needs(words: tuple[str, ...]) -> None:
     data = with_words(*words)
     runs = Runs(lambda one: has(one, *words))
-    found = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
-    assert [action(step) for step in found["steps"]] == list(words)
+    shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
+    assert [action(step) for step in shrunk["steps"]] == list(words)
 
 
 async def test_times_and_load_become_small() -> None:
     data = with_words("kill-region")
     runs = Runs(lambda one: has(one, "wait"))
-    found = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
-    assert [step["wait"] for step in found["steps"]] == ["500ms"]
-    assert found["workload"] == {"rate": "10/s", "size": "64B", "keys": 1, "retry": "none", "readers": []}
+    shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
+    assert [step["wait"] for step in shrunk["steps"]] == ["500ms"]
+    assert shrunk["workload"] == {"rate": "10/s", "size": "64B", "keys": 1, "retry": "none", "readers": []}
 
 
 async def test_what_the_failure_needs_of_the_load_stays() -> None:
@@ -77,8 +77,8 @@ async def test_what_the_failure_needs_of_the_load_stays() -> None:
     def is_broken(one: ScenarioData) -> bool:
         return has(one, "kill-region") and int(one["workload"]["rate"].removesuffix("/s")) >= 50
 
-    found = await shrink(data, Runs(is_broken).fails, is_valid=is_valid, most=MOST)
-    assert found["workload"]["rate"] == "50/s"
+    shrunk = await shrink(data, Runs(is_broken).fails, is_valid=is_valid, most=MOST)
+    assert shrunk["workload"]["rate"] == "50/s"
 
 
 @settings(max_examples=repetitions(5, night=50), deadline=None)
@@ -89,12 +89,12 @@ async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed:
         step for index, step in enumerate(data["steps"]) if index in needed and action(step) not in {"wait", "heal"}
     ]
     runs = Runs(lambda one: all(step in one["steps"] for step in kept))
-    found = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
+    shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
     assert len(runs.asked) == len({repr(one) for one in runs.asked})
-    for one in [*runs.asked, found]:
+    for one in [*runs.asked, shrunk]:
         assert concise(load(to_yaml(one).encode(), "s.yaml", lambda _: b"").diagnostics) == ""
-    assert all(step in found["steps"] for step in kept)
-    assert runs.is_broken(found)
+    assert all(step in shrunk["steps"] for step in kept)
+    assert runs.is_broken(shrunk)
 
 
 async def test_shrinking_stops_when_no_runs_are_left() -> None:

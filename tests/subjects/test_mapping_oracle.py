@@ -109,7 +109,7 @@ def test_the_server_refuses_what_we_refuse_in_the_words_we_know(tmp_path: Path) 
         printed[int(at)].append(message)
 
     expected: dict[int, list[str]] = defaultdict(list)
-    for mapping in {one.source: one for one in mappings}.values():  # the last of equal sources wins
+    for mapping in {mapping.source: mapping for mapping in mappings}.values():  # the last of equal sources wins
         line = mapping.span.line if mapping.span else 0
         errors = [error for error in compile_mappings([mapping]).errors if error.rejection]
         weights = [error.server_message for error in errors if error.kind is MappingErrorKind.INVALID_WEIGHT]
@@ -133,7 +133,7 @@ def rejections(table: MappingTable) -> list[str]:
 def test_the_server_accepts_what_we_accept(tmp_path: Path) -> None:
     generator = Generator(2, flaws=0.05)
     mappings = [generator.mapping(line) for line in range(EXAMPLES)]
-    accepted = [one for one in mappings if not rejections(compile_mappings([one]))]
+    accepted = [mapping for mapping in mappings if not rejections(compile_mappings([mapping]))]
     conf = tmp_path / "mappings.conf"
     conf.write_text("mappings {\n" + "\n".join(map(as_conf, accepted)) + "\n}\n", encoding="utf-8")
     assert verdict(conf).returncode == 0

@@ -22,15 +22,15 @@ laws = settings(derandomize=True, deadline=None, max_examples=repetitions(60, ni
 
 
 def applied(source: str, destination: str, subject: str) -> str | None:
-    found = mapping_transform(source, destination)
-    assert isinstance(found, SubjectTransform), found
-    return found.apply(subject)
+    transform = mapping_transform(source, destination)
+    assert isinstance(transform, SubjectTransform), transform
+    return transform.apply(subject)
 
 
 def refused(source: str, destination: str) -> str:
-    found = mapping_transform(source, destination)
-    assert isinstance(found, TransformError), found
-    return found.server_message
+    transform = mapping_transform(source, destination)
+    assert isinstance(transform, TransformError), transform
+    return transform.server_message
 
 
 @pytest.mark.parametrize(
@@ -185,16 +185,16 @@ def test_an_import_must_be_reversible() -> None:
 
 
 def test_an_empty_destination_is_no_transform_but_no_refusal() -> None:
-    found = SubjectTransform.parse("a", "")
-    assert isinstance(found, TransformError)
-    assert found.kind is ErrorKind.EMPTY_DESTINATION
+    transform = SubjectTransform.parse("a", "")
+    assert isinstance(transform, TransformError)
+    assert transform.kind is ErrorKind.EMPTY_DESTINATION
     assert validate_mapping("a", "") is None
 
 
 def test_an_empty_source_stands_for_everything() -> None:
-    found = SubjectTransform.parse("", "x.>")
-    assert isinstance(found, SubjectTransform)
-    assert found.apply("a.b") == "x.a.b"
+    transform = SubjectTransform.parse("", "x.>")
+    assert isinstance(transform, SubjectTransform)
+    assert transform.apply("a.b") == "x.a.b"
 
 
 @pytest.mark.parametrize(
@@ -210,15 +210,15 @@ def test_an_empty_source_stands_for_everything() -> None:
     ],
 )
 def test_the_oldest_server_that_accepts_it(source: str, destination: str, version: tuple[int, int, int]) -> None:
-    found = SubjectTransform.parse(source, destination)
-    assert isinstance(found, SubjectTransform)
-    assert version == found.since
+    transform = SubjectTransform.parse(source, destination)
+    assert isinstance(transform, SubjectTransform)
+    assert version == transform.since
 
 
 def test_drawn_tokens_admit_every_number_below_the_bound() -> None:
-    found = SubjectTransform.parse("*", "x.{{split(1,-)}}.{{random(-11)}}")
-    assert isinstance(found, SubjectTransform)
-    expansion = found.expand(["a-b"])
+    transform = SubjectTransform.parse("*", "x.{{split(1,-)}}.{{random(-11)}}")
+    assert isinstance(transform, SubjectTransform)
+    expansion = transform.expand(["a-b"])
     assert expansion == Expansion(subject="x.a.b.*", draws=((3, 11),))
     assert [n for n in range(-1, 13) if expansion.admits(f"x.a.b.{n}")] == list(range(11))
     assert not expansion.admits("x.a.b.01")
@@ -248,11 +248,11 @@ def test_markers_give_the_subject_back(source: str, subject: str) -> None:
 @laws
 @given(sources, st.text("a$1{}(),*>. ", max_size=12))
 def test_any_destination_is_a_transform_or_an_error(source: str, destination: str) -> None:
-    found = mapping_transform(source, destination)
-    if isinstance(found, SubjectTransform):
-        assert len(found.steps) == destination.count(".") + 1
+    transform = mapping_transform(source, destination)
+    if isinstance(transform, SubjectTransform):
+        assert len(transform.steps) == destination.count(".") + 1
     else:
-        assert found.message
+        assert transform.message
 
 
 calls = st.sampled_from(("{{wildcard(1)}}", "{{partition(7,1)}}", "{{partition(5)}}", "{{random(3)}}", "$1", "x"))

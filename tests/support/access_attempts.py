@@ -108,20 +108,20 @@ class Trespass:
 def in_accounts(region: str, regions: Iterable[str]) -> Trespass:
     """With `routing: accounts`, in both modes of security."""
     regions = tuple(regions)
-    hidden = tuple(f"{kind}_{one}" for kind in "WR" for one in regions)
-    forbidden = tuple(f"$JS.API.{one}" for one in changes("foo", "W_west"))
+    hidden = tuple(f"{kind}_{region}" for kind in "WR" for region in regions)
+    forbidden = tuple(f"$JS.API.{change}" for change in changes("foo", "W_west"))
     return Trespass(
         publish=(
             *((one, f"_vs.at.{region}.{one}") for one in forbidden),
             *_as_they_are(
-                *(f"_vs.at.{one}.{subject}" for one in regions for subject in forbidden),
+                *(f"_vs.at.{region}.{subject}" for region in regions for subject in forbidden),
                 *(
                     f"_vs.api.{account}.{one}"
                     for account in hidden
                     for one in (*changes("foo", account), *looks("foo"), *LISTS)
                 ),
                 *(f"_vs.from.{account}.CONSUMER.CREATE.foo{name}" for account in hidden for name in ("", ".x", ".x.>")),
-                *(f"_vs.to.W_{one}.R_{other}.x" for one in regions for other in regions),
+                *(f"_vs.to.W_{region}.R_{other}.x" for region in regions for other in regions),
                 "_vs.at.west.other.subject",
                 "_vs.w.foo.x",
                 "foo",
@@ -129,8 +129,8 @@ def in_accounts(region: str, regions: Iterable[str]) -> Trespass:
             ),
         ),
         harmless=(
-            *(f"_vs.at.{one}.foo.x" for one in regions),
-            *(f"_vs.at.{one}.$JS.API.{look}" for one in regions for look in (*looks("foo"), *LISTS)),
+            *(f"_vs.at.{region}.foo.x" for region in regions),
+            *(f"_vs.at.{region}.$JS.API.{look}" for region in regions for look in (*looks("foo"), *LISTS)),
             *answers("foo"),
         ),
         managed=tuple(f"_vs.api.{one}" for one in hidden),
@@ -139,7 +139,7 @@ def in_accounts(region: str, regions: Iterable[str]) -> Trespass:
 
 def in_regions(region: str, regions: Iterable[str]) -> Trespass:
     """With `routing: regional`, where the stretch cluster has an account too."""
-    accounts = (*(f"APP_{one}" for one in regions), "S_stretch")
+    accounts = (*(f"APP_{region}" for region in regions), "S_stretch")
     mine = f"APP_{region}"
     return Trespass(
         publish=_as_they_are(
@@ -156,12 +156,12 @@ def in_regions(region: str, regions: Iterable[str]) -> Trespass:
                 for account in accounts
                 for stream in ("foo", "foo-write", "foo-write.x", "foo-write.x.>")
             ),
-            *(f"_vs.to.{one}.{other}.x" for one in accounts for other in accounts if one != other),
+            *(f"_vs.to.{account}.{other}.x" for account in accounts for other in accounts if account != other),
             "_vs.w.other.subject",
             *ELSEWHERE,
         ),
         harmless=("_vs.w.v.foo.x", *(f"$JS.API.{one}" for one in (*looks("foo"), *LISTS)), *answers("foo")),
-        managed=tuple(f"_vs.api.{one}" for one in accounts),
+        managed=tuple(f"_vs.api.{account}" for account in accounts),
     )
 
 
@@ -194,7 +194,7 @@ def in_domains(region: str, regions: Iterable[str]) -> Trespass:
 
 
 def _as_they_are(*subjects: str) -> tuple[tuple[str, str], ...]:
-    return tuple((one, one) for one in subjects)
+    return tuple((subject, subject) for subject in subjects)
 
 
 async def nothing_physical_is_reached(lab: str, region: str, trespass: Trespass) -> None:
@@ -230,21 +230,21 @@ async def _unrefused(trespass: Trespass, refused: list[str]) -> str | None:
             *(f'subscription to "{one}"'.lower() for one in UNSEEN),
         ]
     )
-    allowed = tried - Counter(one.lower().partition(" violation for ")[2] for one in refused)
+    allowed = tried - Counter(text.lower().partition(" violation for ")[2] for text in refused)
     return f"not refused: {sorted(allowed)}" if allowed else None
 
 
 async def streams(lab: str, region: str, trespass: Trespass) -> Mapping[str, Any]:
     """The configurations and messages of all physical streams that can be seen from *region*."""
-    found = {}
+    result = {}
     async with labs.client(lab, region, "vstream") as connection:
         for prefix in trespass.managed:
             answer = json.loads((await connection.request(f"{prefix}.STREAM.LIST", timeout=PATIENCE)).data)
             for stream in answer["streams"] or ():
                 state = {key: stream["state"][key] for key in ("messages", "first_seq", "last_seq")}
-                found[f"{prefix}/{stream['config']['name']}"] = (stream["config"], state)
-    assert found
-    return found
+                result[f"{prefix}/{stream['config']['name']}"] = (stream["config"], state)
+    assert result
+    return result
 
 
 async def no_library_call_does(js: JetStreamContext) -> None:
@@ -261,4 +261,6 @@ async def no_library_call_does(js: JetStreamContext) -> None:
         js.create_object_store("mine"),
     )
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    assert all(isinstance(one, (nats.errors.TimeoutError, nats.errors.NoRespondersError)) for one in outcomes), outcomes
+    assert all(
+        isinstance(outcome, (nats.errors.TimeoutError, nats.errors.NoRespondersError)) for outcome in outcomes
+    ), outcomes

@@ -22,7 +22,7 @@ class History:
         return [row for row in self.messages if row["stream"] == stream]
 
     def stream(self, name: str) -> dict[str, Any]:
-        return next(one for one in self.streams if one["stream"] == name)
+        return next(stream for stream in self.streams if stream["stream"] == name)
 
 
 class Maker:
@@ -118,7 +118,7 @@ class Maker:
         while queues:
             queue = draw.choice(queues)
             row = queue.pop(0)
-            queues = [one for one in queues if one]
+            queues = [queue for queue in queues if queue]
             seq += 1
             time = max(time, row["time_ns"]) + draw.randrange(1, 1000)
             self.history.messages.append(self._copy(row, name, region, seq, time))
@@ -131,8 +131,8 @@ class Maker:
 
     def _limits(self) -> None:
         draw = self.random
-        for one in self.history.streams:
-            one["limits"] = draw.choice(
+        for stream in self.history.streams:
+            stream["limits"] = draw.choice(
                 (
                     {}, {}, None, {"max_age": draw.choice((SECOND, 900 * SECOND, 5 * SECOND))}, {"max_msgs": 5},
                     {"max_msgs_per_subject": draw.choice((1, 2))}, {"allow_msg_ttl": 1}, {"retention": 1},
@@ -141,14 +141,14 @@ class Maker:
                 )
             )  # fmt: skip
             window = draw.choice((None, 0, SECOND // 2, 5 * SECOND, 120 * SECOND))
-            if window is not None and one["limits"] is not None:
-                one["limits"] = one["limits"] | {"duplicate_window": window}
+            if window is not None and stream["limits"] is not None:
+                stream["limits"] = stream["limits"] | {"duplicate_window": window}
 
     def _count(self) -> None:
         """A counter: each stream has sums of its own; the last ones are the same where nothing is wrong."""
-        for one in self.history.streams:
-            if one["limits"] is not None:
-                one["limits"] = one["limits"] | {"allow_msg_counter": 1}
+        for stream in self.history.streams:
+            if stream["limits"] is not None:
+                stream["limits"] = stream["limits"] | {"allow_msg_counter": 1}
         for row in self.history.messages:
             row["digest"] = self.random.choice((7, 8)) if self.wild else 7
 
@@ -172,15 +172,19 @@ class Maker:
         row = self._any("write")
         if row:
             at, ttl = [row["stream"], str(row["seq"])], self.random.choice(("1", "1s", "15m1s", "2h", "never"))
-            for one in self.history.messages:
-                if one is row or (one["source"] and one["source"].split(" ")[:2] == at):
-                    one["ttl"] = ttl
+            for message in self.history.messages:
+                if message is row or (message["source"] and message["source"].split(" ")[:2] == at):
+                    message["ttl"] = ttl
 
     def _plant_expired_by_its_own_time(self) -> None:
         row = self._any("write")
         if row:
             at = [row["stream"], str(row["seq"])]
-            copies = [one for one in self.history.messages if one["source"] and one["source"].split(" ")[:2] == at]
+            copies = [
+                message
+                for message in self.history.messages
+                if message["source"] and message["source"].split(" ")[:2] == at
+            ]
             for one in [row, *copies]:
                 one["ttl"] = self.random.choice(("2s", "3h"))
             gone = self.random.sample([row, *copies], self.random.randrange(len(copies) + 1))
@@ -194,7 +198,11 @@ class Maker:
         if row:
             at = [row["stream"], str(row["seq"])]
             keep = self.random.choice((0, 0, 1))
-            copies = [one for one in self.history.messages if one["source"] and one["source"].split(" ")[:2] == at]
+            copies = [
+                message
+                for message in self.history.messages
+                if message["source"] and message["source"].split(" ")[:2] == at
+            ]
             for one in [row, *copies[keep:]]:
                 self.history.messages.remove(one)
             self.history.stream(row["stream"])["limits"] = {"max_age": self.random.choice((1, 2000)) * SECOND}
@@ -202,25 +210,29 @@ class Maker:
     def _plant_purged_early(self) -> None:
         row = self._any("write")
         if row:
-            gone = [one for one in self.history.of(row["stream"]) if one["seq"] <= row["seq"]]
-            self.history.messages = [one for one in self.history.messages if one not in gone]
+            gone = [message for message in self.history.of(row["stream"]) if message["seq"] <= row["seq"]]
+            self.history.messages = [message for message in self.history.messages if message not in gone]
             self.history.stream(row["stream"])["limits"] = {"max_age": self.random.choice((100, 2000)) * SECOND}
 
     def _plant_delete_run(self) -> None:
         row = self._any("read")
         if row:
             length = self.random.randrange(1, 6)
-            gone = [one for one in self.history.of(row["stream"]) if row["seq"] <= one["seq"] < row["seq"] + length]
-            self.history.messages = [one for one in self.history.messages if one not in gone]
+            gone = [
+                message
+                for message in self.history.of(row["stream"])
+                if row["seq"] <= message["seq"] < row["seq"] + length
+            ]
+            self.history.messages = [message for message in self.history.messages if message not in gone]
 
     def _plant_never_arrived(self) -> None:
         """Without a hole in the reader's own sequences."""
         row = self._any("read")
         if row:
             self.history.messages.remove(row)
-            for one in self.history.of(row["stream"]):
-                if one["seq"] > row["seq"]:
-                    one["seq"] -= 1
+            for message in self.history.of(row["stream"]):
+                if message["seq"] > row["seq"]:
+                    message["seq"] -= 1
             self.history.stream(row["stream"])["last_seq"] -= 1
 
     def _plant_twice(self) -> None:
@@ -250,8 +262,8 @@ class Maker:
     def _plant_swap(self) -> None:
         row = self._any()
         if row:
-            other = self.random.choice(self.history.of(row["stream"]))
-            row["seq"], other["seq"] = other["seq"], row["seq"]
+            message = self.random.choice(self.history.of(row["stream"]))
+            row["seq"], message["seq"] = message["seq"], row["seq"]
 
     def _plant_payload(self) -> None:
         row = self._any()
@@ -278,8 +290,8 @@ class Maker:
     def _plant_rolled_back(self) -> None:
         row = self._any("write")
         if row:
-            gone = [one for one in self.history.of(row["stream"]) if one["seq"] >= row["seq"]]
-            self.history.messages = [one for one in self.history.messages if one not in gone]
+            gone = [message for message in self.history.of(row["stream"]) if message["seq"] >= row["seq"]]
+            self.history.messages = [message for message in self.history.messages if message not in gone]
             self.history.stream(row["stream"])["last_seq"] = row["seq"] - 1
 
     def _plant_reused(self) -> None:
@@ -293,26 +305,26 @@ class Maker:
     def _plant_expired(self) -> None:
         row = self._any("write")
         if row:
-            gone = [one for one in self.history.of(row["stream"]) if one["seq"] <= row["seq"]]
-            self.history.messages = [one for one in self.history.messages if one not in gone]
+            gone = [message for message in self.history.of(row["stream"]) if message["seq"] <= row["seq"]]
+            self.history.messages = [message for message in self.history.messages if message not in gone]
             self.history.stream(row["stream"])["limits"] = {"max_age": 10 * SECOND}
 
     def _plant_oldest_removed(self) -> None:
         row = self._any("read")
         if row:
-            gone = [one for one in self.history.of(row["stream"]) if one["seq"] <= row["seq"]]
-            self.history.messages = [one for one in self.history.messages if one not in gone]
+            gone = [message for message in self.history.of(row["stream"]) if message["seq"] <= row["seq"]]
+            self.history.messages = [message for message in self.history.messages if message not in gone]
 
     def _plant_behind(self) -> None:
         row = self._any("read")
         if row:
-            gone = [one for one in self.history.of(row["stream"]) if one["seq"] >= row["seq"]]
-            self.history.messages = [one for one in self.history.messages if one not in gone]
+            gone = [message for message in self.history.of(row["stream"]) if message["seq"] >= row["seq"]]
+            self.history.messages = [message for message in self.history.messages if message not in gone]
             reader = self.history.stream(row["stream"])
             reader["last_seq"] = row["seq"] - 1
-            for one in reader["sources"]:
-                if one["last_seq"] is not None and self.random.random() < 0.7:
-                    one["last_seq"] = max(0, one["last_seq"] - self.random.randrange(0, 8))
+            for source in reader["sources"]:
+                if source["last_seq"] is not None and self.random.random() < 0.7:
+                    source["last_seq"] = max(0, source["last_seq"] - self.random.randrange(0, 8))
 
     def _plant_cut_early(self) -> None:
         name = f"w-{self.random.choice(self.regions)}"
@@ -332,20 +344,24 @@ class Maker:
         row = self._any("read")
         if row:
             at = row["source"].split(" ")[:2] if row["source"] else None
-            keys = [one for one in self.history.messages if one["role"] == "read" and one["subject"] == row["subject"]]
-            last = {one["stream"]: one["seq"] for one in keys if one["source"] and one["source"].split(" ")[:2] == at}
-            gone = [one for one in keys if one["seq"] < last.get(one["stream"], 0)]
-            self.history.messages = [one for one in self.history.messages if one not in gone]
+            keys = [
+                message
+                for message in self.history.messages
+                if message["role"] == "read" and message["subject"] == row["subject"]
+            ]
+            last = {key["stream"]: key["seq"] for key in keys if key["source"] and key["source"].split(" ")[:2] == at}
+            gone = [key for key in keys if key["seq"] < last.get(key["stream"], 0)]
+            self.history.messages = [message for message in self.history.messages if message not in gone]
 
     def _plant_all_rolled_up(self) -> None:
         row = self._any("read")
         if row and row["source"]:
             at = row["source"].split(" ")[:2]
-            for reader in [one for one in self.history.streams if one["role"] == "read"]:
+            for reader in [stream for stream in self.history.streams if stream["role"] == "read"]:
                 rows = self.history.of(reader["stream"])
-                last = [one["seq"] for one in rows if one["source"] and one["source"].split(" ")[:2] == at]
-                gone = [one for one in rows if last and one["seq"] < last[0]]
-                self.history.messages = [one for one in self.history.messages if one not in gone]
+                last = [row["seq"] for row in rows if row["source"] and row["source"].split(" ")[:2] == at]
+                gone = [row for row in rows if last and row["seq"] < last[0]]
+                self.history.messages = [message for message in self.history.messages if message not in gone]
                 reader["limits"] = {"allow_rollup_hdrs": 1}
 
     def _plant_twin(self) -> None:
@@ -357,29 +373,35 @@ class Maker:
         row = self._any("read")
         if row:
             self.history.messages.remove(row)
-            others = self.history.of(row["stream"])
-            if others:
-                self.random.choice(others)["msg_id"] = row["msg_id"] or "id"
+            message = self.history.of(row["stream"])
+            if message:
+                self.random.choice(message)["msg_id"] = row["msg_id"] or "id"
             if self.random.random() < 0.6:
                 # It never was there: no sequence was given to it.
                 self.history.stream(row["stream"])["last_seq"] -= 1
-                for other in others:
+                for other in message:
                     other["seq"] -= other["seq"] > row["seq"]
 
     def _plant_recreated(self) -> None:
         row = self._any("write")
         if row and self.form == "2.15":
-            for one in self.history.messages:
-                if one["role"] == "read" and one["source"] and one["source"].startswith(f"{row['stream']} "):
-                    words = one["source"].split(" ")
+            for message in self.history.messages:
+                if (
+                    message["role"] == "read"
+                    and message["source"]
+                    and message["source"].startswith(f"{row['stream']} ")
+                ):
+                    words = message["source"].split(" ")
                     if len(words) > 5 and int(words[1]) < row["seq"] + 3:
-                        one["source"] = " ".join([*words[:5], IDENTITIES[0]])
+                        message["source"] = " ".join([*words[:5], IDENTITIES[0]])
             if self.random.random() < 0.6:
                 # Else it was restored from a backup: what it holds is older than what came from its forerunner.
-                for one in self.history.messages:
-                    is_copy = (one["source"] or "").startswith(f"{row['stream']} ")
-                    if one["stream"] == row["stream"] or (is_copy and not one["source"].endswith(IDENTITIES[0])):
-                        one["time_ns"] += 500 * SECOND
+                for message in self.history.messages:
+                    is_copy = (message["source"] or "").startswith(f"{row['stream']} ")
+                    if message["stream"] == row["stream"] or (
+                        is_copy and not message["source"].endswith(IDENTITIES[0])
+                    ):
+                        message["time_ns"] += 500 * SECOND
 
     def _plant_mirror(self) -> None:
         reader = f"r-{self.random.choice(self.regions)}"
@@ -390,7 +412,7 @@ class Maker:
             row["source"] = None
 
     def _plant_migrated(self) -> None:
-        for reader in [one for one in self.history.streams if one["role"] == "read" and one["sources"]]:
+        for reader in [stream for stream in self.history.streams if stream["role"] == "read" and stream["sources"]]:
             reader["sources"].append({"origin": "old", "last_seq": self.random.choice((None, 3))})
             for number in self.random.sample(range(1, 5), self.random.randrange(5)):
                 reader["last_seq"] += 1
@@ -398,14 +420,14 @@ class Maker:
                 self.history.messages.append(row | {"source": f"old {number} > > k.0", "digest": number})
 
     def _cut(self) -> None:
-        for one in self.history.streams:
-            if one["error"] is not None:
-                self.history.messages = [row for row in self.history.messages if row["stream"] != one["stream"]]
-                one["first_seq"] = one["last_seq"] = one["messages"] = one["limits"] = None
-                one["sources"] = [source | {"last_seq": None} for source in one["sources"]]
+        for stream in self.history.streams:
+            if stream["error"] is not None:
+                self.history.messages = [row for row in self.history.messages if row["stream"] != stream["stream"]]
+                stream["first_seq"] = stream["last_seq"] = stream["messages"] = stream["limits"] = None
+                stream["sources"] = [source | {"last_seq": None} for source in stream["sources"]]
                 continue
-            seqs = {row["seq"] for row in self.history.of(one["stream"])}
-            one["last_seq"] = max([one["last_seq"], *seqs])
-            one["first_seq"] = min(seqs, default=one["last_seq"] + 1)
-            one["messages"] = len(seqs)
-            one["num_deleted"] = one["last_seq"] - one["first_seq"] + 1 - len(seqs)
+            seqs = {row["seq"] for row in self.history.of(stream["stream"])}
+            stream["last_seq"] = max([stream["last_seq"], *seqs])
+            stream["first_seq"] = min(seqs, default=stream["last_seq"] + 1)
+            stream["messages"] = len(seqs)
+            stream["num_deleted"] = stream["last_seq"] - stream["first_seq"] + 1 - len(seqs)

@@ -80,17 +80,21 @@ def through(subject: str, filters: str, destinations: str) -> str | None:
 
 class Audit:
     def __init__(self, messages: list[dict[str, Any]], streams: list[dict[str, Any]]) -> None:
-        self.streams = {one["stream"]: one for one in streams}
+        self.streams = {stream["stream"]: stream for stream in streams}
         self.origins: dict[str, dict[str, Any]] = {
-            name: one for name, one in self.streams.items() if one["role"] in {"write", "origin"}
+            name: stream for name, stream in self.streams.items() if stream["role"] in {"write", "origin"}
         }
-        named = {one["origin"] for stream in streams for one in stream["sources"]} - self.streams.keys()
+        named = {source["origin"] for stream in streams for source in stream["sources"]} - self.streams.keys()
         unknown = dict.fromkeys(("first_seq", "last_seq", "limits", "identity", "mirror"))
         self.origins |= dict.fromkeys(named, unknown)
         self.readers = {
-            name: one for name, one in self.streams.items() if name not in self.origins and one["error"] is None
+            name: stream
+            for name, stream in self.streams.items()
+            if name not in self.origins and stream["error"] is None
         }
-        self.is_counter = any(one["sources"] and "allow_msg_counter" in (one["limits"] or ()) for one in streams)
+        self.is_counter = any(
+            stream["sources"] and "allow_msg_counter" in (stream["limits"] or ()) for stream in streams
+        )
         self.faults: Counter[Fault] = Counter()
         self.missing: list[tuple[str, str, int | None, int]] = []
         self.facts: dict[tuple[str, str, int], tuple[set[str], str | None, str | None, int]] = {}
@@ -103,15 +107,15 @@ class Audit:
         for row, head in sorted(zip(messages, headers, strict=True), key=lambda pair: pair[0]["time_ns"]):
             if head and "identity" in head and head["stream"] in self.origins and row["stream"] not in self.origins:
                 current[head["stream"]] = head["identity"]
-        for name, one in self.origins.items():
-            if one["identity"] is not None and name in current:
-                current[name] = one["identity"]
+        for name, origin in self.origins.items():
+            if origin["identity"] is not None and name in current:
+                current[name] = origin["identity"]
         self._forget_restored(messages, headers, current)
         routes: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for row, head in zip(messages, headers, strict=True):
             if head and "filters" in head and row["stream"] not in self.origins:
                 routes[head["stream"]].add((head["filters"], head["destinations"]))
-        found = []
+        result = []
         for row, head in zip(messages, headers, strict=True):
             name = row["stream"]
             digest, total = (0, row["digest"]) if self.is_counter else (row["digest"], None)
@@ -136,8 +140,8 @@ class Audit:
                 copy.is_replay = "is_replay" in head
                 if head.get("identity") not in {None, current.get(head["stream"], head.get("identity"))}:
                     copy.former = head["identity"]
-            found.append(copy)
-        return found
+            result.append(copy)
+        return result
 
     def _forget_restored(
         self, messages: list[dict[str, Any]], headers: list[dict[str, Any] | None], current: dict[str, str]
@@ -174,14 +178,14 @@ class Audit:
         for message in messages:
             own = held.get(message, [])
             there = {name: rows[message] for name, rows in compared.items() if message in rows}
-            key = usual([k for rows in there.values() if (k := least(one.key for one in rows)) is not None])
+            key = usual([k for rows in there.values() if (k := least(row.key for row in rows)) is not None])
             msg_id = max(
-                (m for rows in [own, *there.values()] if rows and (m := least(one.msg_id for one in rows)) is not None),
+                (m for rows in [own, *there.values()] if rows and (m := least(row.msg_id for row in rows)) is not None),
                 default=None,
             )
             written = min((one.time for one in own), default=None)
             if written is None:
-                written = min(one.time for rows in there.values() for one in rows)
+                written = min(row.time for rows in there.values() for row in rows)
             self.facts[message] = (
                 set(there),
                 key if key is not None else least(one.key for one in own),
@@ -237,14 +241,14 @@ class Audit:
         origin, former, seq = message
         info = self.origins[origin]
         there = {name: rows[message] for name, rows in compared.items() if message in rows}
-        digest = own[0].digest if own else usual([min(one.digest for one in rows) for rows in there.values()])
+        digest = own[0].digest if own else usual([min(row.digest for row in rows) for rows in there.values()])
         if own:
             digest = min(one.digest for one in own)
-        key = usual([k for rows in there.values() if (k := least(one.key for one in rows)) is not None])
+        key = usual([k for rows in there.values() if (k := least(row.key for row in rows)) is not None])
         _, own_key, msg_id, written = self.facts[message]
         if len(own) > 1:
             self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
-        ttl = least(one.ttl for rows in [own, *there.values()] for one in rows)
+        ttl = least(row.ttl for rows in [own, *there.values()] for row in rows)
         may_be_gone = former != "" or may_be_gone_at_origin(info, seq, written, ttl)
         if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
             self._add("not-at-origin", origin, message)
@@ -275,22 +279,22 @@ class Audit:
     def _present(
         self, name: str, message: tuple[str, str, int], rows: list[Copy], own: list[Copy], digest: Any, key: Any
     ) -> None:
-        seq = min(one.seq for one in rows)
+        seq = min(row.seq for row in rows)
         if len(rows) > 1:
             self._add("duplicated", name, message, seq, len(rows) - 1)
         is_reused = False
-        if any(one.digest != digest for one in rows):
-            theirs = least(one.msg_id for one in rows)
+        if any(row.digest != digest for row in rows):
+            theirs = least(row.msg_id for row in rows)
             mine = least(one.msg_id for one in own)
             is_reused = bool(own) and (
-                min(one.time for one in own) > min(one.time for one in rows)
+                min(one.time for one in own) > min(row.time for row in rows)
                 or (theirs is not None and mine is not None and theirs != mine)
             )
             self._add("reused" if is_reused else "payload", name, message, seq)
-        sent = {one.sent for one in rows if one.sent is not None}
+        sent = {row.sent for row in rows if row.sent is not None}
         expected = least(one.sent for one in own)
         if not is_reused and (
-            any(one.key != key for one in rows) or (expected is not None and any(one != expected for one in sent))
+            any(row.key != key for row in rows) or (expected is not None and any(one != expected for one in sent))
         ):
             self._add("subject", name, message, seq)
 
@@ -367,9 +371,9 @@ class Audit:
             return True
         may_roll_up = limits is not None and "allow_rollup_hdrs" in limits and is_nowhere
         is_oldest = reader["first_seq"] > 1 and (not mine or seq < min(mine))
-        if may_roll_up and is_oldest and rows and min(one.time for one in rows) + SKEW >= written:
+        if may_roll_up and is_oldest and rows and min(row.time for row in rows) + SKEW >= written:
             return True
-        kept = [one for one in rows if one.key == key]
+        kept = [row for row in rows if row.key == key]
         if kept and min(one.time for one in kept) + SKEW < written:
             return False
         if any((one.origin, one.former) == (origin, former) and one.origin_seq < seq for one in kept):
@@ -382,17 +386,17 @@ class Audit:
     ) -> int:
         """Newer messages of the key that the reader has come past and lacks, too: they have been there."""
         count = 0
-        for other, (there, other_key, msg_id, time) in self.facts.items():
-            if other_key != key or reader["stream"] in there or (time, *other) <= (written, *message):
+        for fact, (there, other_key, msg_id, time) in self.facts.items():
+            if other_key != key or reader["stream"] in there or (time, *fact) <= (written, *message):
                 continue
-            origin, former, seq = other
+            origin, former, seq = fact
             has = [
-                one.origin_seq
-                for one in rows
-                if (one.origin, one.former) == (origin, former) and self._is_compared(one)
+                row.origin_seq
+                for row in rows
+                if (row.origin, row.former) == (origin, former) and self._is_compared(row)
             ]
             passed = seq <= max([self.cursor(reader, origin) or 0, *has])
-            count += passed and not self._twins(reader, other, msg_id, time, rows)
+            count += passed and not self._twins(reader, fact, msg_id, time, rows)
         return count
 
     def _is_compared(self, copy: Copy) -> bool:
@@ -405,28 +409,28 @@ class Audit:
         """Digests of what the reader has under the id of a message, if that can be why it lacks the message."""
         if msg_id is None:
             return set()
-        twins = [one for one in rows if one.msg_id == msg_id]
+        twins = [row for row in rows if row.msg_id == msg_id]
         window = 0 if self._has_stored_all(reader) else (reader["limits"] or {}).get("duplicate_window")
-        if window is not None and message[0] in {one["origin"] for one in reader["sources"]}:
-            until = max([one.time for one in twins], default=0)
+        if window is not None and message[0] in {source["origin"] for source in reader["sources"]}:
+            until = max([twin.time for twin in twins], default=0)
             if not window or written > until + window + SKEW:
                 return set()
-        return {one.digest for one in twins}
+        return {twin.digest for twin in twins}
 
     def cursor(self, reader: dict[str, Any], origin: str) -> int | None:
         """How far a reader has come, by its own word, or because it has taken as many messages as there ever were."""
         if reader["mirror"] == origin:
             return reader["last_seq"] or None
-        found = [one["last_seq"] for one in reader["sources"] if one["origin"] == origin]
+        found = [source["last_seq"] for source in reader["sources"] if source["origin"] == origin]
         if not found or None not in found:
             return min(found, default=None)
         return self.streams[origin]["last_seq"] if self._has_stored_all(reader) else None
 
     def _has_stored_all(self, reader: dict[str, Any]) -> bool:
         """Whether the last sequence of a reader is the number of messages that its origins ever had."""
-        found = [self.streams.get(name) for name in {one["origin"] for one in reader["sources"]}]
+        found = [self.streams.get(name) for name in {source["origin"] for source in reader["sources"]}]
         origins = [one for one in found if one is not None and one["error"] is None]
-        return len(origins) == len(found) and reader["last_seq"] == sum(one["last_seq"] for one in origins)
+        return len(origins) == len(found) and reader["last_seq"] == sum(origin["last_seq"] for origin in origins)
 
     def _holes(
         self,
@@ -474,7 +478,7 @@ class Dispute(NamedTuple):
 
 def disputes(audit: Audit) -> set[Dispute]:
     """Keys of several origins whose last messages differ between readers."""
-    found = set()
+    result = set()
     for key in contested(audit):
         last: dict[str, Copy] = {}
         for copy in sorted(arrivals(audit), key=lambda one: (one.seq, one.origin or "", one.former, one.origin_seq)):
@@ -488,8 +492,8 @@ def disputes(audit: Audit) -> set[Dispute]:
                 for origin, former, seq in winners
                 for reader in audit.readers
             )
-            found.add(Dispute(key, settled, frozenset(winners)))
-    return found
+            result.add(Dispute(key, settled, frozenset(winners)))
+    return result
 
 
 def conflicts(audit: Audit) -> dict[str, int]:
@@ -510,7 +514,7 @@ def conflicts(audit: Audit) -> dict[str, int]:
                 if copy.stream not in audit.origins:
                     place = audit.streams[copy.stream]["region"]
                     arrived[place] = min(copy.time, arrived.get(place, copy.time))
-            own = min((one.time for one in copies if one.stream in audit.origins), default=arrived.get(region))
+            own = min((copy.time for copy in copies if copy.stream in audit.origins), default=arrived.get(region))
             if own is not None:
                 timed.append((own, origin, seq, region, arrived))
         timed.sort(key=lambda one: one[:3])
@@ -533,7 +537,7 @@ def twins(audit: Audit) -> dict[str, bool]:
             continue
         messages[copy.msg_id].add((copy.origin, copy.former, copy.origin_seq))
         digests[copy.msg_id].add(copy.digest)
-    return {one: len(digests[one]) == 1 for one, some in messages.items() if len(some) > 1}
+    return {message: len(digests[message]) == 1 for message, some in messages.items() if len(some) > 1}
 
 
 def hops(audit: Audit) -> list[tuple[str, str, int, int]]:
@@ -558,29 +562,29 @@ def hops(audit: Audit) -> list[tuple[str, str, int, int]]:
 
 def late(audit: Audit) -> dict[tuple[str, str, int | None], list[int]]:
     """By region of origin and of the reader, and by minute, how late messages were, sorted."""
-    found: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
+    result: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
     for origin, region, written, arrived in hops(audit):
         for minute in (None, written // MINUTE):
-            found[origin, region, minute].append(arrived - written)
-    return {pair: sorted(some) for pair, some in found.items()}
+            result[origin, region, minute].append(arrived - written)
+    return {pair: sorted(some) for pair, some in result.items()}
 
 
 def settling(
     audit: Audit, windows: tuple[tuple[str, int, int], ...]
 ) -> dict[tuple[int, str, str], tuple[int, int, int]]:
     """By window and pair of regions: messages, those that are missing, and how long after its end the last arrived."""
-    found: dict[tuple[int, str, str], tuple[int, int, int]] = {}
+    result: dict[tuple[int, str, str], tuple[int, int, int]] = {}
     for _, begun, ended in windows:
         for origin, region, written, arrived in hops(audit):
             if written <= ended and arrived >= begun:
-                some, gone, after = found.get((begun, origin, region), (0, 0, 0))
-                found[begun, origin, region] = (some + 1, gone, max(after, arrived - ended))
+                some, gone, after = result.get((begun, origin, region), (0, 0, 0))
+                result[begun, origin, region] = (some + 1, gone, max(after, arrived - ended))
         for reader, name, time, number in audit.missing:
             if time is None or time <= ended:
                 pair = (begun, audit.origins[name].get("region") or name, audit.streams[reader]["region"])
-                some, gone, after = found.get(pair, (0, 0, 0))
-                found[pair] = (some, gone + number, after)
-    return found
+                some, gone, after = result.get(pair, (0, 0, 0))
+                result[pair] = (some, gone + number, after)
+    return result
 
 
 def pairs(audit: Audit) -> dict[tuple[str, str], tuple[int, int]]:
@@ -588,7 +592,7 @@ def pairs(audit: Audit) -> dict[tuple[str, str], tuple[int, int]]:
     rows: dict[str, list[Copy]] = defaultdict(list)
     for copy in arrivals(audit):
         rows[audit.streams[copy.stream]["region"]].append(copy)
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    result: dict[tuple[str, str], tuple[int, int]] = {}
     for one, other in ((a, b) for a in rows for b in rows if a < b):
         places = sorted(
             (mine.seq, theirs.seq)
@@ -598,8 +602,8 @@ def pairs(audit: Audit) -> dict[tuple[str, str], tuple[int, int]]:
         )
         near = [(a, b) for a, b in pairwise(places) if a[0] // BUCKET == b[0] // BUCKET]
         if places:
-            found[one, other] = (len(near), sum(b[1] < a[1] for a, b in near))
-    return found
+            result[one, other] = (len(near), sum(b[1] < a[1] for a, b in near))
+    return result
 
 
 def misordered(audit: Audit) -> dict[int, int]:
@@ -608,7 +612,7 @@ def misordered(audit: Audit) -> dict[int, int]:
     for copy in audit.copies:
         if copy.stream not in audit.origins:
             places[copy.seq][copy.origin, copy.former, copy.origin_seq if copy.origin else 0, copy.digest] += 1
-    return {seq: sum(some.values()) - max(some.values()) for seq, some in places.items() if len(some) > 1}
+    return {seq: sum(place.values()) - max(place.values()) for seq, place in places.items() if len(place) > 1}
 
 
 def share(values: list[int], part: float) -> float:
@@ -620,19 +624,21 @@ def share(values: list[int], part: float) -> float:
 
 
 def arrivals(audit: Audit) -> list[Copy]:
-    return [one for one in audit.copies if one.stream not in audit.origins and one.origin is not None]
+    return [copy for copy in audit.copies if copy.stream not in audit.origins and copy.origin is not None]
 
 
 def contested(audit: Audit) -> set[str]:
     origins: dict[str, set[str]] = defaultdict(set)
     for copy in arrivals(audit):
         origins[copy.key or ""].add(copy.origin or "")
-    return {key for key, some in origins.items() if len(some) > 1}
+    return {key for key, origin in origins.items() if len(origin) > 1}
 
 
 def reached(audit: Audit, reader: str, origin: str, former: str) -> int:
     have = [
-        one.origin_seq for one in arrivals(audit) if (one.stream, one.origin, one.former) == (reader, origin, former)
+        arrival.origin_seq
+        for arrival in arrivals(audit)
+        if (arrival.stream, arrival.origin, arrival.former) == (reader, origin, former)
     ]
     return max([audit.cursor(audit.readers[reader], origin) or 0, *have])
 
@@ -677,7 +683,7 @@ def removes(limits: dict[str, int], *, oldest: bool = False, by_subject: bool = 
 
 
 def least(values: Any) -> Any:
-    return min((one for one in values if one is not None), default=None)
+    return min((value for value in values if value is not None), default=None)
 
 
 def usual(values: list[Any]) -> Any:

@@ -50,18 +50,22 @@ class History:
         """As a run would have left it; each stream is said to hold what is in it, but for those that are said to be unread."""
         capture = Capture(path)
         streams = tuple(
-            one if one.messages is None else replace(one, messages=len(self.streams[name]))
-            for name, one in self.roles.items()
+            role if role.messages is None else replace(role, messages=len(self.streams[name]))
+            for name, role in self.roles.items()
         )
         capture.write_manifest(replace(self.manifest, streams=streams))
-        for region in {one.region for one in self.operations}:
+        for region in {operation.region for operation in self.operations}:
             _lines(
                 capture.operations_file(region),
                 OperationRecord,
-                [one for one in self.operations if one.region == region],
+                [operation for operation in self.operations if operation.region == region],
             )
-        for region in {one.region for one in self.deliveries}:
-            _lines(capture.deliveries_file(region), Delivery, [one for one in self.deliveries if one.region == region])
+        for region in {delivery.region for delivery in self.deliveries}:
+            _lines(
+                capture.deliveries_file(region),
+                Delivery,
+                [delivery for delivery in self.deliveries if delivery.region == region],
+            )
         for name, rows in self.streams.items():
             _lines(capture.stream_file(name), Stored, rows)
         _lines(path / "samples.jsonl", Sample, self.samples)
@@ -72,7 +76,11 @@ class History:
 
     def of(self, outcome: OperationOutcome) -> list[OperationRecord]:
         """The publishes that ended so."""
-        return [one for one in self.operations if one.kind is OperationKind.PUBLISH and one.outcome is outcome]
+        return [
+            operation
+            for operation in self.operations
+            if operation.kind is OperationKind.PUBLISH and operation.outcome is outcome
+        ]
 
     def is_published_to(self, name: str) -> bool:
         """Whether the stream takes publishes."""
@@ -80,7 +88,7 @@ class History:
 
     def reads(self) -> list[str]:
         """The names of the streams that are read."""
-        return [name for name, one in self.roles.items() if one.role == "read"]
+        return [name for name, role in self.roles.items() if role.role == "read"]
 
 
 def _lines(file: Path, kind: Any, records: Iterable[Any]) -> None:

@@ -162,8 +162,12 @@ class Configurations:
         if self._one_in(12):
             return f"{source}: {self._word(VALUES)}"
         maps = [
-            self._destination(f'"{one.subject}"', str(one.weight), f'"{one.cluster}"' if one.cluster else None)
-            for one in mapping.destinations
+            self._destination(
+                f'"{destination.subject}"',
+                str(destination.weight),
+                f'"{destination.cluster}"' if destination.cluster else None,
+            )
+            for destination in mapping.destinations
         ]
         if len(maps) == 1 and self._one_in(3):
             return f"{source}: {self._word(SPACE[:2])}{maps[0]}"

@@ -30,7 +30,7 @@ class Ears:
         self._heard: defaultdict[int, set[Pair]] = defaultdict(set)
 
     def everybody(self) -> set[Pair]:
-        return {(one, other) for one in self._clients for other in self._clients}
+        return {(client, other) for client in self._clients for other in self._clients}
 
     async def listen(self) -> None:
         for region, client in self._clients.items():
@@ -114,12 +114,16 @@ def direct(name: str) -> list[tuple[str, str]]:
     """The servers of different regions of lab *name* that are connected without a proxy in between."""
     addresses = lab.addresses(name)
     owner = {port: address for address in addresses for port in ports.server_ports(address)}
-    found = []
+    result = []
     for address in addresses:
         process = NatsServer(lab_directory(name), address.server.name).process()
         assert process is not None
-        for one in process.net_connections(kind="tcp"):
-            peer = owner.get(one.raddr.port) if one.raddr and one.status == psutil.CONN_ESTABLISHED else None
+        for net_connection in process.net_connections(kind="tcp"):
+            peer = (
+                owner.get(net_connection.raddr.port)
+                if net_connection.raddr and net_connection.status == psutil.CONN_ESTABLISHED
+                else None
+            )
             if peer is not None and peer.region != address.region:
-                found.append((address.server.name, peer.server.name))
-    return found
+                result.append((address.server.name, peer.server.name))
+    return result

@@ -25,7 +25,7 @@ def reported(fields: Any) -> dict[str, Any]:
 def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = True) -> Discovered:
     """Everything that servers would say that run *topology*."""
     wanted: Bundle = render_bundle(topology)
-    streams = {one.config.name: observed(one.config.fields) for one in wanted.streams}
+    streams = {stream.config.name: observed(stream.config.fields) for stream in wanted.streams}
     consumers: dict[str, dict[str, ObservedConsumer]] = {}
     for one in wanted.consumers:
         consumers.setdefault(one.config.stream, {})[one.config.durable] = consumer(one.config.stream, one.config.fields)

@@ -150,11 +150,16 @@ def checked(files: Mapping[str, bytes]) -> LintReport:
     ET.fromstring(findings.junit(report.diagnostics, report.files))
     for line in findings.github(report.diagnostics):
         assert line.isprintable(), line
-    for one in report.diagnostics:
-        assert one.code in PAGES, one
-        assert one.span is None or (one.span.line >= 1 and one.span.column >= 1), one
-        assert one.span is None or (one.span.line, one.span.column) <= (one.span.end_line, one.span.end_column), one
-        assert one.span is None or one.span.file in files or one.span.file.startswith("templates/"), one
+    for diagnostic in report.diagnostics:
+        assert diagnostic.code in PAGES, diagnostic
+        assert diagnostic.span is None or (diagnostic.span.line >= 1 and diagnostic.span.column >= 1), diagnostic
+        assert diagnostic.span is None or (diagnostic.span.line, diagnostic.span.column) <= (
+            diagnostic.span.end_line,
+            diagnostic.span.end_column,
+        ), diagnostic
+        assert (
+            diagnostic.span is None or diagnostic.span.file in files or diagnostic.span.file.startswith("templates/")
+        ), diagnostic
     after = apply_fixes(report.diagnostics, report.texts, set(files))
     list(diff(report.texts, after))
     workspace = gather(sources, read=around.read, env=around.env).workspace()

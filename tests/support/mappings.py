@@ -127,9 +127,9 @@ class Generator:
 def as_conf(mapping: Mapping) -> str:
     """One line of a `mappings` block, in one of the three forms that the value allows."""
     maps = []
-    for one in mapping.destinations:
-        cluster = "" if one.cluster is None else f', cluster: "{one.cluster}"'
-        maps.append(f'{{destination: "{one.subject}", weight: {one.weight}{cluster}}}')
+    for destination in mapping.destinations:
+        cluster = "" if destination.cluster is None else f', cluster: "{destination.cluster}"'
+        maps.append(f'{{destination: "{destination.subject}", weight: {destination.weight}{cluster}}}')
     value = f"[{', '.join(maps)}]"
     if len(maps) == 1:
         value = maps[0]

@@ -51,7 +51,7 @@ class Moved:
 def document(name: str, routing: str, regions: tuple[str, ...], streams: tuple[str, ...], servers: int) -> str:
     """A topology of *regions*, with a stream in those of *streams*."""
     has_root = routing != "mapped"
-    wanted: dict[str, Any] = {
+    document: dict[str, Any] = {
         "version": 1,
         "name": name,
         "server_version": "2.12",
@@ -61,7 +61,7 @@ def document(name: str, routing: str, regions: tuple[str, ...], streams: tuple[s
             "foo": {"subjects": [f"{prefix(routing)}.>"], "regions": list(streams), "write": {"max_age": "1h"}}
         },
     }
-    return json.dumps({**wanted, "roots": ["v.>"]} if has_root else wanted)
+    return json.dumps({**document, "roots": ["v.>"]} if has_root else document)
 
 
 def prefix(routing: str) -> str:
@@ -78,7 +78,7 @@ async def command(*arguments: str | Path) -> Ran:
 
 def starts(name: str) -> dict[str, float]:
     """When each server of lab *name* was started."""
-    return {one.name: psutil.Process(one.pid).create_time() for one in lab.status(name).servers if one.pid}
+    return {server.name: psutil.Process(server.pid).create_time() for server in lab.status(name).servers if server.pid}
 
 
 async def comes_and_goes(

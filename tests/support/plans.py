@@ -209,7 +209,7 @@ class FakeServers:
         return dict(self.positions[reader])
 
     def observed(self) -> Observed:
-        consumers = {stream: dict(some) for stream, some in self.consumers.items()}
+        consumers = {stream: dict(consumer) for stream, consumer in self.consumers.items()}
         return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules), consumers=consumers)
 
     def loader(self, bundle: Bundle) -> FakeMappings:

@@ -83,7 +83,7 @@ class World:
         self.bundle = render(lab.addresses(LAB))
 
     async def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        connection = next(one for one in self.connections.values() if one.is_connected)
+        connection = next(connection for connection in self.connections.values() if connection.is_connected)
         answer = await connection.request_json(f"$JS.API.{subject}", body)
         assert "error" not in answer, answer
         return answer
@@ -166,7 +166,7 @@ class World:
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[World]:
-    connections = {region: await open_connection(one, region) for region, one in lab.endpoints(LAB).items()}
+    connections = {region: await open_connection(endpoint, region) for region, endpoint in lab.endpoints(LAB).items()}
     try:
         yield World(connections)
     finally:

@@ -43,7 +43,9 @@ def with_published_rules(rendered: Bundle) -> Bundle:
     """*rendered* with the recipe's mappings instead of vstream's, but for the region that is not here."""
     lines = (FIXTURES / "blog-mappings.cfg").read_text().splitlines(keepends=True)
     text = "".join(line for line in lines if '"central"' not in line)
-    artifacts = (replace(one, text=text) if one.path == MAPPINGS_PATH else one for one in rendered.artifacts)
+    artifacts = (
+        replace(artifact, text=text) if artifact.path == MAPPINGS_PATH else artifact for artifact in rendered.artifacts
+    )
     return replace(rendered, artifacts=tuple(artifacts))
 
 

@@ -98,11 +98,17 @@ async def run_scenario(wanted: Scenario, directory: Path) -> tuple[Capture, list
 
 
 def operations(capture: Capture, kind: OperationKind, region: str | None = None) -> list[OperationRecord]:
-    return [one for one in capture.operations() if one.kind is kind and region in {None, one.region}]
+    return [
+        operation for operation in capture.operations() if operation.kind is kind and region in {None, operation.region}
+    ]
 
 
 def acknowledged(capture: Capture) -> set[str]:
-    return {one.id or "" for one in operations(capture, OperationKind.PUBLISH) if one.outcome is OperationOutcome.OK}
+    return {
+        operation.id or ""
+        for operation in operations(capture, OperationKind.PUBLISH)
+        if operation.outcome is OperationOutcome.OK
+    }
 
 
 def stored(capture: Capture, role: str) -> dict[str, Counter[str]]:

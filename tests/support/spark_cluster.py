@@ -48,7 +48,7 @@ class Cluster:
             self._launch("worker.Worker", *here, *place, *size, self.master)
         deadline = time.monotonic() + 90
         while self.alive() < 2:
-            assert all(one.poll() is None for one in self.processes), self.said()
+            assert all(process.poll() is None for process in self.processes), self.said()
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.1)
 
@@ -82,11 +82,11 @@ class Cluster:
         return None
 
     def said(self) -> str:
-        return "\n".join(one.read_text(errors="replace")[-1500:] for one in self.directory.glob("*.log"))
+        return "\n".join(path.read_text(errors="replace")[-1500:] for path in self.directory.glob("*.log"))
 
     def end(self) -> None:
-        for one in reversed(self.processes):
-            _end(one)
+        for process in reversed(self.processes):
+            _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -101,7 +101,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _is_connected(process: psutil.Process, port: int) -> bool:
     with suppress(psutil.Error):
-        return any(one.laddr.port == port for one in process.net_connections() if one.laddr)
+        return any(
+            net_connection.laddr.port == port for net_connection in process.net_connections() if net_connection.laddr
+        )
     return False
 
 

@@ -18,11 +18,13 @@ REGIONS = "regions: {west: {servers: 3}, east: {servers: 3}}\n"
 def concise(diagnostics: Iterable[Finding]) -> str:
     """Everything of diagnostics but the snippet: one line each, and the hint below."""
     lines = []
-    for one in diagnostics:
-        assert one.span is not None
-        lines.append(f"{one.span.line}:{one.span.column}: {one.severity.value} {one.code}: {one.message}")
-        if one.hint:
-            lines.append(f"    hint: {one.hint}")
+    for diagnostic in diagnostics:
+        assert diagnostic.span is not None
+        lines.append(
+            f"{diagnostic.span.line}:{diagnostic.span.column}: {diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}"
+        )
+        if diagnostic.hint:
+            lines.append(f"    hint: {diagnostic.hint}")
     return "".join(f"{line}\n" for line in lines)
 
 

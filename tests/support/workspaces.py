@@ -51,11 +51,11 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     sources = [Source(name=name, content=text.encode()) for name, text in sorted(files.items())]
     running = [source for source in sources if source.content.startswith(b"# running")]
     gathered = gather([source for source in sources if source not in running], read=read)
-    assert [one.message for one in gathered.diagnostics] == []
+    assert [diagnostic.message for diagnostic in gathered.diagnostics] == []
     topology = None
     for source in gathered.topologies:
         loaded = load(source.content, source.name)
-        assert [(one.code, one.message) for one in loaded.diagnostics] == []
+        assert [(diagnostic.code, diagnostic.message) for diagnostic in loaded.diagnostics] == []
         topology = loaded.topology
     before = gather(running, read=read)
     return replace(gathered.workspace(topology, server_version), running=tuple(before.servers))
@@ -68,7 +68,7 @@ def findings(files: Mapping[str, str], *, server_version: ServerVersion | None =
 
 def codes(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> set[str]:
     """The codes of `findings`."""
-    return {one.code for one in findings(files, server_version=server_version)}
+    return {finding.code for finding in findings(files, server_version=server_version)}
 
 
 def examples(rule: Rule[Workspace]) -> tuple[dict[str, str], dict[str, str]]:
@@ -118,15 +118,18 @@ def files_of(path: Path) -> dict[str, str]:
 def concise(diagnostics: Iterable[Finding]) -> str:
     """Everything of diagnostics but the snippet: one line each, with other places and the hint below."""
     lines = []
-    for one in diagnostics:
-        assert one.span is not None
-        place = f"{one.span.file}:{one.span.line}:{one.span.column}"
-        lines.append(f"{place}: {one.severity.value} {one.code}: {one.message}{' (can be fixed)' if one.fix else ''}")
-        lines.extend(
-            f"    see {other.span.file}:{other.span.line}:{other.span.column}: {other.message}" for other in one.related
+    for diagnostic in diagnostics:
+        assert diagnostic.span is not None
+        place = f"{diagnostic.span.file}:{diagnostic.span.line}:{diagnostic.span.column}"
+        lines.append(
+            f"{place}: {diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}{' (can be fixed)' if diagnostic.fix else ''}"
         )
-        if one.hint:
-            lines.append(f"    hint: {one.hint}")
+        lines.extend(
+            f"    see {other.span.file}:{other.span.line}:{other.span.column}: {other.message}"
+            for other in diagnostic.related
+        )
+        if diagnostic.hint:
+            lines.append(f"    hint: {diagnostic.hint}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -136,7 +139,9 @@ def applied(text: str, diagnostics: Iterable[Finding]) -> str:
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
-    edits = sorted({edit.span: edit for one in diagnostics for edit in one.fix}.values(), key=lambda edit: edit.span)
+    edits = sorted(
+        {edit.span: edit for diagnostic in diagnostics for edit in diagnostic.fix}.values(), key=lambda edit: edit.span
+    )
     for edit in reversed(edits):
         begin = starts[edit.span.line - 1] + edit.span.column - 1
         end = starts[edit.span.end_line - 1] + edit.span.end_column - 1

@@ -41,7 +41,7 @@ def test_json_accepts_what_python_accepts(text: str) -> None:
         expected = False
     else:
         expected = True
-    found = [one.code for one in jsontext.parse(text, "f.json").diagnostics]
+    found = [diagnostic.code for diagnostic in jsontext.parse(text, "f.json").diagnostics]
     assert expected == (not [code for code in found if code != "VS002"])
 
 
@@ -56,7 +56,7 @@ def test_keys_and_values_have_places() -> None:
 def test_of_a_key_that_is_written_twice_the_last_counts() -> None:
     document = jsontext.parse('{"a": 1, "a": 2}', "f.json")
     assert document.data == {"a": 2}
-    assert [one.code for one in document.diagnostics] == ["VS002"]
+    assert [diagnostic.code for diagnostic in document.diagnostics] == ["VS002"]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_what_is_wrong_is_said_where_it_is(text: str, column: int, message: str)
 def test_numbers_that_do_not_fit_are_reported() -> None:
     document = jsontext.parse("[18446744073709551615, 18446744073709551616, -1e400]", "f.json")
     assert document.data == [2**64 - 1, None, float("-inf")]
-    assert [one.code for one in document.diagnostics] == ["VS001"]
+    assert [diagnostic.code for diagnostic in document.diagnostics] == ["VS001"]
 
 
 @pytest.mark.parametrize("text", ["[" * 10_000, '{"a":' * 10_000, "[" + "0," * 1000 + "0]"])
 def test_nesting_and_values_are_bounded(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsontext, "MAX_VALUES", 1000)
-    assert [one.code for one in jsontext.parse(text, "f.json").diagnostics] == ["VS003"]
+    assert [diagnostic.code for diagnostic in jsontext.parse(text, "f.json").diagnostics] == ["VS003"]
 
 
 def test_half_a_surrogate_is_replaced() -> None:

@@ -49,7 +49,7 @@ def test_a_reference_keeps_its_place_and_knows_its_definition() -> None:
     array = document.root.get("a")
     assert isinstance(array, ConfArray)
     assert array.items[0] == ConfScalar(5, ScalarKind.INTEGER, "$x", at(2, 6, 8))
-    assert [(one.name, one.span, one.definition) for one in document.references] == [
+    assert [(reference.name, reference.span, reference.definition) for reference in document.references] == [
         ("x", at(2, 6, 8), at(1, 1, 2)),
         ("HOME", at(3, 4, 9), None),
     ]

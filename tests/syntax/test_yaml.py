@@ -216,7 +216,7 @@ def merge_chain(length: int) -> bytes:
 )  # fmt: skip
 @pytest.mark.timeout(60)
 def test_a_file_that_is_made_to_hurt_ends_soon(content: bytes, code: str | None) -> None:
-    codes = {one.code for one in read(content).diagnostics}
+    codes = {diagnostic.code for diagnostic in read(content).diagnostics}
     assert code in codes if code else codes == set()
 
 
@@ -230,7 +230,7 @@ def assert_sound(content: bytes) -> None:
     document = read(content)
     lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", document.text)
     for span in (
-        *(one.span for one in document.diagnostics),
+        *(diagnostic.span for diagnostic in document.diagnostics),
         *document.source.values.values(),
         *document.source.keys.values(),
     ):

@@ -71,10 +71,10 @@ def test_what_takes_the_writes_of_a_bucket_is_as_clients_make_it_whatever_the_de
     model: str, section: str
 ) -> None:
     bucket = {**MODELS[model], **SAID[section]}
-    found = rendered({}, **WIDE, defaults=DEFAULTS, **{section: {"one": bucket}})
+    bundle = rendered({}, **WIDE, defaults=DEFAULTS, **{section: {"one": bucket}})
     name = {"kv": "KV_one", "objects": "OBJ_one"}[section]
-    assert {naming.local_name(one.config.name) for one in found.streams} == {name}
-    written = [one for one in found.streams if one.role.value in {"write", "origin"}]
+    assert {naming.local_name(stream.config.name) for stream in bundle.streams} == {name}
+    written = [stream for stream in bundle.streams if stream.role.value in {"write", "origin"}]
     assert written
     for one in written:
         assert {field: one.config.fields[field] for field in MADE_BY_CLIENTS[section]} == MADE_BY_CLIENTS[section]
@@ -82,18 +82,18 @@ def test_what_takes_the_writes_of_a_bucket_is_as_clients_make_it_whatever_the_de
 
 @pytest.mark.parametrize("model", MODELS)
 def test_copies_of_a_bucket_keep_what_it_keeps_and_never_refuse(model: str) -> None:
-    found = rendered({}, **WIDE, kv={"one": {**MODELS[model], **SAID["kv"]}})
-    copies = [one for one in found.streams if one.role.value in {"read", "order"}]
+    bundle = rendered({}, **WIDE, kv={"one": {**MODELS[model], **SAID["kv"]}})
+    copies = [stream for stream in bundle.streams if stream.role.value in {"read", "order"}]
     assert copies
-    for one in copies:
-        fields = one.config.fields
+    for copy in copies:
+        fields = copy.config.fields
         assert (fields["discard"], fields["max_bytes"], fields["max_msgs_per_subject"]) == ("old", -1, 5)
         assert (fields["max_age"], fields["allow_rollup_hdrs"]) == (2 * HOUR, True)
 
 
 def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -> None:
-    found = rendered({}, **WIDE, kv={"one": {**MODELS["stretch"], "marker_ttl": "1m"}})
-    fields = {one.role.value: one.config.fields for one in found.streams}
+    bundle = rendered({}, **WIDE, kv={"one": {**MODELS["stretch"], "marker_ttl": "1m"}})
+    fields = {stream.role.value: stream.config.fields for stream in bundle.streams}
     assert fields["origin"]["subject_delete_marker_ttl"] == 60 * 10**9
     assert "subject_delete_marker_ttl" not in fields["read"]
     assert fields["origin"]["allow_msg_ttl"] is fields["read"]["allow_msg_ttl"] is True
@@ -137,16 +137,16 @@ def test_what_is_wrong_with_a_bucket_is_shown_where_it_is_written(line: str, exp
 )
 def test_whatever_adds_up_is_a_counter_and_mirrors_are_none(model: dict[str, str], counting: set[str]) -> None:
     hits = {"subjects": ["hits.>"], "counters": True, "max_age": "unlimited", **model}
-    found = rendered({"hits": hits}, **WIDE, defaults={})
-    assert {one.role.value for one in found.streams if one.config.fields.get("allow_msg_counter")} == counting
+    bundle = rendered({"hits": hits}, **WIDE, defaults={})
+    assert {stream.role.value for stream in bundle.streams if stream.config.fields.get("allow_msg_counter")} == counting
 
 
 def test_subscribers_without_jetstream_hear_write_streams_and_may_hear_nothing_else() -> None:
     news = {"subjects": ["news.>"], "core_subscribers": True}
-    found = rendered({"news": news, "foo": {"subjects": ["foo.>"]}}, **WIDE)
-    heard = {one.config.name for one in found.streams if "republish" in one.config.fields}
+    bundle = rendered({"news": news, "foo": {"subjects": ["foo.>"]}}, **WIDE)
+    heard = {stream.config.name for stream in bundle.streams if "republish" in stream.config.fields}
     assert heard == {"W_west/news", "W_central/news", "W_east/news"}
-    app = found.accounts[0]
+    app = bundle.accounts[0]
     assert [one.to for one in app.imports if one.subject.startswith(naming.REPUBLISH_PREFIX)] == ["news.>"] * 3
 
 
@@ -157,7 +157,7 @@ def test_where_writes_stand_aside_read_streams_are_heard_and_store_nothing_of_it
     news = {"subjects": ["news.>"], "core_subscribers": True, "regions": ["west"]}
     wanted = topology({"news": news, "foo": {"subjects": ["foo.>"]}}, routing=routing, server_version="2.12")
     found = render_bundle(wanted)
-    read = [one for one in found.streams if one.role is Role.READ]
+    read = [stream for stream in found.streams if stream.role is Role.READ]
     heard = [one.config.fields for one in read if "republish" in one.config.fields]
     assert [(one["name"], one["republish"], "subjects" in one) for one in heard] == [
         ("news", {"src": ">", "dest": ">"}, False)
@@ -170,7 +170,7 @@ def test_where_writes_stand_aside_read_streams_are_heard_and_store_nothing_of_it
 
 def test_which_streams_are_buckets_is_known() -> None:
     found = topology({"foo": {"subjects": ["foo.>"]}}, **WIDE, kv={"one": MODELS["homed"]})
-    assert {one.name: one.is_bucket for one in found.streams} == {"foo": False, "KV_one": True}
+    assert {stream.name: stream.is_bucket for stream in found.streams} == {"foo": False, "KV_one": True}
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_what_clients_delete_of_a_bucket_is_purged_wherever_it_is_and_nothing_el
 ) -> None:
     app = accounts(topology({"foo": {"subjects": ["foo.>"]}}, **WIDE, objects={"one": MODELS[model]}))[0]
     purges = [one for one in app.imports if "STREAM.PURGE" in one.subject]
-    assert {one.subject for one in purges} == {"$JS.API.STREAM.PURGE.OBJ_one"}
+    assert {purge.subject for purge in purges} == {"$JS.API.STREAM.PURGE.OBJ_one"}
     for region in ("west", "central", "east"):
         to = f"{naming.REGION_PREFIX}.{region}.$JS.API.STREAM.PURGE.OBJ_one"
-        assert {one.account for one in purges if one.to == to} == holders
+        assert {purge.account for purge in purges if purge.to == to} == holders
     assert [one for one in app.users[0].publish if "STREAM.PURGE" in one] == [
         f"{naming.REGION_PREFIX}.*.$JS.API.STREAM.PURGE.OBJ_one"
     ]
@@ -198,12 +198,14 @@ def test_what_clients_delete_of_a_bucket_is_purged_wherever_it_is_and_nothing_el
 
 @pytest.mark.parametrize(("model", "catalogs"), [("virtual", 0), ("ordered", 0), ("stretch", 3), ("homed", 3)])
 def test_every_write_account_knows_every_stream_by_its_subjects(model: str, catalogs: int) -> None:
-    found = rendered({}, **WIDE, kv={"one": MODELS[model]})
-    asked = [one for one in found.accounts[0].imports if one.subject == "$JS.API.STREAM.NAMES"]
+    bundle = rendered({}, **WIDE, kv={"one": MODELS[model]})
+    asked = [one for one in bundle.accounts[0].imports if one.subject == "$JS.API.STREAM.NAMES"]
     assert [one.account for one in asked] == ["W_west", "W_central", "W_east"]
-    known = {one.config.name: one.config.fields["subjects"] for one in found.streams if one.account == "W_west"}
+    known = {
+        stream.config.name: stream.config.fields["subjects"] for stream in bundle.streams if stream.account == "W_west"
+    }
     assert known == {"W_west/KV_one": ["$KV.one.>"]}
-    assert sum(one.role.value == "catalog" for one in found.streams) == catalogs
+    assert sum(stream.role.value == "catalog" for stream in bundle.streams) == catalogs
 
 
 @pytest.mark.asyncio
@@ -211,7 +213,7 @@ async def test_a_write_stream_never_becomes_a_catalog_which_would_delete_its_mes
     before = rendered({}, **WIDE, kv={"one": MODELS["virtual"]})
     after = rendered({}, **WIDE, kv={"one": MODELS["homed"]})
     found = plan(after, (await world(before)).observed())
-    reasons = {one.name: one.reason for one in found.blocked}
+    reasons = {blocker.name: blocker.reason for blocker in found.blocked}
     assert {"W_west/KV_one", "W_central/KV_one", "W_east/KV_one"} <= reasons.keys()
     assert reasons["W_west/KV_one"].startswith("its role is `write`, and would become `catalog`: ")
     assert "W_west/KV_one" not in {change.config.name for change in found.changes}

@@ -72,9 +72,9 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
         """What a user may not do is a request without an answer, and seen as one."""
 
     async with AsyncExitStack() as stack:
-        found = {}
+        result = {}
         for region, endpoint in lab.endpoints(LAB, user).items():
-            found[region] = await nats.connect(
+            result[region] = await nats.connect(
                 list(endpoint.urls),
                 user=endpoint.user,
                 password=endpoint.password,
@@ -82,8 +82,8 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
                 error_cb=refused,
                 connect_timeout=30,
             )
-            stack.push_async_callback(found[region].close)
-        yield found
+            stack.push_async_callback(result[region].close)
+        yield result
 
 
 @pytest.mark.asyncio

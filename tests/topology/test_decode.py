@@ -194,9 +194,9 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_keys_written_twice_inclu
 
 
 def test_a_file_that_is_something_else_lists_a_bounded_number_of_errors() -> None:
-    found = load(HEAD.encode() + b"".join(b"key%d: 1\n" % number for number in range(5_000)), "t.yaml").diagnostics
-    assert len(found) == 201
-    assert found[-1].message == "4,801 more errors are not listed"
+    loading = load(HEAD.encode() + b"".join(b"key%d: 1\n" % number for number in range(5_000)), "t.yaml").diagnostics
+    assert len(loading) == 201
+    assert loading[-1].message == "4,801 more errors are not listed"
 
 
 LEVELS = """\
@@ -297,20 +297,25 @@ def test_placement_names_the_cluster_and_the_tags() -> None:
 @given(shapes.topologies)
 def test_whatever_looks_like_a_topology_is_one_or_has_an_error(value: Any) -> None:
     loaded = load(shapes.as_file(value), "t.yaml")
-    assert loaded.topology is not None or any(one.is_error for one in loaded.diagnostics)
-    assert [one.sort_key() for one in loaded.diagnostics] == sorted(one.sort_key() for one in loaded.diagnostics)
-    assert all(one.span is not None and one.message.isprintable() for one in loaded.diagnostics)
+    assert loaded.topology is not None or any(diagnostic.is_error for diagnostic in loaded.diagnostics)
+    assert [diagnostic.sort_key() for diagnostic in loaded.diagnostics] == sorted(
+        diagnostic.sort_key() for diagnostic in loaded.diagnostics
+    )
+    assert all(diagnostic.span is not None and diagnostic.message.isprintable() for diagnostic in loaded.diagnostics)
 
 
 @given(shapes.anything)
 def test_no_value_makes_loading_raise(value: Any) -> None:
     loaded = load(shapes.as_file(value), "t.yaml")
-    assert loaded.topology is not None or any(one.is_error for one in loaded.diagnostics)
+    assert loaded.topology is not None or any(diagnostic.is_error for diagnostic in loaded.diagnostics)
 
 
 def told(text: str) -> list[str]:
-    found = load(text.encode(), "t.yaml").diagnostics
-    return [f"{one.span.line if one.span else 0} {one.code} {one.message}" for one in found]
+    loading = load(text.encode(), "t.yaml").diagnostics
+    return [
+        f"{diagnostic.span.line if diagnostic.span else 0} {diagnostic.code} {diagnostic.message}"
+        for diagnostic in loading
+    ]
 
 
 TWO_REGIONS = (

@@ -47,7 +47,7 @@ def parsed(path: Path) -> Any:
 
 
 def is_refused_by_shape(value: Any) -> bool:
-    return any(one.code.startswith("VS00") for one in load(shapes.as_file(value), "t.yaml").diagnostics)
+    return any(diagnostic.code.startswith("VS00") for diagnostic in load(shapes.as_file(value), "t.yaml").diagnostics)
 
 
 def test_the_topology_schema_is_valid_for_its_draft(validator: Any) -> None:

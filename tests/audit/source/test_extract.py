@@ -71,7 +71,7 @@ def some(count: int, seed: int = 0) -> list[tuple[str, bytes, dict[str, str] | N
 
 
 def wanted(*streams: str) -> list[StreamRef]:
-    return [StreamRef(stream=one, region="", virtual=one, role="read") for one in streams]
+    return [StreamRef(stream=stream, region="", virtual=stream, role="read") for stream in streams]
 
 
 def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> StreamCut:
@@ -90,10 +90,10 @@ def rows(
 
 
 def rows_of(job: ReadTask) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for batch in read_range(job, SCHEMA):
-        found += batch.to_pylist()
-    return found
+        result += batch.to_pylist()
+    return result
 
 
 def reference(server: JetStreamServer, stream: str) -> list[dict[str, Any]]:
@@ -103,12 +103,12 @@ def reference(server: JetStreamServer, stream: str) -> list[dict[str, Any]]:
         info = await context.stream_info(stream)
         config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.ALL)
         subscription = await context.subscribe("", stream=stream, config=config)
-        found = []
+        result = []
         for _number in range(info.state.messages):
             message = await subscription.next_msg(timeout=30)
             headers = message.headers or {}
             tokens = message.reply.split(".")
-            found.append(
+            result.append(
                 {
                     "seq": message.metadata.sequence.stream,
                     "time_ns": int(tokens[-2]),
@@ -120,7 +120,7 @@ def reference(server: JetStreamServer, stream: str) -> list[dict[str, Any]]:
                     "payload": message.data,
                 }
             )
-        return found
+        return result
 
     return server.run(work)
 
@@ -154,7 +154,9 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
             else:
                 assert rows(server, stream, DIRECT) == expected
         sources = cut_of(server, "bar").sources
-        assert [(one.origin, one.last_seq) for one in sources] == [("foo", 400 if version == "2.15.1" else None)]
+        assert [(source.origin, source.last_seq) for source in sources] == [
+            ("foo", 400 if version == "2.15.1" else None)
+        ]
     finally:
         server.stop()
 
@@ -219,8 +221,8 @@ def test_servers_are_not_asked_for_what_is_behind_a_range(server: JetStreamServe
     fill(server, "foo", [("foo.x", b"%0200d" % number, None) for number in range(30_000)])
     much: list[int] = []
     with relay(server.port, much.append) as port:
-        there = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        jobs = split_tasks([cut_of(server, "foo", path)], {"": there}, rows=1_000)
+        access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
+        jobs = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=1_000)
         assert [row["seq"] for row in rows_of(jobs[3])] == list(range(3_001, 4_001))
     assert not much, "more than a MiB for a thousand messages of 200 bytes"
 
@@ -233,8 +235,8 @@ def test_a_connection_that_never_lasts_leads_on(server: JetStreamServer, path: s
         raise ConnectionResetError
 
     with relay(server.port, cut_it) as port:
-        there = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        job = split_tasks([cut_of(server, "foo", path)], {"": there}, rows=10**6)[0]
+        access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
+        job = split_tasks([cut_of(server, "foo", path)], {"": access}, rows=10**6)[0]
         assert [row["seq"] for row in rows_of(job)] == list(range(1, 12_001))
 
 

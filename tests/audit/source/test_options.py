@@ -27,22 +27,22 @@ GIVEN = {"servers": "nats://a:4222, b", "stream": "foo, bar"}
 
 
 def test_options_that_are_not_given_have_defaults() -> None:
-    found = parse_options(GIVEN)
-    assert found.access == Access(servers=("nats://a:4222", "b"))
-    assert [(one.stream, one.virtual, one.region) for one in found.stream_ref] == [
+    options = parse_options(GIVEN)
+    assert options.access == Access(servers=("nats://a:4222", "b"))
+    assert [(one.stream, one.virtual, one.region) for one in options.stream_ref] == [
         ("foo", "foo", ""),
         ("bar", "bar", ""),
     ]
-    assert (found.read_by, found.rows_per_task, found.start, found.pushdown) == (None, ROWS, "earliest", False)
+    assert (options.read_by, options.rows_per_task, options.start, options.pushdown) == (None, ROWS, "earliest", False)
 
 
 def test_option_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
-    found = parse_options(
+    options = parse_options(
         GIVEN | {"Rows_Per_Task": "1_000", "PAYLOAD": "True", "read_by": "auto", "until": "2026-11-20T17:00:00.5"}
     )
-    assert (found.rows_per_task, found.payload, found.read_by) == (1000, True, None)
-    assert found.until_ns == int(datetime(2026, 11, 20, 17, tzinfo=UTC).timestamp()) * 10**9 + 500_000_000
-    assert parse_options(GIVEN | {"since": "2026-11-20T18:00:00+01:00"}).since_ns == found.until_ns - 500_000_000
+    assert (options.rows_per_task, options.payload, options.read_by) == (1000, True, None)
+    assert options.until_ns == int(datetime(2026, 11, 20, 17, tzinfo=UTC).timestamp()) * 10**9 + 500_000_000
+    assert parse_options(GIVEN | {"since": "2026-11-20T18:00:00+01:00"}).since_ns == options.until_ns - 500_000_000
 
 
 def test_options_have_the_names_that_kafka_readers_know() -> None:

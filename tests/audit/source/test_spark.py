@@ -73,14 +73,14 @@ print(spark.read.format("jetstream").options(servers=sys.argv[2], stream="foo").
 def test_executors_use_this_python_whatever_is_on_the_path(server: JetStreamServer, tmp_path: Path) -> None:
     """As of a virtual environment that was not activated, in a session that anybody makes."""
     fill(server, "foo", numbered(7))
-    other = tmp_path / "bin" / "python3"
-    other.parent.mkdir()
-    other.write_text("#!/bin/sh\necho this one has no vstream >&2\nexit 1\n")
-    other.chmod(0o755)
+    other_file = tmp_path / "bin" / "python3"
+    other_file.parent.mkdir()
+    other_file.write_text("#!/bin/sh\necho this one has no vstream >&2\nexit 1\n")
+    other_file.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(tmp_path), server.url],
-        env=environment | {"PATH": f"{other.parent}:{os.environ['PATH']}"},
+        env=environment | {"PATH": f"{other_file.parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -121,13 +121,14 @@ def test_sql_inserts_into_a_table_with_the_columns_of_a_message(spark: SparkSess
 def test_the_digest_is_the_one_that_spark_makes(spark: SparkSession, server: JetStreamServer, read_by: str) -> None:
     # Of all lengths that are hashed in another way: below 4, 8 and 32 bytes, and rests of these.
     payloads = [bytes(range(256))[:length] for length in range(100)] + [b"\xff" * 5_000]
-    fill(server, "foo", [("foo.x", one, None) for one in payloads])
+    fill(server, "foo", [("foo.x", payload, None) for payload in payloads])
     found = frame(spark, server, read_by=read_by, payload=True).selectExpr(
         "seq", "digest", "xxhash64(payload) as theirs"
     )
     rows = sorted(tuple(one) for one in found.collect())
     assert rows == [
-        (seq, one, one) for seq, one in enumerate([to_signed_int64(digest(payload)) for payload in payloads], 1)
+        (seq, payload, payload)
+        for seq, payload in enumerate([to_signed_int64(digest(payload)) for payload in payloads], 1)
     ]
     assert len({one for _, one, _ in rows}) == len(payloads)
 
@@ -173,18 +174,18 @@ def test_filters_narrow_what_is_asked_for(spark: SparkSession, server: JetStream
 
 def test_a_frame_that_is_used_twice_is_right_both_times(spark: SparkSession, server: JetStreamServer) -> None:
     fill(server, "foo", numbered(50))
-    found = frame(spark, server)
-    assert found.where("seq <= 10").count() == 10
-    assert found.count() == 50
-    assert found.where("seq <= 10").union(found.where("seq > 45")).count() == 15
+    rows = frame(spark, server)
+    assert rows.where("seq <= 10").count() == 10
+    assert rows.count() == 50
+    assert rows.where("seq <= 10").union(rows.where("seq > 45")).count() == 15
 
 
 def test_spark_keeps_filters_of_earlier_uses(spark: SparkSession, server: JetStreamServer) -> None:
     """Why `pushdown` is off unless somebody asks for it. When this fails, Spark has been corrected: turn it on."""
     fill(server, "foo", numbered(50))
-    found = frame(spark, server, pushdown=True)
-    assert found.where("seq <= 10").count() == 10
-    assert found.count() == 10
+    rows = frame(spark, server, pushdown=True)
+    assert rows.where("seq <= 10").count() == 10
+    assert rows.count() == 10
 
 
 def test_a_reader_that_is_killed_is_replaced_and_no_row_comes_twice(
@@ -198,7 +199,11 @@ def test_a_reader_that_is_killed_is_replaced_and_no_row_comes_twice(
             return
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
-                if any(one.laddr.port == port for one in process.net_connections() if one.laddr):
+                if any(
+                    net_connection.laddr.port == port
+                    for net_connection in process.net_connections()
+                    if net_connection.laddr
+                ):
                     killed.append(process.pid)
                     process.kill()
 
@@ -262,9 +267,9 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
     server.start()
     try:
         fill(server, "foo", numbered(20))
-        found = frame(spark, server, user="reader", password_file=str(secret))
-        assert found.count() == 20
-        shown = found._jdf.queryExecution().toString()
+        rows = frame(spark, server, user="reader", password_file=str(secret))
+        assert rows.count() == 20
+        shown = rows._jdf.queryExecution().toString()
         assert "jetstream" in shown
         assert PASSWORD not in shown
         with pytest.raises(PySparkException) as refused:

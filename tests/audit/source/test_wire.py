@@ -66,20 +66,20 @@ cuts = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
 def pull_bytes(sent: list[Sent], *, first: int = 7, old: bool = True) -> bytes:
     data = b""
-    for number, one in enumerate(sent):
+    for number, message in enumerate(sent):
         left = len(sent) - number - 1
         if old:
             reply = b"$JS.ACK.foo.cons.1.%d.%d.%d.%d" % (first + number, number + 1, 10**18 + number, left)
         else:
             reply = b"$JS.ACK._.hash.foo.cons.1.%d.%d.%d.%d.rnd" % (first + number, number + 1, 10**18 + number, left)
-        header = one.header
-        data += one.noise
+        header = message.header
+        data += message.noise
         if header is None:
-            data += b"MSG %s 2 %s %d\r\n" % (one.subject, reply, len(one.payload))
+            data += b"MSG %s 2 %s %d\r\n" % (message.subject, reply, len(message.payload))
         else:
-            total = len(header) + len(one.payload)
-            data += b"HMSG %s 2 %s %d %d\r\n%s" % (one.subject, reply, len(header), total, header)
-        data += one.payload + b"\r\n"
+            total = len(header) + len(message.payload)
+            data += b"HMSG %s 2 %s %d %d\r\n%s" % (message.subject, reply, len(header), total, header)
+        data += message.payload + b"\r\n"
     return data
 
 
@@ -90,16 +90,26 @@ def fraction(nanoseconds: int) -> bytes:
 
 def direct_bytes(sent: list[Sent], *, first: int = 7, stream: bytes = b"foo") -> bytes:
     data = b""
-    for number, one in enumerate(sent):
-        own = b"Nats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\n" % (stream, one.subject, first + number)
+    for number, message in enumerate(sent):
+        own = b"Nats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\n" % (
+            stream,
+            message.subject,
+            first + number,
+        )
         own += b"Nats-Time-Stamp: 2026-11-20T18:00:00%sZ\r\n" % fraction(number)
         own += b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (
             len(sent) - number - 1,
             number and first + number - 1,
         )
-        header = (one.header or b"NATS/1.0\r\n\r\n")[:-2] + own
-        total = len(header) + len(one.payload)
-        data += one.noise + b"HMSG %s.1 2 %d %d\r\n%s%s\r\n" % (INBOX.encode(), len(header), total, header, one.payload)
+        header = (message.header or b"NATS/1.0\r\n\r\n")[:-2] + own
+        total = len(header) + len(message.payload)
+        data += message.noise + b"HMSG %s.1 2 %d %d\r\n%s%s\r\n" % (
+            INBOX.encode(),
+            len(header),
+            total,
+            header,
+            message.payload,
+        )
     end = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: %d\r\n\r\n" % (first + len(sent) - 1)
     return data + b"HMSG %s.1 2 %d %d\r\n%s\r\n" % (INBOX.encode(), len(end), len(end), end)
 
@@ -124,16 +134,16 @@ def check(columns: MessageColumns, sent: list[Sent], first_time: int, without: t
         {
             "seq": 7 + number,
             "time_ns": first_time + number,
-            "subject": one.subject.decode(),
-            "msg_id": None if one.msg_id is None else one.msg_id.decode(),
-            "source": None if one.source is None else one.source.decode(),
-            "ttl": None if one.ttl is None else one.ttl.decode(),
-            "size": len(one.payload),
-            "digest": to_signed_int64(digest(one.payload)),
-            "headers": one.header,
-            "payload": one.payload,
+            "subject": message.subject.decode(),
+            "msg_id": None if message.msg_id is None else message.msg_id.decode(),
+            "source": None if message.source is None else message.source.decode(),
+            "ttl": None if message.ttl is None else message.ttl.decode(),
+            "size": len(message.payload),
+            "digest": to_signed_int64(digest(message.payload)),
+            "headers": message.header,
+            "payload": message.payload,
         }
-        for number, one in enumerate(sent)
+        for number, message in enumerate(sent)
     ]
     assert columns.count == len(sent)
     expected = [{name: value for name, value in one.items() if name not in without} for one in whole]
@@ -161,7 +171,7 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
             position = pulled.scan(data[:end], 0)
             done = pulled.columns.count
             assert (done == len(some)) == (end == len(data))
-            assert pulled.columns.block()["payload"].to_pylist() == [one.payload for one in some[:done]]
+            assert pulled.columns.block()["payload"].to_pylist() == [message.payload for message in some[:done]]
             assert pulled.last_seq == 6 + done
             assert data[position:].startswith((b"MSG ", b"HMSG ")) or position == len(data)
 
@@ -174,7 +184,7 @@ def test_a_pull_consumers_messages_survive_any_cutting(
     pulled = PullScanner(MessageColumns(wants_headers=wants_headers, wants_payload=True), few=few)
     verbs = feed(pulled, pull_bytes(sent, old=old), sizes)
     check(pulled.columns, sent, 10**18, () if wants_headers else ("headers",))
-    assert len(verbs) == sum(bool(one.noise) for one in sent)
+    assert len(verbs) == sum(bool(message.noise) for message in sent)
     assert pulled.pending == (0 if sent else -1)
     assert pulled.last_seq == (6 + len(sent) if sent else 0)
     assert pulled.is_gapless
@@ -185,7 +195,7 @@ def test_direct_get_batches_survive_any_cutting(sent: list[Sent], sizes: list[in
     direct = DirectScanner(MessageColumns(wants_headers=True, wants_payload=True), f"{INBOX}.1", "foo")
     verbs = feed(direct, direct_bytes(sent), sizes)
     check(direct.columns, sent, MOMENT)
-    assert len(verbs) == sum(bool(one.noise) for one in sent) + 1
+    assert len(verbs) == sum(bool(message.noise) for message in sent) + 1
     assert direct.count == len(sent)
     if sent:
         assert direct.first_pending - direct.pending + 1 == direct.count
@@ -196,7 +206,7 @@ def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as silent:
         access = Access(servers=(f"nats://127.0.0.1:{silent.getsockname()[1]}",), timeout=0.2)
         cuts = take_cuts(wanted, {"west": access})
-        assert ["nothing received" in (one.error or "") for one in cuts] == [True, True]
+        assert ["nothing received" in (cut.error or "") for cut in cuts] == [True, True]
         silent.setblocking(False)
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):

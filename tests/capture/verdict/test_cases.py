@@ -52,7 +52,7 @@ def expect(
 
 
 def case(judged: Verdict, name: str) -> Case:
-    return next(one for one in judged.cases if one.name == name)
+    return next(case for case in judged.cases if case.name == name)
 
 
 @pytest.fixture
@@ -67,27 +67,31 @@ def history() -> History:
         Window(name="nothing", start=9 * SECOND, end=10 * SECOND, action="wait 1s"),
     ]
     gone = set()
-    for place, one in enumerate(history.operations):
-        if one.kind is OperationKind.PUBLISH and one.region == "west" and SECOND <= one.due < 2 * SECOND:
-            is_odd = (one.due - SECOND) // (SECOND // 10) % 2
+    for place, operation in enumerate(history.operations):
+        if (
+            operation.kind is OperationKind.PUBLISH
+            and operation.region == "west"
+            and SECOND <= operation.due < 2 * SECOND
+        ):
+            is_odd = (operation.due - SECOND) // (SECOND // 10) % 2
             outcome = OperationOutcome.REJECTED if is_odd else OperationOutcome.INDETERMINATE
-            history.operations[place] = replace(one, outcome=outcome, done=None, acked_by=None, seq=None)
-            gone.add(one.id)
+            history.operations[place] = replace(operation, outcome=outcome, done=None, acked_by=None, seq=None)
+            gone.add(operation.id)
     for name, rows in history.streams.items():
         history.streams[name] = [row for row in rows if row.id not in gone]
-    history.deliveries = [one for one in history.deliveries if one.id not in gone]
+    history.deliveries = [delivery for delivery in history.deliveries if delivery.id not in gone]
     return history
 
 
 def asked(history: History, path: Path, expectation: Expectation) -> dict[str | None, Case]:
     """The cases that one expectation became, by region."""
     judged = check(history.write(path), [expectation])
-    return {one.region: one for one in judged.cases if one.expectation is expectation}
+    return {case.region: case for case in judged.cases if case.expectation is expectation}
 
 
 def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path) -> None:
     cases = asked(history, tmp_path, expect(Measure.PUBLISHED, 1, window="down"))
-    assert {region: (one.measured, one.status) for region, one in cases.items()} == {
+    assert {region: (case.measured, case.status) for region, case in cases.items()} == {
         "west": (0, CaseStatus.FAIL),
         "central": (1, CaseStatus.PASS),
         "east": (1, CaseStatus.PASS),
@@ -105,7 +109,7 @@ def test_a_window_without_anything_is_unknown(history: History, tmp_path: Path, 
     assert found.measured is None
 
 
-@pytest.mark.parametrize("measure", [one for one in Measure if one.value != "same-order"])
+@pytest.mark.parametrize("measure", [measure for measure in Measure if measure.value != "same-order"])
 def test_a_region_that_is_not_there_is_unknown(history: History, tmp_path: Path, measure: Measure) -> None:
     compare = Compare.AT_LEAST
     for region in ("nowhere", None):
@@ -122,15 +126,15 @@ def test_an_outage_is_timed_from_the_fault_on(history: History, tmp_path: Path) 
     (outage,) = judged.faults[0].outages
     assert (outage.stream, outage.region, outage.failed) == ("foo", "west", 10)
     assert (outage.first_failure, outage.recovered) == (0, SECOND)
-    down = next(one for one in judged.windows if one.window.name == "down")
-    assert [one.longest_gap for one in down.publishes] == [SECOND, 0, 0]
+    down = next(window for window in judged.windows if window.window.name == "down")
+    assert [publish.longest_gap for publish in down.publishes] == [SECOND, 0, 0]
 
 
 def test_an_outage_that_does_not_end_before_the_next_fault_says_so(history: History, tmp_path: Path) -> None:
     history.faults.append(fault("kill-region east", injected=SECOND + SECOND // 2, healed=2 * SECOND))
     judged = check(history.write(tmp_path))
-    assert [one.recovered for one in judged.faults[0].outages] == [None]
-    assert [one.recovered for one in judged.faults[1].outages] == [SECOND // 2]
+    assert [outage.recovered for outage in judged.faults[0].outages] == [None]
+    assert [outage.recovered for outage in judged.faults[1].outages] == [SECOND // 2]
 
 
 def test_convergence_is_the_last_arrival_of_what_was_written_before_the_healing(
@@ -144,14 +148,14 @@ def test_convergence_is_the_last_arrival_of_what_was_written_before_the_healing(
         replace(row, time=row.time + (5 * SECOND if place >= late else 0)) for place, row in enumerate(rows)
     ]
     judged = check(history.write(tmp_path))
-    took = {one.region: one.took for one in judged.faults[0].convergences}
+    took = {convergence.region: convergence.took for convergence in judged.faults[0].convergences}
     assert took["east"] is not None
     assert took["east"] > 3 * SECOND
     assert took["west"] is not None
     assert took["west"] < SECOND
     history.streams["foo-read-west"].pop(3)
     judged = check(history.write(tmp_path / "again"))
-    assert {one.region: one.took for one in judged.faults[0].convergences}["west"] is None
+    assert {convergence.region: convergence.took for convergence in judged.faults[0].convergences}["west"] is None
 
 
 def test_visible_counts_what_was_there_in_time(history: History, tmp_path: Path) -> None:
@@ -174,41 +178,53 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
     history = clean(Shape(model=model, messages=30))
     history.faults.append(fault("isolate east", injected=SECOND, healed=2 * SECOND))
     history.windows.append(Window(name="cut", start=SECOND, end=2 * SECOND, action="wait 1s"))
-    stood = next(one.last_seq for one in history.samples if one.region == "east" and one.at == SECOND)["foo-read-east"]
+    stood = next(sample.last_seq for sample in history.samples if sample.region == "east" and sample.at == SECOND)[
+        "foo-read-east"
+    ]
     for moment in range(3 * SECOND, 8 * SECOND, SECOND // 2):
         history.samples += [
-            replace(one, at=moment, last_seq={name: len(history.streams[name]) for name in one.last_seq})
-            for one in history.samples[-3:]
-            if not any(other.at == moment and other.region == one.region for other in history.samples)
+            replace(sample, at=moment, last_seq={name: len(history.streams[name]) for name in sample.last_seq})
+            for sample in history.samples[-3:]
+            if not any(other.at == moment and other.region == sample.region for other in history.samples)
         ]
-    for place, one in enumerate(history.samples):
-        if one.region == "east" and SECOND < one.at < 5 * SECOND:
-            history.samples[place] = replace(one, last_seq={**one.last_seq, "foo-read-east": stood})
+    for place, sample in enumerate(history.samples):
+        if sample.region == "east" and SECOND < sample.at < 5 * SECOND:
+            history.samples[place] = replace(sample, last_seq={**sample.last_seq, "foo-read-east": stood})
     visible = expect(Measure.VISIBLE, 0, origin="west", window="cut")
     found = asked(history, tmp_path, visible)
     assert found["east"].measured == 0
     assert found["central"].measured
     judged = check(Capture(tmp_path))
-    took = {one.region: one.took for one in judged.faults[0].convergences}
+    took = {convergence.region: convergence.took for convergence in judged.faults[0].convergences}
     assert took["east"] == 3 * SECOND
     assert took["central"] is not None
     assert took["central"] <= SECOND // 2
-    assert not [one for one in judged.streams[0].arrivals if one.region == "east"]
+    assert not [arrival for arrival in judged.streams[0].arrivals if arrival.region == "east"]
     lag = judged.timeline.lag["west"]
     assert max(lag["east"]) > max(lag["central"])
 
     history.samples.clear()
     assert {one.status for one in asked(history, tmp_path / "unseen", visible).values()} == {CaseStatus.UNKNOWN}
-    assert {one.region for one in check(Capture(tmp_path / "unseen")).faults[0].convergences}.isdisjoint(took)
+    assert {
+        convergence.region for convergence in check(Capture(tmp_path / "unseen")).faults[0].convergences
+    }.isdisjoint(took)
 
 
 def test_deliveries_and_propagation_are_measured_in_their_window(history: History, tmp_path: Path) -> None:
     cases = asked(history, tmp_path, expect(Measure.DELIVERED, 0, window="down"))
-    for region, one in cases.items():
+    for region, case in cases.items():
         inside = [item for item in history.deliveries if item.region == region and SECOND <= item.at < 2 * SECOND]
-        assert one.measured == len(inside)
-    sent = {one.id: one.sent for one in history.operations if one.region == "west" and one.due < SECOND}
-    took = sorted(one.at - sent[one.id] for one in history.deliveries if one.region == "east" and one.id in sent)
+        assert case.measured == len(inside)
+    sent = {
+        operation.id: operation.sent
+        for operation in history.operations
+        if operation.region == "west" and operation.due < SECOND
+    }
+    took = sorted(
+        delivery.at - sent[delivery.id]
+        for delivery in history.deliveries
+        if delivery.region == "east" and delivery.id in sent
+    )
     found = asked(
         history, tmp_path / "2", expect(Measure.PROPAGATION, 0, origin="west", region="east", window="before")
     )
@@ -225,7 +241,7 @@ def test_times_are_medians_of_what_succeeded(history: History, tmp_path: Path) -
 
 def test_a_publish_gap_is_from_the_first_that_failed_to_the_next_that_did_not(history: History, tmp_path: Path) -> None:
     cases = asked(history, tmp_path, expect(Measure.PUBLISH_GAP, SECOND // 2, Compare.AT_MOST))
-    assert {region: one.status for region, one in cases.items()} == {
+    assert {region: case.status for region, case in cases.items()} == {
         "west": CaseStatus.FAIL,
         "central": CaseStatus.PASS,
         "east": CaseStatus.PASS,
@@ -259,7 +275,7 @@ def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
             expect(Measure.CONTROL_PLANE, 1, window="down", region="east"),
         ],
     )
-    assert [one.status for one in judged.cases if one.expectation] == [CaseStatus.PASS] * 4
+    assert [case.status for case in judged.cases if case.expectation] == [CaseStatus.PASS] * 4
     assert judged.timeline.control_plane["west"][:5] == (
         3 * MILLISECOND,
         -1,
@@ -307,7 +323,7 @@ def test_converged_is_how_long_the_step_took(
 def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: str, status: CaseStatus) -> None:
     history.windows = [replace(one, is_ok=one.name != window, detail="why") for one in history.windows]
     judged = check(history.write(tmp_path))
-    (found,) = [one for one in judged.cases if one.about is About.STEP]
+    (found,) = [case for case in judged.cases if case.about is About.STEP]
     assert (found.status, found.detail) == (status, "why")
     assert judged.status is status
 
@@ -327,12 +343,12 @@ def test_operations_that_were_tried_work_or_do_not(history: History, tmp_path: P
     )
     history.operations += [tried, replace(tried, region="east", outcome=OperationOutcome.OK)]
     cases = asked(history, tmp_path, expect(Measure.WORKS, 1, window="down", operation="stream-info"))
-    assert {region: (one.status, one.detail) for region, one in cases.items()} == {
+    assert {region: (case.status, case.detail) for region, case in cases.items()} == {
         "west": (CaseStatus.FAIL, "10008"),
         "east": (CaseStatus.PASS, "it worked"),
     }
     cases = asked(history, tmp_path / "2", expect(Measure.WORKS, 1, window="before", operation="stream-info"))
-    assert {one.status for one in cases.values()} == {CaseStatus.UNKNOWN}
+    assert {case.status for case in cases.values()} == {CaseStatus.UNKNOWN}
 
 
 def test_the_same_order_everywhere_is_recognised(tmp_path: Path) -> None:
@@ -349,7 +365,7 @@ def test_a_stream_that_is_there_to_be_found_is_no_place_for_messages(tmp_path: P
         history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role="catalog", messages=0)
         history.streams[name] = []
     judged = check(history.write(tmp_path))
-    assert {one.status for one in judged.cases} == {CaseStatus.PASS}, judged.cases
+    assert {case.status for case in judged.cases} == {CaseStatus.PASS}, judged.cases
 
 
 # What is not known.
@@ -363,7 +379,8 @@ def emptied(history: History) -> None:
 
 def unacknowledged(history: History) -> None:
     history.operations = [
-        replace(one, outcome=OperationOutcome.INDETERMINATE, done=None, acked_by=None) for one in history.operations
+        replace(operation, outcome=OperationOutcome.INDETERMINATE, done=None, acked_by=None)
+        for operation in history.operations
     ]
     history.streams = {name: [] for name in history.streams}
 
@@ -419,7 +436,7 @@ def test_what_is_proven_fails_in_spite_of_what_is_not_known(
     rows.append(replace(rows[0], seq=rows[-1].seq + 1))
     judged = check(history.write(tmp_path))
     assert judged.status is CaseStatus.FAIL
-    assert [one.name for one in judged.cases if one.status is CaseStatus.FAIL] == ["foo: duplicated == 0"]
+    assert [case.name for case in judged.cases if case.status is CaseStatus.FAIL] == ["foo: duplicated == 0"]
 
 
 def test_what_a_stopped_run_has_not_stored_yet_is_not_proven_to_be_lost(history: History, tmp_path: Path) -> None:
@@ -524,13 +541,13 @@ def test_losses_that_are_allowed_are_found_and_counted(tmp_path: Path) -> None:
     rows = history.streams["foo-write-west"]
     back = rows[5:10]
     history.streams["foo-write-west"] = [*rows[:5], *(replace(row, seq=row.seq - 5) for row in rows[10:])]
-    for place, one in enumerate(history.operations):
-        if one.acked_by == "foo-write-west" and one.seq is not None and one.seq > 10:
-            history.operations[place] = replace(one, seq=one.seq - 5)
+    for place, operation in enumerate(history.operations):
+        if operation.acked_by == "foo-write-west" and operation.seq is not None and operation.seq > 10:
+            history.operations[place] = replace(operation, seq=operation.seq - 5)
     west = history.streams["foo-read-west"]
     history.streams["foo-read-west"] = [row for row in west if row.id not in {one.id for one in back}]
     judged = check(history.write(tmp_path), [expect(Measure.LOST, 5, Compare.AT_MOST)])
-    assert judged.status is CaseStatus.PASS, [one for one in judged.cases if one.status is not CaseStatus.PASS]
+    assert judged.status is CaseStatus.PASS, [case for case in judged.cases if case.status is not CaseStatus.PASS]
     lost = judged.streams[0].served[0].lost
     assert lost.count == 5
     assert "foo-write-west was set back, and has given its sequence" in lost.examples[0].detail
@@ -545,28 +562,28 @@ def test_examples_say_what_was_broken(history: History, tmp_path: Path) -> None:
     history.streams["foo-read-west"].remove(row)
     judged = check(history.write(tmp_path))
     (example,) = judged.streams[0].served[0].lost.examples
-    operation = next(one for one in history.operations if one.id == row.id)
+    operation = next(operation for operation in history.operations if operation.id == row.id)
     assert (example.id, example.origin, example.acked) == (row.id, operation.region, operation.done)
     assert (example.acked_by, example.acked_seq) == (operation.acked_by, operation.seq)
     assert example.faults == ("kill-region west",)
 
 
 def test_consumers_are_reported_and_not_judged(history: History, tmp_path: Path) -> None:
-    west = [one for one in history.deliveries if one.region == "west"]
+    west = [delivery for delivery in history.deliveries if delivery.region == "west"]
     skipped, behind = west[4], west[-1]
     history.deliveries.remove(skipped)
     history.deliveries.remove(behind)
     history.deliveries += [west[0], replace(west[1], deliveries=2), replace(west[2], id="ghost")]
     judged = check(history.write(tmp_path))
     assert judged.status is CaseStatus.PASS
-    (found,) = [one for one in judged.streams[0].consumers if one.region == "west"]
+    (found,) = [consumer for consumer in judged.streams[0].consumers if consumer.region == "west"]
     assert (found.skipped, found.behind, found.repeated, found.redelivered, found.unknown) == (1, 1, 1, 1, 1)
     assert found.delivered == len(west) - 2
 
 
 def test_a_late_recorder_is_warned_of(history: History, tmp_path: Path) -> None:
     assert not check(history.write(tmp_path)).warnings
-    history.operations = [replace(one, due=one.due - 60 * MILLISECOND) for one in history.operations]
+    history.operations = [replace(operation, due=operation.due - 60 * MILLISECOND) for operation in history.operations]
     judged = check(history.write(tmp_path / "2"))
     assert judged.lateness is not None
     assert judged.lateness.p99 >= 60 * MILLISECOND
@@ -588,7 +605,7 @@ def test_the_timeline_has_every_publish_and_all_lag(history: History, tmp_path: 
     for region in REGIONS:
         seconds = timeline.publishes[region]
         assert len(seconds) == timeline.intervals
-        assert sum(one.ok + one.rejected + one.indeterminate for one in seconds) == 30
+        assert sum(second.ok + second.rejected + second.indeterminate for second in seconds) == 30
         assert all(lag[-1] == 0 for lag in timeline.lag[region].values())
     assert timeline.publishes["west"][1].rejected == 5
     assert timeline.publishes["west"][1].p50 is None

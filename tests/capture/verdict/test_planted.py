@@ -38,11 +38,11 @@ def found(judged: Verdict) -> dict[tuple[str, str], int]:
     for stream in judged.streams:
         for served in stream.served:
             wrong["lost", served.region] = served.lost.count
-        for one in stream.physical:
-            wrong["duplicated", one.name] = one.duplicated.count
-            wrong["unexpected", one.name] = one.unexpected.count
-            wrong["reordered", one.name] = one.reordered.count
-            wrong["diverged", one.name] = one.diverged.count
+        for physical in stream.physical:
+            wrong["duplicated", physical.name] = physical.duplicated.count
+            wrong["unexpected", physical.name] = physical.unexpected.count
+            wrong["reordered", physical.name] = physical.reordered.count
+            wrong["diverged", physical.name] = physical.diverged.count
     return {key: count for key, count in wrong.items() if count}
 
 
@@ -148,7 +148,7 @@ def test_one_row_twice_is_found(case: tuple[History, str, int, st.DrawFn]) -> No
 def test_one_message_in_two_write_streams_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     assume(history.is_published_to(name) and len(history.manifest.regions) > 1)
-    other = next(one for one in history.streams if history.is_published_to(one) and one != name)
+    other = next(stream for stream in history.streams if history.is_published_to(stream) and stream != name)
     history.streams[other] = renumbered([*history.streams[other], history.streams[name][place]])
     judged = verdict(history)
     assert sum(found(judged).values()) == 1
@@ -208,7 +208,7 @@ def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], wha
     history, name, place, _ = case
     rows = history.streams[name]
     changed = replace(rows[place], digest="0" * 15 + "7") if what == "digest" else replace(rows[place], subject="foo.x")
-    has_digests = any(one.digest for one in history.operations)
+    has_digests = any(operation.digest for operation in history.operations)
     rows[place] = changed
     judged = verdict(history)
     if what == "subject" or has_digests or not history.is_published_to(name):
@@ -217,7 +217,7 @@ def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], wha
     elif history.reads():
         # Without a digest in the history, the first copy is the measure of the others.
         assert {kind for kind, _ in found(judged)} == {"unexpected"}
-    assert sum(one.altered for one in judged.streams[0].physical) == sum(found(judged).values())
+    assert sum(physical.altered for physical in judged.streams[0].physical) == sum(found(judged).values())
 
 
 @MANY

@@ -17,7 +17,7 @@ def once(path: Path, messages: int, *, is_shuffled: bool = False) -> int:
     history = clean(Shape(messages=messages, consumers=False, rate=messages, indeterminate=0.2))
     if is_shuffled:
         history.streams = {name: rows[::-1] for name, rows in history.streams.items()}
-        history.operations = [one for one in history.operations if int(one.id.split("-")[1]) % 2]  # type: ignore[union-attr]
+        history.operations = [operation for operation in history.operations if int(operation.id.split("-")[1]) % 2]  # type: ignore[union-attr]
     capture = history.write(path)
     return count_calls(lambda: check(capture))
 

@@ -47,16 +47,16 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def shown() -> dict[tuple[str, str], Any]:
-    found = vstream("lab", "links", "--format", "json").json()
-    return {(one["from"], one["to"]): one for one in found["links"]}
+    ran = vstream("lab", "links", "--format", "json").json()
+    return {(link["from"], link["to"]): link for link in ran["links"]}
 
 
 def routes() -> dict[str, set[str]]:
     async def ask() -> dict[str, set[str]]:
         return {
-            one.region: set(await monitoring.routed_servers(monitor_url(one)))
-            for one in lab.addresses("wide")
-            if one.is_stretch
+            address.region: set(await monitoring.routed_servers(monitor_url(address)))
+            for address in lab.addresses("wide")
+            if address.is_stretch
         }
 
     return asyncio.run(ask())

@@ -210,11 +210,11 @@ def test_styles_stay_where_they_were(name: str) -> None:
 
 async def plan_lines(name: str) -> Iterable[Any]:
     before = rendered({"foo": {"subjects": ["foo.>"]}})
-    wanted = rendered({"foo": {"subjects": ["foo.>"], "metadata": {"label": name}, "description": name}})
+    bundle = rendered({"foo": {"subjects": ["foo.>"], "metadata": {"label": name}, "description": name}})
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
-    plan = make_plan("acme", wanted, servers.observed())
+    plan = make_plan("acme", bundle, servers.observed())
     return [*plan_view.text(plan), *plan_view.render_markdown(plan, "routing").splitlines()]
 
 

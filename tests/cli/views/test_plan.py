@@ -16,13 +16,13 @@ MANY = [f"s{number}" for number in range(50)]
 
 async def plan(max_age: str, after: str) -> Plan:
     before = rendered({name: {"subjects": [f"{name}.>"], "write": {"max_age": max_age}} for name in MANY})
-    wanted = rendered(
+    bundle = rendered(
         {name: {"subjects": [f"{name}.>"], "write": {"max_age": after}, "description": name} for name in MANY}
     )
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
-    return make_plan("acme", wanted, servers.observed())
+    return make_plan("acme", bundle, servers.observed())
 
 
 async def test_many_changes_of_one_kind_are_counted_by_what_they_do() -> None:
@@ -59,13 +59,13 @@ async def test_a_deleted_stream_takes_the_positions_of_its_consumers_along() -> 
 async def shorter(max_age: str, *, oldest: timedelta, messages: int = 9) -> Plan:
     """`foo` kept for `1d` is to be kept for *max_age*; its oldest message is so old."""
     before = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": "1d"}}})
-    wanted = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": max_age}}})
+    bundle = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": max_age}}})
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
         found = servers.streams_by_name[stream.config.name]
         servers.streams_by_name[stream.config.name] = replace(found, messages=messages, first_at=NOW - oldest)
-    return make_plan("acme", wanted, replace(servers.observed(), at=NOW))
+    return make_plan("acme", bundle, replace(servers.observed(), at=NOW))
 
 
 def text(plan: Plan, *, is_verbose: bool = False) -> str:
@@ -98,9 +98,9 @@ async def test_a_plan_says_what_apply_demands() -> None:
 
 
 async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None:
-    wanted = rendered({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.>"]}})
-    rules: dict[str, dict[str, tuple[str, ...]]] = {address.server.name: {} for address in wanted.servers}
-    plan = make_plan("acme", wanted, Observed(streams={}, rules=rules))
+    bundle = rendered({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.>"]}})
+    rules: dict[str, dict[str, tuple[str, ...]]] = {address.server.name: {} for address in bundle.servers}
+    plan = make_plan("acme", bundle, Observed(streams={}, rules=rules))
     number = len(plan.rules) // 2
     for stream in ("foo", "bar"):
         assert f"  + mappings of {stream}: {number} rules on 3 servers\n" in text(plan)
@@ -109,13 +109,13 @@ async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None
 
 
 async def test_no_changes_is_no_claim_about_rules_that_nobody_could_read() -> None:
-    wanted = rendered()
+    bundle = rendered()
     servers = FakeServers()
-    for stream in wanted.streams:
+    for stream in bundle.streams:
         await servers.create(stream.config)
-    known = make_plan("acme", wanted, replace(servers.observed(), rules={}))
+    known = make_plan("acme", bundle, replace(servers.observed(), rules={}))
     assert text(known) == "No changes: the servers are as the topology says."
-    unread = make_plan("acme", wanted, replace(servers.observed(), rules={}, unread_servers=("west-1",)))
+    unread = make_plan("acme", bundle, replace(servers.observed(), rules={}, unread_servers=("west-1",)))
     assert "as the topology says" not in text(unread)
     assert "Unknown: whether every server has loaded the 9 rules of the topology." in text(unread)
 

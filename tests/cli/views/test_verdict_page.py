@@ -98,7 +98,8 @@ def eventful(regions: tuple[str, ...] = ("west", "central", "east")) -> History:
             )
         )
     history.samples = [
-        replace(one, control_plane=None, error="timeout") if one.at == SECOND else one for one in history.samples
+        replace(sample, control_plane=None, error="timeout") if sample.at == SECOND else sample
+        for sample in history.samples
     ]
     history.streams[f"foo-read-{regions[0]}"].pop(8)
     return history
@@ -126,7 +127,7 @@ def test_the_page_fits_a_phone(verdict: Verdict) -> None:
     assert scrolls == tags.count("table") > 0
     plots = [attributes for tag, attributes in read.elements if tag == "svg" and attributes.get("role") == "img"]
     assert plots
-    assert {one["preserveaspectratio"] for one in plots} == {"none"}
+    assert {plot["preserveaspectratio"] for plot in plots} == {"none"}
 
 
 def test_a_number_at_a_line_of_the_replay_grows_away_from_it(verdict: Verdict) -> None:
@@ -181,16 +182,20 @@ def test_every_point_is_on_the_page(verdict: Verdict) -> None:
     timeline = verdict.timeline
     data = Page(page(verdict)).data()
     charts_ = {
-        (one["unit"], one["title"]): {each["name"]: each["values"] for each in one["series"]} for one in data["charts"]
+        (chart["unit"], chart["title"]): {each["name"]: each["values"] for each in chart["series"]}
+        for chart in data["charts"]
     }
     assert (data["interval"], data["start"], data["intervals"]) == (1, 0, timeline.intervals)
     for region, seconds in timeline.publishes.items():
         assert charts_["rate", region] == {
-            "acknowledged": [one.ok for one in seconds],
-            "rejected": [one.rejected for one in seconds],
-            "no answer": [one.indeterminate for one in seconds],
+            "acknowledged": [second.ok for second in seconds],
+            "rejected": [second.rejected for second in seconds],
+            "no answer": [second.indeterminate for second in seconds],
         }
-        assert charts_["ns", region] == {"median": [one.p50 for one in seconds], "p99": [one.p99 for one in seconds]}
+        assert charts_["ns", region] == {
+            "median": [second.p50 for second in seconds],
+            "p99": [second.p99 for second in seconds],
+        }
         assert charts_["answer", region] == {"control plane": list(timeline.control_plane[region])}
         for origin, lags in timeline.lag.items():
             assert charts_["messages", f"in {region}"][f"from {origin}"] == list(lags[region])
@@ -207,16 +212,21 @@ def test_the_page_says_what_the_verdict_says(verdict: Verdict) -> None:
         assert case.detail in text
     assert verdict.streams[0].served[0].lost.examples[0].id in text
     bars = [attributes for tag, attributes in read.elements if "bar fault" in (attributes.get("class") or "")]
-    assert [one["title"] for one in bars] == ["kill-region west: 1 s to 2 s", "kill-leader foo: 3 s to 3 s"]
+    assert [bar["title"] for bar in bars] == ["kill-region west: 1 s to 2 s", "kill-leader foo: 3 s to 3 s"]
     steps = [attributes for tag, attributes in read.elements if "bar step" in (attributes.get("class") or "")]
-    assert [one["class"] for one in steps] == ["bar step", "bar step failed"]
+    assert [step["class"] for step in steps] == ["bar step", "bar step failed"]
 
 
 def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
     history = eventful()
     history.operations = [
-        replace(one, due=one.due + 42 * SECOND, sent=one.sent + 42 * SECOND, done=one.done and one.done + 42 * SECOND)
-        for one in history.operations
+        replace(
+            operation,
+            due=operation.due + 42 * SECOND,
+            sent=operation.sent + 42 * SECOND,
+            done=operation.done and operation.done + 42 * SECOND,
+        )
+        for operation in history.operations
     ]
     history.manifest = replace(history.manifest, load=(42 * SECOND + SECOND // 2, 50 * SECOND))
     history.faults, history.windows = [fault(injected=45 * SECOND, healed=46 * SECOND)], []

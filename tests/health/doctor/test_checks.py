@@ -37,7 +37,7 @@ def server(**changes: object) -> Snapshot:
 
 def every_server(**changes: object) -> Snapshot:
     snapshot = healthy()
-    servers = tuple(replace(one, **changes) for one in snapshot.servers)  # type: ignore[arg-type]
+    servers = tuple(replace(server, **changes) for server in snapshot.servers)  # type: ignore[arg-type]
     return replace(snapshot, servers=servers)
 
 
@@ -63,7 +63,7 @@ def without(name: str) -> Snapshot:
 
 def silent_source() -> Snapshot:
     sources = healthy().streams["foo-read-west"].sources
-    return stream("foo-read-west", sources=tuple(replace(one, heard=60.0) for one in sources))
+    return stream("foo-read-west", sources=tuple(replace(source, heard=60.0) for source in sources))
 
 
 def unmeasured() -> Snapshot:
@@ -198,7 +198,9 @@ def test_a_region_that_cannot_be_asked_is_unknown_to_status_and_doctor() -> None
     """Its servers and streams were seen: nothing of them is wrong."""
     status = assess(TOPOLOGY, unreachable(), BUNDLE)
     assert (status.verdict, status.problems) == (StatusVerdict.UNKNOWN, ())
-    assert [(one.about, one.text, one.code) for one in status.unknown] == [("west", "no connection", "VD415")]
+    assert [(finding.about, finding.text, finding.code) for finding in status.unknown] == [
+        ("west", "no connection", "VD415")
+    ]
     assert examine(TOPOLOGY, BUNDLE, unreachable()).health is Health.UNKNOWN
 
 
@@ -357,7 +359,7 @@ def missing(check: DoctorCheck) -> list[str]:
         "its page in docs/doctor.md: run scripts/docs": f"### {check.code} {check.name}\n" in manual,
         "a snapshot that provokes it in PROVOKED, or a test in ELSEWHERE": check.code in {**PROVOKED, **ELSEWHERE},
     }
-    return [what for what, is_there in lacks.items() if not is_there]
+    return [lack for lack, is_there in lacks.items() if not is_there]
 
 
 def test_every_doctor_check_is_whole() -> None:

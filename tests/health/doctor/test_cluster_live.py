@@ -73,10 +73,10 @@ def topology(text: str = TEXT) -> Topology:
 
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
     facts = await collect_snapshot(wanted, lab.endpoints(LAB), deadline=15, is_deep=True)
-    found: dict[str, list[Finding]] = {}
-    for one in examine(wanted, load_topology.render_bundle(wanted), facts).findings:
-        found.setdefault(one.code, []).append(one)
-    return found
+    result: dict[str, list[Finding]] = {}
+    for finding in examine(wanted, load_topology.render_bundle(wanted), facts).findings:
+        result.setdefault(finding.code, []).append(finding)
+    return result
 
 
 async def until_found(
@@ -95,9 +95,9 @@ async def until_found(
 async def test_doctor_reports_two_server_versions(west: Connection) -> None:
     """Mixed is a note. Older than what the topology promises is an error, whoever is connected to which."""
     facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
-    assert {one.storage_limit for one in facts.servers} == {10 << 30}
-    assert {bool(one.config_digest) for one in facts.servers} == {True}
-    assert {bool(one.flags) for one in facts.servers if one.region == "east"} == {False}
+    assert {server.storage_limit for server in facts.servers} == {10 << 30}
+    assert {bool(server.config_digest) for server in facts.servers} == {True}
+    assert {bool(server.flags) for server in facts.servers if server.region == "east"} == {False}
     found = await until_found()
     (mixed,) = found["VD408"]
     assert mixed.evidence == "3 run 2.12.8, 3 run 2.15.1"
@@ -109,8 +109,8 @@ async def test_doctor_reports_two_server_versions(west: Connection) -> None:
 async def test_doctor_finds_a_consumer_that_is_gone(west: Connection, file: Path) -> None:
     answer = await west.request_json("$JS.API.CONSUMER.DELETE.foo-read-west.reader", {})
     assert "error" not in answer, answer
-    (one,) = (await until_found("VD505"))["VD505"]
-    assert one.about == "foo-read-west > reader"
+    (finding,) = (await until_found("VD505"))["VD505"]
+    assert finding.about == "foo-read-west > reader"
     assert vstream("apply", file, "--yes").code == 0
     await until_found()
 
@@ -120,9 +120,9 @@ async def test_doctor_with_one_and_two_servers_of_three_away(west: Connection, f
     killed = vstream("chaos", "kill-server", "west-3", "--topology", file)
     assert killed.code == 0, killed.err
     found = await until_found("VD404", "VD504")
-    assert [one.about for one in found["VD404"]] == ["west-3"]
+    assert [finding.about for finding in found["VD404"]] == ["west-3"]
     # Which of them has noticed by now is a matter of a second.
-    assert {one.about for one in found["VD504"]} <= {"foo-write-west", "foo-read-west"}
+    assert {finding.about for finding in found["VD504"]} <= {"foo-write-west", "foo-read-west"}
     killed = vstream("chaos", "kill-server", "west-2", "--topology", file, "--yes-really")
     assert killed.code == 0, killed.err
     # The meta group has lost two of six, and may have to elect another leader.
@@ -143,7 +143,11 @@ async def test_doctor_finds_a_disk_that_is_full(west: Connection, file: Path) ->
         await published(west, "full")
         found = await look(topology())
         # Which of its Raft groups meets the full disk first is chance: a stream's, or that of JetStream itself.
-        named = [one for one in found.get("VD508", ()) if one.evidence.startswith("`west-2` cannot write to it: ")]
+        named = [
+            finding
+            for finding in found.get("VD508", ())
+            if finding.evidence.startswith("`west-2` cannot write to it: ")
+        ]
         if named:
             break
         assert time.monotonic() < deadline, found
@@ -166,13 +170,15 @@ async def test_doctor_finds_a_stream_that_one_header_stopped_for_good(west: Conn
         assert time.monotonic() < deadline, found
         number += 20
         await asyncio.gather(*(tried(west, one) for one in range(number, number + 20)))
-    assert {one.about for one in found["VD508"]} == {"foo-write-west"}
+    assert {finding.about for finding in found["VD508"]} == {"foo-write-west"}
     assert "last msgid mismatch" in found["VD508"][0].evidence
     assert "`Nats-Expected-Last-Msg-Id`" in str(found["VD508"][0].hint)
     assert not await published(west, "nobody stores this")
     shown = vstream("doctor", file, "--format", "json")
     assert shown.code == 1, shown.err
-    assert {one["about"] for one in shown.json()["findings"] if one["code"] == "VD508"} == {"foo-write-west"}
+    assert {finding["about"] for finding in shown.json()["findings"] if finding["code"] == "VD508"} == {
+        "foo-write-west"
+    }
 
     # A new one begins behind what its readers have taken: they go on, those of 2.12 too, which do not notice.
     before = await stored(west, "foo-read-east")

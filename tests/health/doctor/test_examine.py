@@ -93,7 +93,7 @@ def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
 
 
 def found(facts: Snapshot) -> set[str]:
-    return {one.code for one in examine(TOPOLOGY, BUNDLE, facts).findings}
+    return {finding.code for finding in examine(TOPOLOGY, BUNDLE, facts).findings}
 
 
 def with_stream(facts: Snapshot, name: str, stream: StreamSnapshot) -> Snapshot:
@@ -181,8 +181,8 @@ def test_servers_with_wrong_settings_are_found() -> None:
     assert changed(rules={}) == {"VD402"}
     assert changed(url=None, version=None, gateways=None, rules=None) == {"VD409"}
     assert changed(version=None, gateways=None, rules=None, problem="no answer") == {"VD404"}
-    assert found(replace(facts, servers=tuple(replace(one, rules={}) for one in facts.servers))) == {"VD403"}
-    assert found(replace(facts, servers=tuple(replace(one, meta_size=4) for one in facts.servers))) == {"VD407"}
+    assert found(replace(facts, servers=tuple(replace(server, rules={}) for server in facts.servers))) == {"VD403"}
+    assert found(replace(facts, servers=tuple(replace(server, meta_size=4) for server in facts.servers))) == {"VD407"}
     # Seen on 2.10: it counts one less than it has, which changes no majority where the number of servers is odd.
     assert found(replace(facts, servers=tuple(replace(server, meta_size=2) for server in facts.servers))) == set()
     few = replace(facts.streams["foo-read-west"], replicas=3, current=2)
@@ -214,7 +214,7 @@ def test_configurations_that_are_not_loaded_are_found() -> None:
 
     def changed(files: dict[str, ConfigFile] | None = None, **more: object) -> list[tuple[str, str]]:
         seen = replace(facts, servers=(replace(west, **more), *others))  # type: ignore[arg-type]
-        return [(one.code, one.evidence) for one in examine(TOPOLOGY, BUNDLE, seen, files).findings]
+        return [(finding.code, finding.evidence) for finding in examine(TOPOLOGY, BUNDLE, seen, files).findings]
 
     same, other = ConfigFile(path="west-1.conf", digest="sha256:1"), ConfigFile(path="west-1.conf", digest="sha256:2")
     assert changed({"west-1": same}, config_digest="sha256:1") == []
@@ -242,7 +242,7 @@ def test_feature_flags_of_servers_are_reported() -> None:
             for one, (version, cluster, flags) in zip(facts.servers, servers, strict=True)
         )
         findings = examine(TOPOLOGY, BUNDLE, replace(facts, servers=mixed)).findings
-        return [f"{one.about}: {one.evidence}" for one in findings if one.code == "VD411"]
+        return [f"{finding.about}: {finding.evidence}" for finding in findings if finding.code == "VD411"]
 
     on, off = {"a": True, "b": False}, {"a": False, "b": False}
     assert of(("2.15.1", "west", on), ("2.15.1", "central", on), ("2.15.1", "east", on)) == []
@@ -275,9 +275,9 @@ def test_doctor_finds_what_servers_cannot_write_to() -> None:
 
 def test_a_stream_that_has_begun_again_is_named_once() -> None:
     repeats = tuple(Repeat(reader="foo-read-east", origin="foo-write-west", seq=1, later=last) for last in (5, 4))
-    (one,) = examine(TOPOLOGY, BUNDLE, replace(healthy(), repeats=repeats)).findings
-    assert (one.code, one.about) == ("VD205", "foo-read-east")
-    assert one.evidence == "after sequence 5 of `foo-write-west` it took sequence 1 again"
+    (finding,) = examine(TOPOLOGY, BUNDLE, replace(healthy(), repeats=repeats)).findings
+    assert (finding.code, finding.about) == ("VD205", "foo-read-east")
+    assert finding.evidence == "after sequence 5 of `foo-write-west` it took sequence 1 again"
 
 
 def test_the_manual_is_current_and_says_what_to_do() -> None:

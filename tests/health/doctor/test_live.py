@@ -46,12 +46,14 @@ async def until_found(
     """The findings by code, once they are of *codes* and no others: what is young may be silent for a moment."""
     deadline = time.monotonic() + within
     while True:
-        found: dict[str, list[Finding]] = {}
-        for one in (await look(world)).findings:
-            found.setdefault(one.code, []).append(one)
-        if set(found) - perhaps == set(codes) - perhaps:
-            return found
-        assert time.monotonic() < deadline, [(code, found[code][0].message, found[code][0].evidence) for code in found]
+        result: dict[str, list[Finding]] = {}
+        for finding in (await look(world)).findings:
+            result.setdefault(finding.code, []).append(finding)
+        if set(result) - perhaps == set(codes) - perhaps:
+            return result
+        assert time.monotonic() < deadline, [
+            (code, result[code][0].message, result[code][0].evidence) for code in result
+        ]
         await asyncio.sleep(0.5)
 
 
@@ -66,13 +68,13 @@ async def arrived(world: World, number: int, *regions: str) -> None:
 
     async def missing() -> str | None:
         counts = await world.messages()
-        return None if all(counts[f"foo-read-{one}"] >= number for one in regions or REGIONS) else str(counts)
+        return None if all(counts[f"foo-read-{region}"] >= number for region in regions or REGIONS) else str(counts)
 
     await until(missing, within=90)
 
 
 def sources(world: World, name: str) -> list[dict[str, Any]]:
-    return [dict(one) for one in world.config(name)["sources"]]
+    return [dict(source) for source in world.config(name)["sources"]]
 
 
 async def test_a_healthy_lab_has_no_findings(world: World) -> None:
@@ -93,17 +95,17 @@ async def test_the_layout_that_doubles(world: World) -> None:
     }
     await world.create_all(changes={"foo-read-east": blog})
     found = await until_found(world, "VD101")
-    assert [one.about for one in found["VD101"]] == ["foo-read-east"]
+    assert [finding.about for finding in found["VD101"]] == ["foo-read-east"]
     assert "2.15.1" in found["VD101"][0].evidence
 
 
 async def test_messages_that_were_skipped(world: World) -> None:
     """Whatever the cause, here a source that leaves out a subject: servers go on, and say `lag: 0`."""
     narrow = [
-        one | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
-        if one["name"] == "foo-write-west"
-        else one
-        for one in sources(world, "foo-read-east")
+        source | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
+        if source["name"] == "foo-write-west"
+        else source
+        for source in sources(world, "foo-read-east")
     ]
     await world.create_all(changes={"foo-read-east": {"sources": narrow}})
     await world.publish("west", "foo.a")
@@ -111,10 +113,10 @@ async def test_messages_that_were_skipped(world: World) -> None:
     await world.publish("west", "bar.left-out.baz")
     await world.publish("west", "foo.b")
     found = await until_found(world, "VD204", "VD509")
-    (one,) = found["VD204"]
-    assert one.about == "foo-read-east"
-    assert "sequences 2 to 3 of `foo-write-west`" in one.evidence
-    assert "`lag: 0`" in one.evidence
+    (finding,) = found["VD204"]
+    assert finding.about == "foo-read-east"
+    assert "sequences 2 to 3 of `foo-write-west`" in finding.evidence
+    assert "`lag: 0`" in finding.evidence
 
 
 @pytest.mark.night
@@ -136,8 +138,8 @@ async def test_doctor_finds_a_write_stream_that_has_lost_its_end(world: World, t
     healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     found = await until_found(world, "VD301", within=120)
-    assert {one.about for one in found["VD301"]} == {"foo-write-west"}
-    evidence = " ".join(one.evidence for one in found["VD301"])
+    assert {finding.about for finding in found["VD301"]} == {"foo-write-west"}
+    evidence = " ".join(finding.evidence for finding in found["VD301"])
     assert "`foo-read-east` has taken sequence 5 of `foo-write-west`, which ends at 2" in evidence
     assert "`lag: 0`" in evidence
     await repaired(world, file)
@@ -158,7 +160,9 @@ async def repaired(world: World, file: Path) -> None:
     assert "and an empty one on `foo._canary.west` for sequence 4" in shown.out
     assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 2
     asked = vstream("repair", "messages", file, "--lab", LAB, "--format", "json").json()
-    assert [(one["origin"], one["copies"], one["absent"]) for one in asked["refills"]] == [("foo-write-west", 2, [4])]
+    assert [(refill["origin"], refill["copies"], refill["absent"]) for refill in asked["refills"]] == [
+        ("foo-write-west", 2, [4])
+    ]
 
     done = vstream("repair", "messages", file, "--lab", LAB, "--yes")
     assert done.code == 0, done.err
@@ -204,13 +208,13 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
 
 async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, str | None]]:
     """By its sequence there, what a region holds on `foo.lost.>`: subject, payload, sequence at its origin, message id."""
-    found: dict[int, tuple[str, bytes, int, str | None]] = {}
+    result: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
     while (one := await direct.next_by_subject(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
         origin = lag.origin_of(one, ("foo-write-west",), f"foo-read-{region}")[1]
-        found[one.seq] = (one.subject, one.data, origin, one.headers.get("Nats-Msg-Id"))
+        result[one.seq] = (one.subject, one.data, origin, one.headers.get("Nats-Msg-Id"))
         seq = one.seq + 1
-    return found
+    return result
 
 
 @pytest.mark.night
@@ -221,16 +225,16 @@ async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
     await arrived(world, 9)
     own = world.config("foo-read-east")
     narrow = [
-        one | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
-        if one["name"] == "foo-write-west"
-        else one
-        for one in own["sources"]
+        source | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
+        if source["name"] == "foo-write-west"
+        else source
+        for source in own["sources"]
     ]
     await world.api("STREAM.UPDATE.foo-read-east", {**own, "sources": narrow})
     await arrived(world, 12, "east")
-    (one,) = (await until_found(world, "VD205", "VD509"))["VD205"]
-    assert one.about == "foo-read-east"
-    assert one.evidence == "after sequence 3 of `foo-write-west` it took sequence 1 again"
+    (finding,) = (await until_found(world, "VD205", "VD509"))["VD205"]
+    assert finding.about == "foo-read-east"
+    assert finding.evidence == "after sequence 3 of `foo-write-west` it took sequence 1 again"
 
 
 @pytest.mark.night
@@ -246,16 +250,16 @@ async def test_an_origin_that_was_made_anew_is_no_repeat(world: World) -> None:
     # Readers took sequence 1 of it twice, of two streams: what they hold is looked at, and nothing is said.
     assert (await world.messages())["foo-write-west"] == 4
     assert await until_found(world) == {}
-    assert [one.code for one in (await look(world)).findings if one.code == "VD205"] == []
+    assert [finding.code for finding in (await look(world)).findings if finding.code == "VD205"] == []
 
 
 async def test_doctor_finds_a_server_with_other_rules(world: World) -> None:
     await world.create_all()
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
     found = await until_found(world, "VD402")
-    (one,) = found["VD402"]
-    assert one.about == "`central-1`"
-    assert "`foo.>`" in one.evidence
+    (finding,) = found["VD402"]
+    assert finding.about == "`central-1`"
+    assert "`foo.>`" in finding.evidence
     await world.restore_mappings()
     await until_found(world)
 
@@ -264,15 +268,15 @@ async def test_doctor_finds_a_server_with_other_rules(world: World) -> None:
 async def test_doctor_finds_a_stream_in_the_wrong_cluster(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"placement": {"cluster": "west"}}})
     found = await until_found(world, "VD501")
-    (one,) = found["VD501"]
-    assert one.about == "foo-read-east"
-    assert "`west`" in one.evidence
+    (finding,) = found["VD501"]
+    assert finding.about == "foo-read-east"
+    assert "`west`" in finding.evidence
 
 
 async def test_doctor_finds_a_dead_source_and_a_stream_that_is_gone(world: World) -> None:
     dead = [
-        one | {"name": "foo-write-wst"} if one["name"].endswith("west") else one
-        for one in sources(world, "foo-read-east")
+        source | {"name": "foo-write-wst"} if source["name"].endswith("west") else source
+        for source in sources(world, "foo-read-east")
     ]
     await world.create_all(without=["foo-read-west"], changes={"foo-read-east": {"sources": dead}})
     found = await until_found(world, "VD202", "VD502")
@@ -298,12 +302,12 @@ async def test_doctor_finds_a_region_that_is_cut_off(world: World, tmp_path: Pat
         healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     # West hears nothing of the others; they have lost what they did not hear in time.
-    assert {one.about for one in found["VD201"]} == {"foo-read-west"}
-    assert any("takes nothing from `foo-write-east`" in one.evidence for one in found["VD201"])
-    assert {one.about for one in found["VD302"]} == {"foo-read-central", "foo-read-east"}
-    assert all("`foo-write-west` has dropped 1 sequences" in one.evidence for one in found["VD302"])
-    assert {one.about for one in found["VD401"]} == {"west-1", "central-1", "east-1"}
-    assert {one.about for one in late["VD303"]} == {"foo-write-west"}
+    assert {finding.about for finding in found["VD201"]} == {"foo-read-west"}
+    assert any("takes nothing from `foo-write-east`" in finding.evidence for finding in found["VD201"])
+    assert {finding.about for finding in found["VD302"]} == {"foo-read-central", "foo-read-east"}
+    assert all("`foo-write-west` has dropped 1 sequences" in finding.evidence for finding in found["VD302"])
+    assert {finding.about for finding in found["VD401"]} == {"west-1", "central-1", "east-1"}
+    assert {finding.about for finding in late["VD303"]} == {"foo-write-west"}
     assert (thin["origin"], thin["kept_s"]) == ("foo-write-west", KEPT)
     assert thin["margin_s"] < KEPT / 2
     # What was dropped is gone in both; then they are past it.
@@ -336,8 +340,8 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     edited = vstream("plan", "--drift", file, "--lab", LAB, "--configs", tmp_path, "--format", "json")
     assert edited.code == 1
     found = edited.json()
-    assert {one["about"] for one in found["findings"]} == {"west-1", "central-1"}
-    assert {one["code"] for one in found["findings"]} == {"VD410"}
+    assert {finding["about"] for finding in found["findings"]} == {"west-1", "central-1"}
+    assert {finding["code"] for finding in found["findings"]} == {"VD410"}
     assert found["configs_compared"] == 2
     assert [one["server"] for one in found["configs_unread"]] == ["east-1"]
     nothing = vstream("doctor", file, "--lab", LAB, "--configs", conf / "streams")
@@ -349,8 +353,8 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     assert ran.code == 1, ran.err
     found = ran.json()
     assert found["drift"]
-    assert [one["name"] for one in found["plan"]["changes"]] == ["foo-write-west"]
-    assert [one["servers"] for one in found["plan"]["mappings"]] == [["central-1"]]
+    assert [change["name"] for change in found["plan"]["changes"]] == ["foo-write-west"]
+    assert [mapping["servers"] for mapping in found["plan"]["mappings"]] == [["central-1"]]
     shown = vstream("plan", "--drift", file, "--lab", LAB)
     assert shown.code == 1
     assert "max_age" in shown.out

@@ -201,7 +201,10 @@ def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
         pair("d", PairState.OK),
         pair("e", PairState.SILENT),
     ]
-    found = {one.reader: one for one in find_standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1}, 30)}
+    found = {
+        standstill.reader: standstill
+        for standstill in find_standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1}, 30)
+    }
     assert sorted(found) == ["a", "b", "e"]
     assert found["a"].obstacle is None
     assert "one replica" in str(found["e"].obstacle)

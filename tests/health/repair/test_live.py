@@ -57,13 +57,21 @@ async def held(world: World, stream: str) -> list[Message]:
     state = (await world.api(f"STREAM.INFO.{stream}"))["state"]
     for start in range(max(1, state["first_seq"]), state["last_seq"] + 1, 100):
         seqs = range(start, min(start + 100, state["last_seq"] + 1))
-        for one in await asyncio.gather(
+        for message in await asyncio.gather(
             *(direct.leader_get_by_seq(connection, stream, seq, timeout=30) for seq in seqs)
         ):
-            if one is not None:
-                said = parse_provenance(one.headers)
-                assert said is not None, one
-                found.append((said.origin, said.seq, one.subject, one.data, one.headers.get("Nats-Msg-Id")))
+            if message is not None:
+                provenance = parse_provenance(message.headers)
+                assert provenance is not None, message
+                found.append(
+                    (
+                        provenance.origin,
+                        provenance.seq,
+                        message.subject,
+                        message.data,
+                        message.headers.get("Nats-Msg-Id"),
+                    )
+                )
     return found
 
 
@@ -83,32 +91,32 @@ async def all_hold(world: World, wanted: set[Message], *streams: str) -> None:
 
 async def filled(world: World, number: int, start: int = 1, *, subject: str = "foo.{}") -> set[Message]:
     """*number* messages in each region, with what they become everywhere."""
-    found: set[Message] = set()
+    result: set[Message] = set()
     for region in REGIONS:
         for one in range(start, start + number):
             name, data, msg_id = subject.format(one), f"{region}-{one}".encode(), f"{region}-{one}"
             answer = await world.connections[region].request(name, data, headers={"Nats-Msg-Id": msg_id, "X-Own": "y"})
             said = json.loads(answer.data)
-            found.add((said["stream"], said["seq"], name, data, msg_id))
-    return found
+            result.add((said["stream"], said["seq"], name, data, msg_id))
+    return result
 
 
 @asynccontextmanager
 async def published(world: World) -> AsyncIterator[set[Message]]:
     """What is published in each region while the block runs."""
-    found: set[Message] = set()
+    result: set[Message] = set()
     is_over = asyncio.Event()
 
     async def publish() -> None:
         number = 1000
         while not is_over.is_set():
-            found.update(await filled(world, 1, number))
+            result.update(await filled(world, 1, number))
             number += 1
             await asyncio.sleep(0.05)
 
     task = asyncio.create_task(publish())
     try:
-        yield found
+        yield result
     finally:
         is_over.set()
         await task
@@ -119,8 +127,8 @@ async def healthy(world: World, *left: str) -> None:
 
     async def complaint() -> str | None:
         facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
-        found = [one for one in examine(topology(), world.bundle, facts).findings if one.code != "VD102"]
-        return None if {one.code for one in found} == set(left) else str(found)
+        found = [finding for finding in examine(topology(), world.bundle, facts).findings if finding.code != "VD102"]
+        return None if {diagnostic.code for diagnostic in found} == set(left) else str(found)
 
     await until(complaint, within=90)
 
@@ -130,10 +138,10 @@ def narrow(world: World, reader: str, origin: str) -> dict[str, Any]:
     region = origin.rpartition("-")[2]
     return {
         "sources": [
-            one | {"subject_transforms": [{"src": f"_vs.foo.{region}.foo.>", "dest": "foo.>"}]}
-            if one["name"] == origin
-            else one
-            for one in world.config(reader)["sources"]
+            source | {"subject_transforms": [{"src": f"_vs.foo.{region}.foo.>", "dest": "foo.>"}]}
+            if source["name"] == origin
+            else source
+            for source in world.config(reader)["sources"]
         ]
     }
 
@@ -201,7 +209,7 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     await until(doubled, within=90)
     found = repair(file)
     assert found["code"] == 1
-    assert [(one["reader"], one["copies"], one["differing"]) for one in found["doubles"]] == [
+    assert [(double["reader"], double["copies"], double["differing"]) for double in found["doubles"]] == [
         ("foo-read-east", ever, 0)
     ]
     deleted = repair(file, "--yes", "--kind", "delete", "--stream", "foo")

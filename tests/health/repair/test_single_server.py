@@ -42,7 +42,7 @@ class Regions:
         self.connections = connections
         self.connection = connections["east"]
         self.configs: dict[str, dict[str, Any]] = {
-            one.config.name: {**one.config.fields, "placement": None} for one in render(()).streams
+            stream.config.name: {**stream.config.fields, "placement": None} for stream in render(()).streams
         }
 
     async def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -60,14 +60,14 @@ class Regions:
         return f"foo-write-{region}", int(json.loads(reply.data)["seq"]), subject, data
 
     async def held(self, stream: str = EAST) -> list[Message]:
-        found: list[Message] = []
+        result: list[Message] = []
         seq = 1
         while (one := await direct.leader_next_by_subject(self.connection, stream, ">", seq)) is not None:
-            said = parse_provenance(one.headers)
-            assert said is not None
-            found.append((said.origin, said.seq, one.subject, one.data))
+            provenance = parse_provenance(one.headers)
+            assert provenance is not None
+            result.append((provenance.origin, provenance.seq, one.subject, one.data))
             seq = one.seq + 1
-        return found
+        return result
 
     async def until_held(self, wanted: set[Message], *streams: str) -> None:
         """Return once *streams* hold *wanted*, each once, and nothing else."""
@@ -97,22 +97,22 @@ class Regions:
 
     async def doubles(self) -> Duplicates | None:
         contents = await self.look()
-        (scan,) = [one for one in contents.scans if one.name == EAST]
+        (scan,) = [scan for scan in contents.scans if scan.name == EAST]
         return await duplicates.find_duplicates("foo", scan, silent)
 
     async def delete(self) -> tuple[int, int]:
         contents = await self.look()
-        (scan,) = [one for one in contents.scans if one.name == EAST]
+        (scan,) = [scan for scan in contents.scans if scan.name == EAST]
         return await duplicates.delete_duplicates(scan, silent)
 
     def narrow(self) -> dict[str, Any]:
         """The read stream of the east, which passes what is not on `foo.>` in the west as if it had skipped it."""
         return {
             "sources": [
-                one | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
-                if one["name"] == WEST
-                else one
-                for one in self.configs[EAST]["sources"]
+                source | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
+                if source["name"] == WEST
+                else source
+                for source in self.configs[EAST]["sources"]
             ]
         }
 
@@ -147,7 +147,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
     running: list[bool] = []
 
     async def ask() -> None:
-        running.extend(one.is_running for one in await replay.find_leftovers(topology(), regions.connection))
+        running.extend(leftover.is_running for leftover in await replay.find_leftovers(topology(), regions.connection))
 
     def tick(done: int, _: int) -> None:
         if done == after:
@@ -225,7 +225,7 @@ async def test_only_what_is_the_same_in_everything_is_deleted(regions: Regions) 
     )
     for number, data in ((1, b"another"), (2, b"2")):
         await regions.connection.request(f"{subjects}._vs.foo.west.foo.{number}", data, headers={"X-Own": "y"})
-    source = next(one for one in config["sources"] if one["name"] == WEST)
+    source = next(source for source in config["sources"] if source["name"] == WEST)
     sources = [*config["sources"], {**source, "name": left}]
     await regions.api(f"STREAM.UPDATE.{EAST}", {**config, "sources": sources})
     await regions.until_count(4)
@@ -253,7 +253,10 @@ async def test_what_a_source_that_was_changed_brings_again_is_deleted(regions: R
     wanted.add(await regions.publish("west", "foo.5"))
     await regions.until_held(wanted)
     # Back again: it goes on behind the last message that it has left there, whatever `opt_start_seq` says.
-    sources = [one | {"opt_start_seq": 7} if one["name"] == WEST else one for one in regions.configs[EAST]["sources"]]
+    sources = [
+        source | {"opt_start_seq": 7} if source["name"] == WEST else source
+        for source in regions.configs[EAST]["sources"]
+    ]
     await regions.api(f"STREAM.UPDATE.{EAST}", {**regions.configs[EAST], "sources": sources})
     await regions.until_count(8)
     found = await regions.doubles()

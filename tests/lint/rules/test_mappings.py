@@ -116,7 +116,7 @@ def test_every_rule_of_the_package_is_listed() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
 def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
     bad, good = (repeated(files, MANY.get(rule.code, 1)) for files in workspaces.examples(rule))
-    assert {one.code for one in run_rules(rules_for(workspaces.workspace(bad)), workspaces.workspace(bad))} == {
+    assert {rule.code for rule in run_rules(rules_for(workspaces.workspace(bad)), workspaces.workspace(bad))} == {
         rule.code
     }
     assert workspaces.concise(run_rules(rules_for(workspaces.workspace(good)), workspaces.workspace(good))) == ""
@@ -126,20 +126,20 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
     diagnostics = found(workspaces.files_of(path))
     golden.check(path.with_suffix(".out"), workspaces.concise(diagnostics))
-    assert path.parent.name in {one.code for one in diagnostics}
-    assert all(one.hint for one in diagnostics)
+    assert path.parent.name in {diagnostic.code for diagnostic in diagnostics}
+    assert all(diagnostic.hint for diagnostic in diagnostics)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
     diagnostics = found(workspaces.files_of(path))
-    assert path.parent.name not in {one.code for one in diagnostics}, workspaces.concise(diagnostics)
+    assert path.parent.name not in {diagnostic.code for diagnostic in diagnostics}, workspaces.concise(diagnostics)
 
 
 def test_more_rules_than_a_server_can_search_in_a_millisecond_are_an_error() -> None:
     rules = "".join(f'"foo.{number}.>": "_vs.foo.{number}.>"\n' for number in range(11_000))
     diagnostics = found({"m.cfg": f"mappings {{\n{rules}}}\n"})
-    assert {(one.code, one.severity) for one in diagnostics} == {("VS360", Severity.ERROR)}
+    assert {(diagnostic.code, diagnostic.severity) for diagnostic in diagnostics} == {("VS360", Severity.ERROR)}
 
 
 def test_every_rule_has_fixtures() -> None:
@@ -212,13 +212,13 @@ def test_weights_are_not_added_up_where_one_cannot_be_read() -> None:
 def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:
     entries = [f'"a.{number}.>": "b.{number}.>"' for number in range(500)]
     diagnostics = found(block('"a.>": "c.>"', '"*.>": "d.>"', *entries))
-    assert sum(one.code == "VS302" for one in diagnostics) == 200
+    assert sum(diagnostic.code == "VS302" for diagnostic in diagnostics) == 200
 
 
 def test_a_block_that_maps_everything_twice_reports_a_bounded_number_of_rules() -> None:
     entries = [f'"a.{number}": "b.{number}"' for number in range(500)]
     diagnostics = found(block('"b.*": "c.{{wildcard(1)}}"', *entries))
-    assert sum(one.code == "VS350" for one in diagnostics) == 200
+    assert sum(diagnostic.code == "VS350" for diagnostic in diagnostics) == 200
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,16 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
     rule: Rule[ScenarioSubject],
 ) -> None:
     bad, good = re.findall(r"```yaml\n(.*?)```", rule.manual, re.DOTALL)
-    assert {one.code for one in loaded(bad).diagnostics} == {rule.code}
+    assert {diagnostic.code for diagnostic in loaded(bad).diagnostics} == {rule.code}
     assert concise(loaded(good).diagnostics) == ""
 
 
 @pytest.mark.parametrize("path", BAD, ids=name)
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
-    found = loaded(path.read_text(), path.name).diagnostics
-    golden.check(path.with_suffix(".out"), concise(found))
-    assert {one.code for one in found} == {path.parent.name}
-    assert all(one.hint for one in found)
+    loading = loaded(path.read_text(), path.name).diagnostics
+    golden.check(path.with_suffix(".out"), concise(loading))
+    assert {diagnostic.code for diagnostic in loading} == {path.parent.name}
+    assert all(diagnostic.hint for diagnostic in loading)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=name)

@@ -142,10 +142,10 @@ async def server(tmp_path: Path) -> AsyncIterator[Start]:
         return servers[-1]
 
     yield make
-    for one in servers:
-        for client in one.clients:
+    for server in servers:
+        for client in server.clients:
             await client.close()
-        for process in one.processes:
+        for process in server.processes:
             process.kill()
             await asyncio.to_thread(process.wait, DEADLINE_S)
 

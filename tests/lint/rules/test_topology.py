@@ -56,16 +56,16 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
     for short, long in ABBREVIATED.items():
         text = text.replace(short, long)
     bad, good = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert {one.code for one in load(bad.encode(), "bad.yaml").diagnostics} == {rule.code}
+    assert {diagnostic.code for diagnostic in load(bad.encode(), "bad.yaml").diagnostics} == {rule.code}
     assert load(good.encode(), "good.yaml").diagnostics == ()
 
 
 @pytest.mark.parametrize("path", BAD, ids=name)
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
-    found = load(path.read_bytes(), path.name).diagnostics
-    golden.check(path.with_suffix(".out"), concise(found))
-    assert {one.code for one in found} == {path.parent.name}
-    assert all(one.hint for one in found)
+    loading = load(path.read_bytes(), path.name).diagnostics
+    golden.check(path.with_suffix(".out"), concise(loading))
+    assert {diagnostic.code for diagnostic in loading} == {path.parent.name}
+    assert all(diagnostic.hint for diagnostic in loading)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=name)
@@ -99,5 +99,5 @@ def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> 
 
 def test_warnings_leave_a_topology_usable_and_errors_do_not() -> None:
     loaded = load((FIXTURES / "VS120" / "bad.yaml").read_bytes(), "t.yaml")
-    assert {one.severity for one in loaded.diagnostics} == {Severity.WARNING}
+    assert {diagnostic.severity for diagnostic in loaded.diagnostics} == {Severity.WARNING}
     assert loaded.require().name == "acme"

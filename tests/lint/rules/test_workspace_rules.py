@@ -50,13 +50,13 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(
     package: ModuleType, path: Path, golden: Golden
 ) -> None:
-    found = [one for one in workspaces.findings(workspaces.files_of(path)) if one.code in codes_of(package)]
+    found = [finding for finding in workspaces.findings(workspaces.files_of(path)) if finding.code in codes_of(package)]
     golden.check(path.with_suffix(".out"), workspaces.concise(found))
-    assert {one.code for one in found} == {path.parent.name}
-    assert all(one.hint for one in found)
+    assert {diagnostic.code for diagnostic in found} == {path.parent.name}
+    assert all(diagnostic.hint for diagnostic in found)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
     found = workspaces.findings(workspaces.files_of(path))
-    assert path.parent.name not in {one.code for one in found}, workspaces.concise(found)
+    assert path.parent.name not in {diagnostic.code for diagnostic in found}, workspaces.concise(found)

@@ -65,7 +65,7 @@ def made(state: Path, tmp_path: Path) -> Iterator[Path]:
 def addresses(regions: tuple[str, ...] = ("west", "central", "east")) -> list[str]:
     """The options that name the servers of the lab as if they were real ones."""
     servers = [option for region in regions for option in ("--server", lab.endpoints(LAB)[region].urls[0])]
-    return servers + [option for one in lab.addresses(LAB) for option in ("--monitor", monitor_url(one))]
+    return servers + [option for address in lab.addresses(LAB) for option in ("--monitor", monitor_url(address))]
 
 
 async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(made: Path) -> None:
@@ -82,7 +82,7 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
     assert said["streams"] == {
         "sensors": "virtual", "near": "virtual", "ledger": "ordered", "stock": "stretch", "prices": "homed", "KV_users": "stretch",
     }  # fmt: skip
-    left = {(one["kind"], one["name"]) for one in said["leftovers"]}
+    left = {(leftover["kind"], leftover["name"]) for leftover in said["leftovers"]}
     assert left == {("stream", "orders"), ("consumer", "sensors > mine")}
     assert said["problems"] == []
     planned = vstream("plan", file, "--detailed-exitcode")

@@ -68,8 +68,8 @@ def made(naming: str = "isolated") -> Discovered:
 def without_marks(found: Discovered) -> Discovered:
     """The same streams, made by hand: no metadata of anybody's."""
     streams = {
-        name: imports.observed({**one.config.fields, "metadata": {}}, one.cluster)
-        for name, one in found.streams.items()
+        name: imports.observed({**stream.config.fields, "metadata": {}}, stream.cluster)
+        for name, stream in found.streams.items()
     }
     return replace(found, streams=streams, consumers={})
 
@@ -77,7 +77,7 @@ def without_marks(found: Discovered) -> Discovered:
 def again(found: Discovered, name: str | None = None) -> tuple[ImportedTopology, Topology]:
     """The import of *found*, which must be valid, and its topology."""
     written = import_topology(found, name=name, file="found.yaml")
-    assert [one for one in written.diagnostics if one.is_error] == []
+    assert [diagnostic for diagnostic in written.diagnostics if diagnostic.is_error] == []
     return written, load(written.text.encode(), "found.yaml").require()
 
 
@@ -93,7 +93,9 @@ def test_a_topology_comes_back_from_what_it_made(file: Path, lab: str | None) ->
     written, read = again(imports.running(topology, lab=lab))
     assert planned(written).is_empty, planned(written)
     assert (read.name, read.naming) == (topology.name, topology.naming)
-    assert {one.name: one.regions for one in read.streams} == {one.name: one.regions for one in topology.streams}
+    assert {stream.name: stream.regions for stream in read.streams} == {
+        stream.name: stream.regions for stream in topology.streams
+    }
     assert not written.adopts
     assert ("connect:" in written.text) is (lab is None)
 
@@ -106,18 +108,18 @@ def test_every_model_and_setting_comes_back_in_both_namings(naming: str) -> None
     assert "\nkv:\n  flags: {consistency: homed, home: west, marker_ttl: 1m}\n  users:" in written.text
     assert "\nobjects:\n  files: " in written.text
     expected = load(MADE.replace("NAMING", naming).encode(), "made.yaml").require()
-    assert {one.name: one.consistency for one in read.streams} == {
-        one.name: one.consistency for one in expected.streams
+    assert {stream.name: stream.consistency for stream in read.streams} == {
+        stream.name: stream.consistency for stream in expected.streams
     }
-    assert {one.name: one.takes_over for one in read.streams if one.takes_over} == {"moved": "plain"}
-    assert {one.cluster for one in read.regions} == {"west", "middle", "east"}
+    assert {stream.name: stream.takes_over for stream in read.streams if stream.takes_over} == {"moved": "plain"}
+    assert {region.cluster for region in read.regions} == {"west", "middle", "east"}
 
 
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
 def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be_adopted(naming: str) -> None:
     written, read = again(without_marks(made(naming)), "acme")
     assert written.adopts
-    assert {one.name: one.consistency.value for one in read.streams} == {
+    assert {stream.name: stream.consistency.value for stream in read.streams} == {
         "sensors": "virtual",
         "ledger": "ordered",
         "stock": "stretch",
@@ -128,11 +130,11 @@ def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be
         "KV_flags": "homed",
         "OBJ_files": "stretch",
     }
-    updates = [one for one in planned(written).changes if isinstance(one, Update)]
-    assert {field.field.partition(".")[0] for one in updates for field in one.fields} == {"metadata"}
+    updates = [change for change in planned(written).changes if isinstance(change, Update)]
+    assert {field.field.partition(".")[0] for update in updates for field in update.fields} == {"metadata"}
     assert (planned(written).blocked, planned(written).rules) == ((), ())
-    assert all(isinstance(one, Update) or "reader" in one.config.name or "once" in one.config.name
-               for one in planned(written).changes)  # fmt: skip
+    assert all(isinstance(change, Update) or "reader" in change.config.name or "once" in change.config.name
+               for change in planned(written).changes)  # fmt: skip
 
 
 def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> None:
@@ -151,9 +153,9 @@ def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> No
     written, read = again(replace(found, streams=streams, rules=rules))
     assert (read.name, written.naming) == ("imported", "blog")
     changed = {
-        one.config.name: {field.field for field in one.fields}
-        for one in planned(written).changes
-        if isinstance(one, Update) and one.config.name == "foo-read-west"
+        change.config.name: {field.field for field in change.fields}
+        for change in planned(written).changes
+        if isinstance(change, Update) and change.config.name == "foo-read-west"
     }
     assert {"sources.foo-write-east", "sources.foo-write-west"} <= changed["foo-read-west"]
     # A rule that leads to its streams, and is not its own: a plan takes it away.
@@ -179,7 +181,7 @@ def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
     }
     found = replace(found, streams={**found.streams, **others}, rules=rules, consumers=consumers)
     written, _ = again(found)
-    assert {(one.kind, one.name) for one in written.leftovers} == {
+    assert {(leftover.kind, leftover.name) for leftover in written.leftovers} == {
         ("stream", "orders"),
         ("stream", "x-write-west"),
         ("stream", "KV_b"),
@@ -187,24 +189,24 @@ def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
         ("consumer", "sensors > push"),
         ("consumer", "sensors > mine"),
     }
-    by_name = {one.name: one for one in written.leftovers}
+    by_name = {leftover.name: leftover for leftover in written.leftovers}
     assert "takes_over: orders" in str(by_name["orders"].do)
     assert by_name["KV_b"].do is None
     assert planned(written).is_empty
-    assert all(f"# - {one.kind} {one.name}: " in written.text for one in written.leftovers)
+    assert all(f"# - {leftover.kind} {leftover.name}: " in written.text for leftover in written.leftovers)
 
 
 def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None:
     found = made()
     fields = {"durable_name": "hand", "ack_policy": "explicit", "max_deliver": 4}
     consumers = {
-        stream: {**some, "hand": imports.consumer(stream, fields)}
-        for stream, some in found.consumers.items()
+        stream: {**consumer, "hand": imports.consumer(stream, fields)}
+        for stream, consumer in found.consumers.items()
         if stream.startswith("sensors-read-")
     }
     written, read = again(replace(found, consumers=consumers))
-    (sensors,) = [one for one in read.streams if one.name == "sensors"]
-    assert {one.name for one in sensors.consumers} == {"hand", "reader", "once"}
+    (sensors,) = [stream for stream in read.streams if stream.name == "sensors"]
+    assert {consumer.name for consumer in sensors.consumers} == {"hand", "reader", "once"}
     assert written.adopts
 
 
@@ -212,13 +214,14 @@ def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
     topology = load((ROOT / "examples" / "three-regions.yaml").read_bytes(), "three.yaml").require()
     found = imports.running(topology, has_monitors=False)
     connected = [
-        DiscoveredServer(name=f"{way.cluster}-1", cluster=way.cluster, version=(2, 15)) for way in found.endpoints
+        DiscoveredServer(name=f"{endpoint.cluster}-1", cluster=endpoint.cluster, version=(2, 15))
+        for endpoint in found.endpoints
     ]
     written = import_topology(replace(found, servers=tuple(connected)), name=None, file="found.yaml")
     assert written.plan is None
     assert "subjects: []   # FILL IN" in written.text
-    assert {(one.code, one.is_error) for one in written.diagnostics} == {("VS102", True)}
-    assert [(one.kind, one.name) for one in written.leftovers] == [("subjects", "foo")]
+    assert {(diagnostic.code, diagnostic.is_error) for diagnostic in written.diagnostics} == {("VS102", True)}
+    assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [("subjects", "foo")]
 
 
 def test_several_topologies_are_told_apart_by_name() -> None:
@@ -228,8 +231,8 @@ def test_several_topologies_are_told_apart_by_name() -> None:
     with pytest.raises(UnknownNameError, match=r"`acme` .*`single-region`"):
         import_topology(both, name=None, file="found.yaml")
     written, read = again(both, "acme")
-    assert "orders" not in {one.name for one in read.streams}
-    assert [(one.kind, one.name) for one in written.leftovers] == [("topology", "single-region")]
+    assert "orders" not in {stream.name for stream in read.streams}
+    assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [("topology", "single-region")]
     assert planned(written).is_empty
 
 
@@ -246,16 +249,16 @@ def test_another_routing_is_refused(routing: str) -> None:
 
 def test_servers_of_different_versions_make_a_topology_for_the_oldest() -> None:
     found = made()
-    older = tuple(replace(one, version=(2, 12 if one.name == "west-1" else 15)) for one in found.servers)
+    older = tuple(replace(server, version=(2, 12 if server.name == "west-1" else 15)) for server in found.servers)
     _, read = again(replace(found, servers=older))
     assert read.server_version == (2, 12)
 
 
 def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
     found = made()
-    streams = {name: one for name, one in found.streams.items() if name != "sensors-write-east"}
+    streams = {name: stream for name, stream in found.streams.items() if name != "sensors-write-east"}
     written, _ = again(replace(found, streams=streams))
-    said = [one for one in written.leftovers if one.kind == "field"]
+    said = [leftover for leftover in written.leftovers if leftover.kind == "field"]
     assert {one.name for one in said} == {"sensors-read-west", "sensors-read-central", "sensors-read-east"}
     assert all("`sensors-write-east`, which does not exist" in one.text for one in said)
 
@@ -276,16 +279,21 @@ def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
     found = made()
     streams = {
         name.replace("stock", "st+ck"): imports.observed(
-            {**one.config.fields, "name": name.replace("stock", "st+ck"), "metadata": {}, "mirror": {"name": "st+ck"}}
+            {
+                **stream.config.fields,
+                "name": name.replace("stock", "st+ck"),
+                "metadata": {},
+                "mirror": {"name": "st+ck"},
+            }
             if "stock-read" in name
-            else {**one.config.fields, "name": name.replace("stock", "st+ck"), "metadata": {}}
+            else {**stream.config.fields, "name": name.replace("stock", "st+ck"), "metadata": {}}
         )
         if "stock" in name
-        else one
-        for name, one in found.streams.items()
+        else stream
+        for name, stream in found.streams.items()
     }
     written, _ = again(replace(found, streams=streams))
-    assert {one.name for one in written.leftovers} == {
+    assert {leftover.name for leftover in written.leftovers} == {
         "st+ck", "st+ck-read-west", "st+ck-read-central", "st+ck-read-east",
     }  # fmt: skip
 
@@ -295,13 +303,15 @@ def test_durables_on_streams_that_nobody_reads_from_are_left_over() -> None:
     fields = {"durable_name": "tap", "ack_policy": "explicit"}
     consumers = {**found.consumers, "sensors-write-west": {"tap": imports.consumer("sensors-write-west", fields)}}
     written, _ = again(replace(found, consumers=consumers))
-    assert [(one.kind, one.name) for one in written.leftovers] == [("consumer", "sensors-write-west > tap")]
+    assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [
+        ("consumer", "sensors-write-west > tap")
+    ]
 
 
 def test_where_nothing_runs_there_are_regions_only() -> None:
     found = made()
     written, read = again(replace(found, streams={}, rules={}, consumers={}))
-    assert (read.streams, [one.name for one in read.regions]) == ((), ["west", "middle", "east"])
+    assert (read.streams, [region.name for region in read.regions]) == ((), ["west", "middle", "east"])
     assert read.stretch is not None
     assert list(read.stretch.members) == ["west", "middle", "east"]
     assert written.name == "imported"
@@ -324,7 +334,9 @@ def test_what_is_written_reads_back(value: Any) -> None:
 
 @given(st.dictionaries(st.text("abc", min_size=1), VALUES, max_size=3), st.text(max_size=30))
 def test_comments_stay_comments(streams: dict[str, Any], comment: str) -> None:
-    written = write_yaml({"streams": streams}, [comment], {f"streams.{one}": comment for one in streams}, [comment])
+    written = write_yaml(
+        {"streams": streams}, [comment], {f"streams.{stream}": comment for stream in streams}, [comment]
+    )
     assert yaml.parse(written.encode(errors="replace"), "x.yaml").data == {"streams": streams}
 
 
@@ -336,8 +348,8 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     found = imports.running(topology)
     written, read = again(found if is_marked else without_marks(found), "acme")
     assert written.leftovers == ()
-    assert {one.name: (one.consistency, one.is_order_named, one.regions) for one in read.streams} == {
-        one.name: (one.consistency, one.is_order_named, one.regions) for one in topology.streams
+    assert {stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in read.streams} == {
+        stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in topology.streams
     }
     # Buckets are said as such; that somebody has to look where their keys are written, too.
     data = yaml.parse(written.text.encode(), "found.yaml").data
@@ -349,10 +361,12 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     assert (planned(written).blocked, planned(written).rules) == ((), ())
     assert {
         field.field.partition(".")[0]
-        for one in planned(written).changes
-        if isinstance(one, Update)
-        for field in one.fields
+        for change in planned(written).changes
+        if isinstance(change, Update)
+        for field in change.fields
     } == (set() if is_marked else {"metadata"})
     # The order says its subjects, too, where nobody says what servers have loaded.
     _, unheard = again(replace(found, rules={}), "acme")
-    assert {one.name: one.subjects for one in unheard.streams} == {one.name: one.subjects for one in topology.streams}
+    assert {stream.name: stream.subjects for stream in unheard.streams} == {
+        stream.name: stream.subjects for stream in topology.streams
+    }

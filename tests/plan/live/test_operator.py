@@ -192,11 +192,11 @@ def test_other_profiles_are_pushed_through_connect(
 
 def connect_section(ring: Path) -> str:
     lines = ["connect:"]
-    for region, one in lab.endpoints("signed").items():
+    for region, endpoint in lab.endpoints("signed").items():
         own = ring / f"user-vstream-{region}.creds"
         creds = own if own.is_file() else ring / "user-vstream.creds"
         lines.append(
-            f"  {region}: {{urls: [{', '.join(one.urls)}], creds: {creds}, monitor: [{', '.join(one.monitor)}]}}"
+            f"  {region}: {{urls: [{', '.join(endpoint.urls)}], creds: {creds}, monitor: [{', '.join(endpoint.monitor)}]}}"
         )
     return "\n".join(lines) + "\n"
 
@@ -264,17 +264,17 @@ async def what_somebody_else_pushed_is_taken_back(
 ) -> Path:
     """Gives the credentials that applications had by then."""
     ring = keys.keyring("signed")
-    wanted = load(text.encode(), "signed.yaml").require()
-    clients = next(one for one in render_bundle(wanted, signer=ring).claims if one["name"].startswith("APP"))
+    topology = load(text.encode(), "signed.yaml").require()
+    clients = next(claim for claim in render_bundle(topology, signer=ring).claims if claim["name"].startswith("APP"))
     clients["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
-    servers = [one for one in lab.addresses("signed") if one.region == "west" and not one.is_hub]
-    servers += [one for one in lab.addresses("signed") if one.region != "west" and wanted.hubs is None]
+    servers = [address for address in lab.addresses("signed") if address.region == "west" and not address.is_hub]
+    servers += [address for address in lab.addresses("signed") if address.region != "west" and topology.hubs is None]
     await SignedAccounts(
         [clients],
         ring,
         system={"lab": system_endpoint("signed", "west")},
-        servers=[one.server.name for one in servers],
-        monitors=[monitor_url(one) for one in servers],
+        servers=[server.server.name for server in servers],
+        monitors=[monitor_url(server) for server in servers],
     ).load()
     drifted = run("plan", "--drift", file, code=1)
     assert "VD507" in drifted.out, drifted.out

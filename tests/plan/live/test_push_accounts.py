@@ -109,30 +109,30 @@ async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(ru
     grown = TOPOLOGY.replace("foo: {", "bar: {subjects: [bar.>]}, foo: {")
     wanted = render_bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
     await running.admin(bundle=wanted).load()
-    for one in wanted.claims:
-        if one["name"] != "SYS":
-            loaded = await loaded_claims(running.monitor, one["sub"], 5)
+    for claim in wanted.claims:
+        if claim["name"] != "SYS":
+            loaded = await loaded_claims(running.monitor, claim["sub"], 5)
             assert loaded is not None
-            assert mark_of(loaded) == mark_of(one)
-    before = [await loaded_claims(running.monitor, one["sub"], 5) for one in wanted.claims]
+            assert mark_of(loaded) == mark_of(claim)
+    before = [await loaded_claims(running.monitor, claim["sub"], 5) for claim in wanted.claims]
     await running.admin(bundle=wanted).load()
-    assert [await loaded_claims(running.monitor, one["sub"], 5) for one in wanted.claims] == before
+    assert [await loaded_claims(running.monitor, claim["sub"], 5) for claim in wanted.claims] == before
 
 
 @pytest.mark.asyncio
 async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: Running) -> None:
-    wanted = running.bundle
+    bundle = running.bundle
     desired = {
-        **{one.source: spell_destinations(one) for one in wanted.mappings},
-        **account_entries(wanted.accounts),
+        **{mapping.source: spell_destinations(mapping) for mapping in bundle.mappings},
+        **account_entries(bundle.accounts),
     }
     clients = running.ring.public(account_key("APP"))
     assert await read_loaded_rules(running.monitor, clients, (), 5) == desired
     # Somebody lets applications publish everything, which no rule, export or import shows.
-    changed = copy.deepcopy(wanted.claims)
+    changed = copy.deepcopy(bundle.claims)
     claimed = next(one for one in changed if one["name"] == "APP")
     claimed["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
-    await running.admin(bundle=replace(wanted, claims=changed)).load()
+    await running.admin(bundle=replace(bundle, claims=changed)).load()
     loaded = await read_loaded_rules(running.monitor, clients, (), 5)
     assert {key for key in desired.keys() | loaded.keys() if loaded.get(key) != desired.get(key)} == {USERS}
     await running.admin().load()

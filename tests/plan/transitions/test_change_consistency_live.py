@@ -65,7 +65,7 @@ async def test_read_streams_that_mirrored_source_from_where_they_are(version: st
     await run(BEFORE, NAME)
     short = await plan_lab(AFTER, NAME)
     quiet = [f"baz-read-{region}" for region in REGIONS]
-    assert {one.name for one in short.blocked} == {"bar-read-central", "bar-read-east", *quiet}
+    assert {blocker.name for blocker in short.blocked} == {"bar-read-central", "bar-read-east", *quiet}
     assert "add `takes_over: bar`" in short.blocked[0].hint
 
     foo, bar, baz = Load(RATE), Load(RATE, prefix="bar"), Load(RATE, prefix="baz")

@@ -60,13 +60,13 @@ async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
     plan = planned(MAPPED, AHEAD, await servers_with(MAPPED, as_former=False))
     assert (plan.blocked, plan.gates) == ((), ())
     assert "clients notice nothing of this step: they stay" in shown(plan)
-    assert {one.config.name for one in plan.changes if isinstance(one, Create)} == NEW
+    assert {change.config.name for change in plan.changes if isinstance(change, Create)} == NEW
     assert len(plan.changes) == len(NEW)
     assert plan.loaded_in is Phase.ACCOUNTS
-    for one in (one for one in plan.changes if isinstance(one, Create)):
-        region = one.config.name.removesuffix("/foo")[2:]
-        follows = {f"M_clients/foo-read-{region}"} if one.config.name.startswith("R_") else set()
-        assert set(one.config.source_names) - NEW == follows
+    for change in (change for change in plan.changes if isinstance(change, Create)):
+        region = change.config.name.removesuffix("/foo")[2:]
+        follows = {f"M_clients/foo-read-{region}"} if change.config.name.startswith("R_") else set()
+        assert set(change.config.source_names) - NEW == follows
     after = planned(AHEAD, AHEAD, await servers_with(AHEAD, as_former=False))
     assert (after.is_empty, after.notes) == (True, ())
 
@@ -88,7 +88,7 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
     plan = planned(BEHIND, AFTER, servers)
     assert plan.blocked == ()
     assert plan.is_destructive
-    assert {one.config.name for one in plan.changes if isinstance(one, Delete)} == FORMER
+    assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == FORMER
     assert [(stage.title, [gate.kind for gate in stage.gates]) for stage in stages(plan)] == [
         ("drain former streams", [GateKind.PASSED_ON] * 2),
         ("remove sources", [GateKind.DRAINED] * 2),
@@ -101,10 +101,10 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
 
     for region in TWO:  # a run that ended once the sources had gone
         name = f"R_{region}/foo"
-        after = next(one.config for one in AFTER.streams if one.config.name == name)
+        after = next(stream.config for stream in AFTER.streams if stream.config.name == name)
         await servers.update(after)
     rest = planned(BEHIND, AFTER, servers)
-    assert {phase_of(one) for one in rest.changes} == {Phase.DELETED_READ_STREAMS, Phase.DELETED_WRITE_STREAMS}
+    assert {phase_of(change) for change in rest.changes} == {Phase.DELETED_READ_STREAMS, Phase.DELETED_WRITE_STREAMS}
     assert {gate.kind for gate in rest.gates} == {GateKind.UNCHANGED}
     assert rest.loaded_in is Phase.FORMER_ACCOUNTS
 
@@ -119,41 +119,41 @@ async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has
 @pytest.mark.parametrize("after", [BEHIND, AFTER])
 async def test_no_step_is_left_out(after: Bundle) -> None:
     first = planned(MAPPED, after, await servers_with(MAPPED, as_former=False))
-    assert {one.name for one in first.blocked} == {name.partition("/")[2] for name in FORMER}
-    assert all("`moves_to: accounts` first" in one.hint for one in first.blocked)
+    assert {blocker.name for blocker in first.blocked} == {name.partition("/")[2] for name in FORMER}
+    assert all("`moves_to: accounts` first" in blocker.hint for blocker in first.blocked)
     if after is AFTER:
         second = planned(AHEAD, after, await servers_with(AHEAD, as_former=True))
-        assert {one.name for one in second.blocked} == FORMER
-        assert all("`moves_from: mapped`" in one.hint for one in second.blocked)
+        assert {blocker.name for blocker in second.blocked} == FORMER
+        assert all("`moves_from: mapped`" in blocker.hint for blocker in second.blocked)
 
 
 async def test_there_is_a_way_back_until_clients_have_been_led_over() -> None:
     servers = await servers_with(AHEAD, as_former=False)
     plan = planned(AHEAD, MAPPED, servers)
     assert plan.blocked == ()
-    assert {one.config.name for one in plan.changes if isinstance(one, Delete)} == NEW
+    assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == NEW
     assert plan.loaded_in is Phase.FORMER_ACCOUNTS
     assert "clients notice nothing of this step: they have not left" in shown(plan)
 
     servers.hold("W_west/foo", 1)
-    assert {one.name for one in planned(AHEAD, MAPPED, servers).blocked} == NEW
+    assert {blocker.name for blocker in planned(AHEAD, MAPPED, servers).blocked} == NEW
     for to in (AHEAD, MAPPED):
         back = planned(BEHIND, to, await servers_with(BEHIND, as_former=True))
-        assert {one.name for one in back.blocked} >= FORMER
-        assert "forward only" in next(one.hint for one in back.blocked if one.name in FORMER)
+        assert {blocker.name for blocker in back.blocked} >= FORMER
+        assert "forward only" in next(blocker.hint for blocker in back.blocked if blocker.name in FORMER)
 
 
 async def test_what_is_somebody_elses_in_the_account_is_not_cut_off() -> None:
     servers = await servers_with(AHEAD, as_former=True)
     await servers.create(StreamConfig(name="M_clients/logs", fields={"name": "logs", "subjects": ["logs.>"]}))
     plan = planned(AHEAD, BEHIND, servers)
-    assert [(one.name, "another account" in one.hint) for one in plan.blocked] == [("M_clients/logs", True)]
+    assert [(blocker.name, "another account" in blocker.hint) for blocker in plan.blocked] == [("M_clients/logs", True)]
 
 
 async def test_only_the_name_of_the_account_makes_an_account_of_its_own() -> None:
     plain = rendered(routing="mapped", regions=TWO, server_version="2.12")
     assert plain.accounts == ()
-    assert [one.path for one in plain.artifacts if one.path.endswith(".cfg")] == ["mappings.cfg"]
+    assert [artifact.path for artifact in plain.artifacts if artifact.path.endswith(".cfg")] == ["mappings.cfg"]
     (own,) = MAPPED.accounts
     assert (own.name, own.has_jetstream) == ("ACME", True)
     assert replace(own, has_jetstream=False).exports == own.exports
@@ -177,6 +177,6 @@ def test_what_is_rendered_in_between_has_no_findings_of_mappings(tmp_path: Path,
         "regions: {west: {servers: 1}, east: {servers: 1}}\n"
         "defaults: {write: {max_age: 1h}}\nstreams: {foo: {subjects: [foo.>]}}\n"
     )
-    found = vstream("lint", file).out
-    assert "VS410" in found  # two regions
-    assert "VS3" not in found
+    ran = vstream("lint", file).out
+    assert "VS410" in ran  # two regions
+    assert "VS3" not in ran

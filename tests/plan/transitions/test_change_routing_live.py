@@ -76,8 +76,8 @@ async def much(sent: Load) -> None:
 async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> None:
     await run(BEFORE, NAME)
     early = await plan_lab(AFTER, NAME)
-    assert {one.name for one in early.blocked} == {name.partition("/")[2] for name in OLD}
-    assert all("`moves_to: accounts`" in one.hint for one in early.blocked)
+    assert {blocker.name for blocker in early.blocked} == {name.partition("/")[2] for name in OLD}
+    assert all("`moves_to: accounts`" in blocker.hint for blocker in early.blocked)
 
     sent = Load(RATE)
     async with under_load(sent, lab.client_endpoints(NAME)):
@@ -98,7 +98,7 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
         ]
     )
     assert led == ["load mappings"]
-    assert {one.name for one in back.blocked} == {*OLD}
+    assert {blocker.name for blocker in back.blocked} == {*OLD}
     assert sorted(ended[:2]) == sorted(f"update R_{region}/foo" for region in REGIONS)
     assert sorted(ended[2:-1]) == sorted(f"delete {name}" for name in OLD)
     assert ended[-1] == "load mappings"

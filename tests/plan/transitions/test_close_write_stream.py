@@ -44,7 +44,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
     await run(servers, regions(routing, ALL))
     plan = planned(servers, regions(routing, TWO))
     assert plan.blocked == ()
-    closing = [one for one in plan.changes if isinstance(one, Update) and one.handover is Handover.CLOSE]
+    closing = [change for change in plan.changes if isinstance(change, Update) and change.handover is Handover.CLOSE]
     assert [one.config.name for one in closing] == ([closes] if closes else [])
     titles = [stage.title for stage in stages(plan)]
     assert titles == [
@@ -60,8 +60,8 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
     # Killed after that, the next run does not close it again; and the region can come back instead.
     await servers.update(closing[0].config)
     assert "close write streams" not in [stage.title for stage in stages(planned(servers, regions(routing, TWO)))]
-    (again,) = [one for one in planned(servers, regions(routing, ALL)).changes if isinstance(one, Update)]
-    assert [one.field for one in again.fields] == ["subjects"]
+    (again,) = [change for change in planned(servers, regions(routing, ALL)).changes if isinstance(change, Update)]
+    assert [field.field for field in again.fields] == ["subjects"]
     assert (await run(servers, regions(routing, TWO))).is_complete
     assert closes not in servers.streams_by_name
 
@@ -70,10 +70,10 @@ async def test_a_domain_does_not_leave_the_topology_before_others_have_everythin
     servers = FakeServers()
     await run(servers, regions("domains", ALL))
     early = planned(servers, regions("domains", TWO, TWO), TWO)
-    assert {one.name for one in early.blocked} == {"west/foo", "central/foo", "east/foo", "east/foo-write"}
+    assert {blocker.name for blocker in early.blocked} == {"west/foo", "central/foo", "east/foo", "east/foo-write"}
     # Nobody connects there any more: the streams of the domain are not even seen.
     for name in ("east/foo", "east/foo-write"):
         del servers.streams_by_name[name]
     unseen = planned(servers, regions("domains", TWO, TWO), TWO)
-    assert {one.name for one in unseen.blocked} == {"west/foo", "central/foo"}
+    assert {blocker.name for blocker in unseen.blocked} == {"west/foo", "central/foo"}
     assert "nobody can ask `east`" in unseen.blocked[0].reason

@@ -129,7 +129,7 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
     _, observed = await orphaned()
     plan = planned(rendered(TWO), observed, LOSS)
     assert plan.is_destructive
-    assert [one.is_dead for one in plan.changes if isinstance(one, Delete)] == [True, True]
+    assert [change.is_dead for change in plan.changes if isinstance(change, Delete)] == [True, True]
     saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None, lost=("east",))
     read = load(dump(saved), "plan.json")
     assert read == saved

@@ -177,5 +177,5 @@ async def dies_for_good(whole: Path, before: Load) -> None:
 
 def merged(*loads: Load) -> Load:
     """What all of *loads* were told."""
-    acked = {region: set().union(*(one.acked.get(region, set()) for one in loads)) for region in ALL}
-    return replace(loads[0], acked=acked, unknown=set().union(*(one.unknown for one in loads)))
+    acked = {region: set().union(*(load.acked.get(region, set()) for load in loads)) for region in ALL}
+    return replace(loads[0], acked=acked, unknown=set().union(*(load.unknown for load in loads)))

@@ -77,7 +77,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
     # Clients of a region without streams are told so: nobody listens there. They lose nothing that was acknowledged.
     assert load.refused["east"] > 0
     assert (load.refused["west"], load.refused["central"]) == (0, 0)
-    assert not [one for one in load.unknown if not one.startswith("east")]
+    assert not [text for text in load.unknown if not text.startswith("east")]
     await check_contents("moving", {"west": "foo-read-west", "central": "foo-read-central"}, load)
     assert (await command("plan", file, "--detailed-exitcode")).code == 0
     assert (await command("lab", "up", file)).code == 0

@@ -26,11 +26,11 @@ def plan(of: Bundle, observed: Observed) -> Plan:
 
 
 async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are_sent_to_them() -> None:
-    wanted = rendered(OVER)
-    names = {stream.config.name: stream.config.source_names for stream in wanted.streams}
+    bundle = rendered(OVER)
+    names = {stream.config.name: stream.config.source_names for stream in bundle.streams}
     assert all(("foo" in sources) == ("-read-" in name) for name, sources in names.items())
-    rules = {server.server.name: {"a": ("b",)} for server in wanted.servers}
-    made = plan(wanted, Observed(streams={"foo": plain()}, rules=rules))
+    rules = {server.server.name: {"a": ("b",)} for server in bundle.servers}
+    made = plan(bundle, Observed(streams={"foo": plain()}, rules=rules))
     assert not made.blocked
     fed = [gate for gate in made.gates if gate.kind is GateKind.FED]
     assert {(gate.stream, gate.counterparts, gate.before) for gate in fed} == {
@@ -49,7 +49,7 @@ async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are
 def test_what_cannot_be_taken_over_is_blocked_with_the_reason(streams: dict[str, ObservedStream], reason: str) -> None:
     blocked = plan(rendered(OVER), Observed(streams=streams)).blocked
     assert len(blocked) == 3
-    assert all(reason in one.reason for one in blocked)
+    assert all(reason in blocker.reason for blocker in blocked)
 
 
 async def test_once_it_is_over_the_source_goes_when_nothing_more_comes() -> None:

@@ -117,7 +117,7 @@ def the_profile_stays(file: Path) -> None:
     plan = moved.json()
     assert plan["changes"] == []
     assert (plan["routing"]["profile"], plan["routing"]["rules"] > 0) == ("mapped", True)
-    assert {one["reason"] for one in plan["blocked"]} == {
+    assert {blocker["reason"] for blocker in plan["blocked"]} == {
         "it was made with `routing: accounts`, the topology says `mapped`"
     }
     file.write_text(TOPOLOGY)
@@ -187,10 +187,10 @@ async def until_waiting(subscription: Any) -> None:
 
 
 async def fetch_all(subscription: Any, count: int) -> list[Msg]:
-    found: list[Msg] = []
-    while len(found) < count:
-        found += await subscription.fetch(count - len(found), timeout=PATIENCE)
-    return found
+    result: list[Msg] = []
+    while len(result) < count:
+        result += await subscription.fetch(count - len(result), timeout=PATIENCE)
+    return result
 
 
 async def nothing_physical_is_reached(region: str) -> None:
@@ -220,5 +220,5 @@ async def no_consumer_asks_for_it(connection: Client) -> None:
 
 
 async def lines(refused: list[str], what: str, wanted: int) -> str | None:
-    found = sum(f"permissions violation for {what}" in one.lower() for one in refused)
+    found = sum(f"permissions violation for {what}" in text.lower() for text in refused)
     return None if found >= wanted else f"{found} of {wanted}: {refused}"

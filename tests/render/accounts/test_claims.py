@@ -59,7 +59,7 @@ def rendered(text: str = TOPOLOGY, ring: Keyring | None = None) -> Bundle:
 
 
 def decoded(text: str) -> dict[str, Any]:
-    return {one["name"]: one for one in rendered(text).claims}
+    return {claim["name"]: claim for claim in rendered(text).claims}
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def ring(tmp_path: Path) -> Keyring:
 
 def test_the_claims_of_a_topology_are_the_expected_ones(golden: Golden) -> None:
     claims = decoded(TOPOLOGY)
-    names = {one["sub"]: name for name, one in claims.items()}
+    names = {claim["sub"]: name for name, claim in claims.items()}
     for claim in claims.values():
         claim["sub"] = names[claim["sub"]]
         for one in claim["nats"].get("imports") or ():
             one |= {"account": names[one["account"]], "token": "…"}
-    files = {f"{name}.json": json.dumps(one, indent=1, ensure_ascii=False) + "\n" for name, one in claims.items()}
+    files = {f"{name}.json": json.dumps(claim, indent=1, ensure_ascii=False) + "\n" for name, claim in claims.items()}
     golden.check_directory(GOLDEN / "claims", files)
 
 
@@ -91,8 +91,8 @@ def test_every_account_says_what_it_says_in_configuration_files() -> None:
         key for key in {*account_entries(files.accounts)} ^ {*signed} if "API." not in key and "_vs.api." not in key
     }
     assert apart == {USERS} - {*account_entries(files.accounts)}
-    assert [spell_destinations(one) for one in rendered().mappings] == [
-        spell_destinations(one) for one in files.mappings
+    assert [spell_destinations(mapping) for mapping in rendered().mappings] == [
+        spell_destinations(mapping) for mapping in files.mappings
     ]
 
 
@@ -101,7 +101,7 @@ def test_what_servers_check_of_claims_holds() -> None:
     exported: dict[tuple[str, ShareKind], list[str]] = {}
     for account in rendered().accounts:
         for shared in ShareKind:
-            found = [one.subject for one in account.exports if one.kind is shared]
+            found = [export.subject for export in account.exports if export.kind is shared]
             assert not [(a, b) for a in found for b in found if a != b and algebra.is_subset(a, b)]
             exported[account.name, shared] = found
     for account in rendered().accounts:
@@ -137,8 +137,8 @@ def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(rou
     secrets = {word for word in words if word.startswith(("SO", "SA", "SU", "eyJ"))}
     assert len(secrets) == sum({".nk": 1, ".creds": 2}[path.suffix] for path in files)
     artifacts = rendered(of_profile(routing), ring).artifacts
-    assert [one.path for one in artifacts if "eyJ" in one.text] == ["operator.cfg"]
-    assert not [(one.path, secret) for one in artifacts for secret in secrets if secret in one.text]
+    assert [artifact.path for artifact in artifacts if "eyJ" in artifact.text] == ["operator.cfg"]
+    assert not [(artifact.path, secret) for artifact in artifacts for secret in secrets if secret in artifact.text]
 
 
 @pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
@@ -148,15 +148,15 @@ def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -
     assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
     held = {key for key in {*account_entries(said.accounts)} ^ {*account_entries(signed.accounts)} if "API." not in key}
     assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
-    found = {one["name"]: one for one in signed.claims}
+    found = {claim["name"]: claim for claim in signed.claims}
     clients = {"regional": {"APP_west", "APP_central", "APP_east"}}.get(routing, {"APP"})
     assert found.keys() - {"SYS", "S_stretch"} == clients
     for name in clients:
-        roles = {one["role"].partition("-")[0] for one in found[name]["nats"]["signing_keys"]}
+        roles = {signing_key["role"].partition("-")[0] for signing_key in found[name]["nats"]["signing_keys"]}
         assert roles == {"app", "vstream", "probe", "audit"}
     for account in signed.accounts:
         for shared in ShareKind:
-            exported = [one.subject for one in account.exports if one.kind is shared]
+            exported = [export.subject for export in account.exports if export.kind is shared]
             assert not [(a, b) for a in exported for b in exported if a != b and algebra.is_subset(a, b)]
 
 
@@ -165,9 +165,9 @@ def test_a_token_that_cannot_be_pushed_is_refused() -> None:
     head = TOPOLOGY[: TOPOLOGY.index("streams:")]
     with pytest.raises(InvalidInputError) as raised:
         rendered(f"{head}streams:\n{streams}")
-    assert [(one.code, "`mode: passwords`" in (one.hint or "")) for one in raised.value.diagnostics] == [
-        ("VS160", True)
-    ]
+    assert [
+        (diagnostic.code, "`mode: passwords`" in (diagnostic.hint or "")) for diagnostic in raised.value.diagnostics
+    ] == [("VS160", True)]
     rendered(f"{head}streams:\n{streams.replace('subjects: [s', 'subjects: [v.s')}")
 
 
@@ -242,19 +242,19 @@ def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
 
 
 def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
-    wanted = rendered(ring=ring)
-    rules = {one.source: spell_destinations(one) for one in wanted.mappings}
-    loaded = {**rules, **account_entries(wanted.accounts)}
+    bundle = rendered(ring=ring)
+    rules = {mapping.source: spell_destinations(mapping) for mapping in bundle.mappings}
+    loaded = {**rules, **account_entries(bundle.accounts)}
 
     def changed(over: dict[str, tuple[str, ...]]) -> list[str]:
         observed = Observed(streams={}, rules={"west-1": {**loaded, **over}})
-        plan = make_plan("signed", wanted, observed)
-        return [one.source for one in plan.rules]
+        plan = make_plan("signed", bundle, observed)
+        return [rule.source for rule in plan.rules]
 
     assert changed({}) == []
-    clients = next(one for one in wanted.claims if one["name"] == "APP")
+    clients = next(claim for claim in bundle.claims if claim["name"] == "APP")
     clients["nats"]["signing_keys"][0]["template"]["pub"]["allow"].append(">")
-    marks = tuple(mark_of(one).subject.removeprefix("_vs.text.") for one in wanted.claims if one["name"] != "SYS")
+    marks = tuple(mark_of(claim).subject.removeprefix("_vs.text.") for claim in bundle.claims if claim["name"] != "SYS")
     assert changed({USERS: tuple(sorted(marks))}) == [USERS]
 
 
@@ -270,7 +270,7 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
 
     def exports(stage: list[dict[str, Any]], name: str) -> set[str]:
         claims = next(one for one in stage if one["name"] == name)
-        return {one["subject"] for one in claims["nats"]["exports"]}
+        return {export["subject"] for export in claims["nats"]["exports"]}
 
     assert {"foo.>", "bar.>"} <= exports(first, "W_west")
     assert {"foo.>", "bar.>"} <= exports(second, "W_west")
@@ -282,7 +282,7 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
 
 def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_does_not() -> None:
     claims = [*decoded(TOPOLOGY).values()]
-    held = {one["sub"]: [one, {**one, "iat": 7, "jti": "x"}] for one in claims}
+    held = {claim["sub"]: [claim, {**claim, "iat": 7, "jti": "x"}] for claim in claims}
     assert push_stages(claims, held, 2) == []
     assert len(push_stages(claims, held, 3)) == 1
     new = push_stages(claims, {}, 2)
@@ -293,8 +293,8 @@ def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_d
 def test_exports_of_somebody_else_are_not_kept_while_others_change() -> None:
     claims = [*decoded(TOPOLOGY).values()]
     foreign = [
-        {**one, "iss": "OTHER", "nats": {**one["nats"], "exports": [{"type": "service", "subject": ">"}]}}
-        for one in claims
+        {**claim, "iss": "OTHER", "nats": {**claim["nats"], "exports": [{"type": "service", "subject": ">"}]}}
+        for claim in claims
     ]
     for stage in push_stages(claims, {one["sub"]: [one, one] for one in foreign}, 2):
         assert all(other["subject"] != ">" for one in stage for other in one["nats"].get("exports") or ())

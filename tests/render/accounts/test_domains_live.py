@@ -98,7 +98,7 @@ async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is
             await until(partial(lacking, js, foo=4 * MESSAGES, one=4, KV_settings=4), within=BACK)
             assert await subjects(js) == {
                 f"foo.{origin}.{when}.{n}": 1
-                for origin, when in (*((one, "first") for one in REGIONS), ("west", "alone"))
+                for origin, when in (*((region, "first") for region in REGIONS), ("west", "alone"))
                 for n in range(MESSAGES)
             }
     planned = vstream("plan", file, "--detailed-exitcode")
@@ -147,10 +147,10 @@ async def reads_everything(js: JetStreamContext, region: str) -> None:
 
 
 async def fetch_all(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
-    found: list[Msg] = []
-    while len(found) < count:
-        found += await subscription.fetch(count - len(found), timeout=PATIENCE)
-    return found
+    result: list[Msg] = []
+    while len(result) < count:
+        result += await subscription.fetch(count - len(result), timeout=PATIENCE)
+    return result
 
 
 async def subjects(js: JetStreamContext) -> dict[str, int]:
@@ -173,8 +173,8 @@ async def acknowledgements_stay_at_home() -> None:
             await one.jetstream(timeout=PATIENCE).pull_subscribe("v.one.>", durable="both", stream="one")
             for one in (here, there)
         ]
-        mine, theirs = [await fetch_all(one, 3) for one in consumers]
+        mine, theirs = [await fetch_all(consumer, 3) for consumer in consumers]
         for message in mine:
             await message.ack_sync(timeout=PATIENCE)
         await theirs[0].ack_sync(timeout=PATIENCE)
-        assert [(await one.consumer_info()).num_ack_pending for one in consumers] == [0, 2]
+        assert [(await consumer.consumer_info()).num_ack_pending for consumer in consumers] == [0, 2]

@@ -102,8 +102,8 @@ async def test_unmodified_clients_use_every_model_in_the_account_of_their_region
         for prefix in ("v.news", "told"):
             await everybody_hears_everything_once({"west": west, "central": central, "east": east}, prefix)
     for asked in (["status"], ["doctor"], ["plan", "--drift"]):
-        said = vstream(*asked, file)
-        assert said.code == 0, said.out
+        ran = vstream(*asked, file)
+        assert ran.code == 0, ran.out
     await goes_on_alone("regional", file, "west", "v.foo.west.alone")
 
 
@@ -136,7 +136,7 @@ async def reads_everything(js: JetStreamContext, region: str) -> None:
         fetched = await fetch_all(durable, 3)
         for message in fetched:
             await message.ack_sync(timeout=PATIENCE)
-        assert {message.subject for message in fetched} == {f"{subject}.{one}.7" for one in REGIONS}
+        assert {message.subject for message in fetched} == {f"{subject}.{region}.7" for region in REGIONS}
         ordered = await js.subscribe(f"{subject}.*.8", stream=stream, ordered_consumer=True)
         assert len([await ordered.next_msg(timeout=PATIENCE) for _ in REGIONS]) == 3
         push = await js.subscribe(f"{subject}.*.9", stream=stream, durable="push", manual_ack=True)
@@ -153,10 +153,10 @@ async def reads_everything(js: JetStreamContext, region: str) -> None:
 
 
 async def fetch_all(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
-    found: list[Msg] = []
-    while len(found) < count:
-        found += await subscription.fetch(count - len(found), timeout=PATIENCE)
-    return found
+    result: list[Msg] = []
+    while len(result) < count:
+        result += await subscription.fetch(count - len(result), timeout=PATIENCE)
+    return result
 
 
 async def a_user_stays_in_its_region() -> None:
@@ -177,7 +177,7 @@ async def a_user_stays_in_its_region() -> None:
 
 def moving(regions: tuple[str, ...], streams: tuple[str, ...]) -> str:
     return (
-        f"{HEAD}regions: {{{', '.join(f'{one}: {{servers: 1}}' for one in regions)}}}\n"
+        f"{HEAD}regions: {{{', '.join(f'{region}: {{servers: 1}}' for region in regions)}}}\n"
         f"streams: {{foo: {{subjects: [v.foo.>], regions: [{', '.join(streams)}], write: {{max_age: 1h}}}}}}\n"
     )
 
@@ -208,7 +208,7 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
         gone = await command("apply", file, "--yes", "--allow-destructive", "--allow-many")
         assert gone.code == 0, gone.out + gone.err
         await load.acknowledged(RATE)
-    assert {one.region for one in lab.status("regional").servers} == {*two}
+    assert {server.region for server in lab.status("regional").servers} == {*two}
     assert (load.unknown, there.unknown) == (set(), set())
     assert (load.refused["west"], load.refused["central"], there.refused["east"]) == (0, 0, 0)
     load.acked |= there.acked

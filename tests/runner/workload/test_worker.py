@@ -75,13 +75,15 @@ class World:
         return time.monotonic_ns() - self.spec.start
 
     def operations(self, kind: OperationKind = OperationKind.PUBLISH) -> list[OperationRecord]:
-        return [one for one in self.capture.operations() if one.kind is kind]
+        return [operation for operation in self.capture.operations() if operation.kind is kind]
 
     async def recorded(self, outcome: OperationOutcome, error: str | None = None) -> None:
         """Wait until so ended an operation has."""
 
         async def holds() -> bool:
-            return any(one.outcome is outcome and one.error == error for one in self.capture.operations())
+            return any(
+                operation.outcome is outcome and operation.error == error for operation in self.capture.operations()
+            )
 
         await eventually(holds)
 
@@ -115,17 +117,21 @@ async def test_every_acknowledgement_is_recorded_with_its_sequence(world: World)
         await world.recorded(OperationOutcome.OK)
 
     operations = world.operations()
-    assert {(one.outcome, one.acked_by, one.attempts) for one in operations} == {(OperationOutcome.OK, "foo", 1)}
-    assert sorted(one.seq or 0 for one in operations) == list(range(1, (await state(world))["messages"] + 1))
-    assert len({one.id for one in operations}) == len(operations)
-    assert all(one.due <= one.sent <= (one.done or 0) for one in operations)
+    assert {(operation.outcome, operation.acked_by, operation.attempts) for operation in operations} == {
+        (OperationOutcome.OK, "foo", 1)
+    }
+    assert sorted(operation.seq or 0 for operation in operations) == list(
+        range(1, (await state(world))["messages"] + 1)
+    )
+    assert len({operation.id for operation in operations}) == len(operations)
+    assert all(operation.due <= operation.sent <= (operation.done or 0) for operation in operations)
 
 
 async def test_what_is_stored_is_what_the_record_says(world: World) -> None:
     async with world.working(world.spec):
         await world.recorded(OperationOutcome.OK)
 
-    first = next(one for one in world.operations() if one.seq == 1)
+    first = next(operation for operation in world.operations() if operation.seq == 1)
     stored = (await world.server.api("STREAM.MSG.GET.foo", {"seq": 1}))["message"]
     payload = base64.b64decode(stored["data"])
     assert payload.split(b" ")[0].decode() == first.id == "west/foo/0"
@@ -141,7 +147,7 @@ async def test_the_same_seed_publishes_the_same(world: World) -> None:
         await World(world.server, again, Capture(again.capture)).recorded(OperationOutcome.OK)
 
     def published(capture: Capture) -> dict[str | None, tuple[str | None, str | None]]:
-        return {one.id: (one.subject, one.digest) for one in capture.operations()}
+        return {operation.id: (operation.subject, operation.digest) for operation in capture.operations()}
 
     one, other = published(world.capture), published(Capture(again.capture))
     assert {identity: one[identity] for identity in one.keys() & other.keys()} == {
@@ -158,18 +164,20 @@ async def test_a_paused_server_makes_operations_indeterminate_and_a_dead_one_rej
         world.server.resume()
         world.server.kill()
         await world.recorded(OperationOutcome.REJECTED, "not connected")
-        acked = sum(one.outcome is OperationOutcome.OK for one in world.operations())
+        acked = sum(operation.outcome is OperationOutcome.OK for operation in world.operations())
         await world.server.start()
 
         async def acknowledged_again() -> bool:
-            return sum(one.outcome is OperationOutcome.OK for one in world.operations()) > acked
+            return sum(operation.outcome is OperationOutcome.OK for operation in world.operations()) > acked
 
         await eventually(acknowledged_again)
 
     operations = world.operations()
-    assert all((one.done is None) == (one.outcome is OperationOutcome.INDETERMINATE) for one in operations)
-    assert sum(one.outcome is OperationOutcome.OK for one in operations) <= (await state(world))["messages"]
-    rejected = sum(one.outcome is OperationOutcome.REJECTED for one in operations)
+    assert all(
+        (operation.done is None) == (operation.outcome is OperationOutcome.INDETERMINATE) for operation in operations
+    )
+    assert sum(operation.outcome is OperationOutcome.OK for operation in operations) <= (await state(world))["messages"]
+    rejected = sum(operation.outcome is OperationOutcome.REJECTED for operation in operations)
     assert (await state(world))["messages"] <= len(operations) - rejected
 
 
@@ -180,11 +188,11 @@ async def test_what_is_due_without_a_connection_is_never_sent_later(world: World
         await world.recorded(OperationOutcome.REJECTED, "not connected")
         await world.server.start()
 
-    late = {one.id for one in world.operations() if one.error == "not connected"}
-    stored = {one.seq for one in world.operations() if one.outcome is OperationOutcome.OK}
+    late = {operation.id for operation in world.operations() if operation.error == "not connected"}
+    stored = {operation.seq for operation in world.operations() if operation.outcome is OperationOutcome.OK}
     assert late
     assert len(stored) + len(late) + sum(
-        one.outcome is OperationOutcome.INDETERMINATE for one in world.operations()
+        operation.outcome is OperationOutcome.INDETERMINATE for operation in world.operations()
     ) == len(world.operations())
 
 
@@ -232,16 +240,16 @@ async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(worl
         world.server.resume()
 
         async def acknowledged_late() -> bool:
-            return any(one.attempts > 1 for one in world.operations())
+            return any(operation.attempts > 1 for operation in world.operations())
 
         await eventually(acknowledged_late)
         world.server.kill()
         await world.server.start()
 
     operations = world.operations()
-    assert {one.outcome for one in operations} == {OperationOutcome.OK}
-    assert max(one.attempts for one in operations) > 1
-    assert (await state(world))["messages"] == len(operations) == len({one.seq for one in operations})
+    assert {operation.outcome for operation in operations} == {OperationOutcome.OK}
+    assert max(operation.attempts for operation in operations) > 1
+    assert (await state(world))["messages"] == len(operations) == len({operation.seq for operation in operations})
 
 
 async def test_a_message_is_given_up_in_the_end(world: World) -> None:
@@ -251,24 +259,25 @@ async def test_a_message_is_given_up_in_the_end(world: World) -> None:
         world.server.kill()
         await world.recorded(OperationOutcome.REJECTED, "not connected")
 
-    given_up = [one for one in world.operations() if one.outcome is OperationOutcome.REJECTED]
+    given_up = [operation for operation in world.operations() if operation.outcome is OperationOutcome.REJECTED]
     assert max(one.attempts for one in given_up) > 1
 
 
 async def test_the_largest_message_that_a_scenario_can_have_is_acknowledged(world: World) -> None:
     largest, *_ = (
-        one.size for one in scenario("workload: {size: 1020KiB}\nsteps:\n  - wait: 1s\n").workload.publishers
+        publisher.size
+        for publisher in scenario("workload: {size: 1020KiB}\nsteps:\n  - wait: 1s\n").workload.publishers
     )
     async with world.working(replace(world.spec, publishers=(replace(RETRYING, rate=2, size=largest),))):
         await world.recorded(OperationOutcome.OK)
-    assert {(one.outcome, one.error) for one in world.operations()} == {(OperationOutcome.OK, None)}
+    assert {(operation.outcome, operation.error) for operation in world.operations()} == {(OperationOutcome.OK, None)}
 
 
 async def test_a_subject_that_no_stream_listens_on_is_rejected(world: World) -> None:
     publisher = replace(PUBLISHER, subject="nobody.{n}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
         await world.recorded(OperationOutcome.REJECTED, "no responders")
-    assert {one.outcome for one in world.operations()} == {OperationOutcome.REJECTED}
+    assert {operation.outcome for operation in world.operations()} == {OperationOutcome.REJECTED}
 
 
 async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None:
@@ -278,7 +287,9 @@ async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None
     publisher = replace(PUBLISHER, subject="full.{key}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
         await world.recorded(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")
-    first, *others = [(one.outcome, one.error) for one in sorted(world.operations(), key=lambda one: one.due)]
+    first, *others = [
+        (operation.outcome, operation.error) for operation in sorted(world.operations(), key=lambda one: one.due)
+    ]
     assert first == (OperationOutcome.OK, None)
     assert set(others) == {(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")}
 
@@ -299,16 +310,16 @@ async def test_readers_say_who_answered_and_what_they_read(world: World) -> None
     async with world.working(replace(world.spec, readers=readers)):
 
         async def has_read() -> bool:
-            read = [one for one in world.operations(OperationKind.READ) if one.id is not None]
+            read = [operation for operation in world.operations(OperationKind.READ) if operation.id is not None]
             return {one.client for one in read} == {reader.client for reader in readers}
 
         await eventually(has_read)
 
-    published = {one.seq: one.id for one in world.operations()}
-    reads = [one for one in world.operations(OperationKind.READ) if one.id is not None]
-    assert {one.acked_by for one in reads} == {"foo"}
-    assert all(published[one.seq] == one.id for one in reads)
-    sequence = [one.seq for one in reads if one.client == "west/replay-foo"]
+    published = {operation.seq: operation.id for operation in world.operations()}
+    reads = [operation for operation in world.operations(OperationKind.READ) if operation.id is not None]
+    assert {read.acked_by for read in reads} == {"foo"}
+    assert all(published[read.seq] == read.id for read in reads)
+    sequence = [read.seq for read in reads if read.client == "west/replay-foo"]
     assert sequence[0] == 1
 
 
@@ -325,14 +336,14 @@ async def test_a_consumer_receives_every_message_also_after_an_outage(world: Wor
         await world.server.start()
 
     deliveries = list(world.capture.deliveries())
-    assert {one.seq for one in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
-    assert {one.id for one in deliveries} >= {
-        one.id for one in world.operations() if one.outcome is OperationOutcome.OK
+    assert {delivery.seq for delivery in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
+    assert {delivery.id for delivery in deliveries} >= {
+        operation.id for operation in world.operations() if operation.outcome is OperationOutcome.OK
     }
     fetched = world.operations(OperationKind.FETCH)
     assert sum(one.count for one in fetched) == len(deliveries)
     # Whether a fetch fell into the outage depends on how soon the server was back.
-    assert OperationOutcome.OK in {one.outcome for one in fetched}
+    assert OperationOutcome.OK in {operation.outcome for operation in fetched}
 
 
 async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) -> None:
@@ -346,8 +357,8 @@ async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) 
     await other.close()
 
     deliveries = list(world.capture.deliveries())
-    assert {one.seq for one in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
-    assert max(one.deliveries for one in deliveries) > 1
+    assert {delivery.seq for delivery in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
+    assert max(delivery.deliveries for delivery in deliveries) > 1
 
 
 RUNNER = """
@@ -433,4 +444,4 @@ async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> Non
     assert helper._process is not None
     os.kill(helper._process.pid, signal.SIGKILL)
     await workers.end()
-    assert {one.outcome for one in world.operations()} == {OperationOutcome.OK}
+    assert {operation.outcome for operation in world.operations()} == {OperationOutcome.OK}
