@@ -135,6 +135,30 @@ def test_zsh_answers_the_first_tab(here: Path) -> None:
     assert "west" in run_in_shell("zsh", script, here, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_completes_values_and_files(here: Path) -> None:
+    """What `--show-completion` prints; files are fish's own, where there is no better word."""
+    (here / "other.yaml").write_text(TOPOLOGY.replace("west", "north"))
+    lab = here / "state" / "labs" / "blue" / "lab.json"
+    lab.parent.mkdir(parents=True)
+    lab.touch()
+    offered = {
+        "probe other.yaml --region n": ["north"],
+        "probe --stream ": ["bar", "foo"],
+        "status --lab ": ["blue"],
+        "scenario run split": ["split-brain"],
+        "lint --explain VD41": [f"VD41{digit}" for digit in range(6)],
+        "render --target ": ["compose", "files", "helm", "nack", "systemd"],
+        "region failover --also ": ["east", "west"],
+        "validate ot": ["other.yaml"],
+    }
+    script = "vstream --show-completion fish | source\n" + "".join(
+        f"complete -C 'vstream {line}' | string split -f 1 \\t | string join ' '; true\n" for line in offered
+    )
+    lines = run_in_shell("fish", script, here, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").splitlines()
+    assert dict(zip(offered, map(str.split, lines), strict=True)) == offered
+
+
 def run_in_shell(shell: str, script: str, here: Path, **variables: str) -> str:
     """What *script* prints in *shell*, which finds `vstream`."""
     path = here / "bin"
