@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -193,7 +194,7 @@ def _watching(file: Path, out: Path) -> Iterator[None]:
             yield
         finally:
             started.terminate()
-    assert started.returncode == 130
+    assert started.returncode == -signal.SIGTERM
 
 
 @pytest.mark.night

@@ -40,10 +40,10 @@ except typer.Exit as end:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("where", ["in a finalizer", "under an error"])
-def test_a_signal_ends_the_command_with_one_line(number: signal.Signals, where: str) -> None:
+def test_a_signal_ends_the_command_with_one_line(number: signal.Signals, code: int, where: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WORK, str(int(number)), where], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -218,7 +219,7 @@ def scraped(file: Path) -> None:
     finally:
         tool.terminate()
         _, said = tool.communicate(timeout=120)
-    assert tool.returncode == 130, said
+    assert tool.returncode == -signal.SIGTERM, said
     assert [sample.value for sample in families["vstream_server_up"]] == [1] * 6
     assert len(families["vstream_pair_pending_messages"]) == 20
     stored = {sample.labels["physical"]: sample.value for sample in families["vstream_stream_last_sequence"]}
@@ -226,7 +227,7 @@ def scraped(file: Path) -> None:
 
 
 def repeats(file: Path) -> None:
-    """`status --watch` prints again and again, in as many columns as there are, and ends with 130."""
+    """`status --watch` prints again and again, in as many columns as there are, and ends by SIGTERM."""
     shown = subprocess.Popen(
         [sys.executable, "-m", "vstream", "status", "--watch", str(file), "--every", "0.2"],
         stdout=subprocess.PIPE,
@@ -246,7 +247,7 @@ def repeats(file: Path) -> None:
             break
     shown.terminate()
     _, said = shown.communicate(timeout=120)
-    assert shown.returncode == 130, said
+    assert shown.returncode == -signal.SIGTERM, said
     assert "Traceback" not in said
     assert 20 < longest <= 40
 

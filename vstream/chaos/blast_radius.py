@@ -173,7 +173,8 @@ def _region(topology: Topology, region: Region, lost: Collection[str], taken: Co
     for stream in topology.streams:
         for part in stream.physical:
             if part.place == region.name and part.role in {Role.WRITE, Role.ORIGIN}:
-                replicas.append(_replicas(part.settings.fields.get("num_replicas")))
+                number = part.settings.fields.get("num_replicas")
+                replicas.append(number if isinstance(number, int) else 1)
     after = [_quorum(number, len(names), left) for number in replicas]
     earlier = [_quorum(number, len(names), before) for number in replicas]
     worst = list(Quorum)
@@ -196,10 +197,6 @@ def _quorum(replicas: int, servers: int, left: int) -> Quorum:
         return Quorum.KEPT
     at_best = min(replicas, left)
     return Quorum.PERHAPS if at_best >= needed else Quorum.LOST
-
-
-def _replicas(value: object) -> int:
-    return value if isinstance(value, int) else 1
 
 
 def _format_regions(names: list[str]) -> str:

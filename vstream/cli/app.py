@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated
@@ -12,7 +14,7 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli.exit_codes import FAILED, INTERRUPTED
+from vstream.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
 from vstream.errors import NOT_PERMITTED
 
@@ -154,7 +156,7 @@ app = typer.Typer(
     cls=Commands,
     help="Multi-region virtual streams on NATS JetStream, from one topology file.",
     epilog="Exit codes: 0 yes · 1 no (errors in files, failed checks, refused changes) · 2 wrong usage · "
-    "3 failed, or unknown · 130 interrupted.",
+    "3 failed, or unknown · 130 interrupted · 143 terminated.",
     no_args_is_help=True,
     rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
@@ -197,11 +199,20 @@ def _answer_first_tab() -> None:
     scripts["zsh"] += "\nif [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s; fi\n"
 
 
+def _end_by_signal(codes: list[object]) -> None:
+    """Die of SIGTERM once all else has cleaned up: to systemd, that service ended well, and one with a code did not."""
+    if TERMINATED in codes:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def run() -> None:
     """Run the command line; this is the only place that turns failures into exit codes."""
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
     # of the time.
     gc.set_threshold(200_000, 20, 100)
+    codes: list[object] = []
+    atexit.register(_end_by_signal, codes)  # first, and so it is called last
     # Else pydantic reads the metadata of every installed package, in search of plugins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.umask(os.umask(0o077) | 0o022)  # nobody else may write what any command makes, directories too
@@ -217,6 +228,7 @@ def run() -> None:
             # What cannot be written is to fail here, where it can be said, and not when Python ends.
             sys.stdout.flush()
     except SystemExit as ended:
+        codes.append(ended.code)
         # Typer ends with 1 where Ctrl-C came outside of `asyncio_runner.run`, such as at a question.
         if isinstance(ended.__context__, typer.Abort):
             sys.exit(INTERRUPTED)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from vstream.cli.exit_codes import INTERRUPTED
+from vstream.cli.exit_codes import INTERRUPTED, TERMINATED
 from vstream.cli.views.console import print_note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
+_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 _MOMENT, _LONGEST = 0.05, 2.0
 """Seconds."""
 _ROUNDS = 3
@@ -27,16 +28,22 @@ T = TypeVar("T")
 
 def run(work: Coroutine[Any, Any, T], *, interrupted: str | None = "interrupted") -> T:
     """
-    Run *work* to its end. Ctrl-C, SIGTERM and SIGHUP cancel it, and it may clean up; then the exit code is 130.
+    Run *work* to its end. Ctrl-C, SIGHUP and SIGTERM cancel it, and it may clean up; then the exit code is 130, or 143.
 
-    Terminals and CI systems stop programs by all three. *interrupted* is printed then, unless it is None.
+    Terminals, services and CI systems stop programs by all three. *interrupted* is printed then, unless it is None.
     """
+    received: list[int] = []
 
     async def main() -> T:
         task = asyncio.ensure_future(work)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, task.cancel)
+
+        def stop(number: int) -> None:
+            received.append(number)
+            task.cancel()
+
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, stop, number)
         try:
             return await task
         finally:
@@ -47,7 +54,11 @@ def run(work: Coroutine[Any, Any, T], *, interrupted: str | None = "interrupted"
     except (asyncio.CancelledError, KeyboardInterrupt):
         if interrupted is not None:
             print_note(interrupted)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(_exit_code(received)) from None
+
+
+def _exit_code(received: Sequence[int]) -> int:
+    return TERMINATED if signal.SIGTERM in received else INTERRUPTED
 
 
 async def _end_tasks() -> None:
@@ -63,7 +74,7 @@ async def _end_tasks() -> None:
 @contextmanager
 def exit_on_signals() -> Iterator[Callable[[], bool]]:
     """
-    Let the block clean up after Ctrl-C, SIGTERM and SIGHUP, as `run` does; then the exit code is 130.
+    Let the block clean up after Ctrl-C, SIGHUP and SIGTERM, as `run` does; then the exit code is 130, or 143.
 
     Whatever the block fails with after such a signal, it was interrupted. It is given what says
     whether there was one: for whoever goes on after errors.
@@ -85,7 +96,7 @@ def exit_on_signals() -> Iterator[Callable[[], bool]]:
         else:
             report(unraisable)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
     sys.unraisablehook = insist
     try:
         yield lambda: bool(received)
@@ -93,7 +104,7 @@ def exit_on_signals() -> Iterator[Callable[[], bool]]:
         if not received and not isinstance(error, KeyboardInterrupt):
             raise
         typer.echo("interrupted", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(_exit_code(received)) from None
     finally:
         sys.unraisablehook = report
         for number, handler in before.items():

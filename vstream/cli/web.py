@@ -110,9 +110,10 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
                 request = await reader.readuntil(b"\r\n\r\n")
             waiting.pop(writer, None)
             method, path = request.split(b" ", 2)[:2]
+            came_to = ip_address(writer.get_extra_info("sockname")[0].partition("%")[0])
             if len(connections) - len(waiting) > MAX_ANSWERED:
                 await _write(writer, _head("503 Service Unavailable", "text/plain") + "too many connections\n")
-            elif _is_loopback(writer) and not _names_loopback(request):
+            elif came_to.is_loopback and not _names_loopback(request):
                 await _write(writer, _head("421 Misdirected Request", "text/plain") + _OTHER_HOST)
             else:
                 await _answer(site, method, path.decode(errors="replace").partition("?")[0], writer)
@@ -139,11 +140,6 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _is_loopback(writer: asyncio.StreamWriter) -> bool:
-    """Whether the connection came to an address that only this machine reaches."""
-    return ip_address(writer.get_extra_info("sockname")[0].partition("%")[0]).is_loopback
 
 
 def _names_loopback(request: bytes) -> bool:

@@ -125,7 +125,7 @@ class Propagation:
         written: dict[int, list[int]] = {region: [0] * count for region in regions}
         for number, time in enumerate(self.written):
             if time != NOTHING:
-                written[attempts.region[number]][_place(time, start, interval, count)] += 1
+                written[attempts.region[number]][min(max((time - start) // interval, 0), count - 1)] += 1
         for reader, scan in self._served.items():
             if scan.is_write:
                 continue
@@ -181,7 +181,3 @@ class Propagation:
                 home = attempts.regions.text(attempts.region[number])
                 count += home == origin or (origin is None and home != region)
         return count
-
-
-def _place(time: int, start: int, interval: int, count: int) -> int:
-    return min(max((time - start) // interval, 0), count - 1)

@@ -187,7 +187,7 @@ def tell_duration() -> Iterator[None]:
     try:
         yield
     except Exception as ended:
-        if getattr(ended, "exit_code", INTERRUPTED) == INTERRUPTED:
+        if getattr(ended, "exit_code", INTERRUPTED) >= INTERRUPTED:
             raise
         _remember(file, key, time.monotonic() - started)
         raise

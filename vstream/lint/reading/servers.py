@@ -188,7 +188,7 @@ def _leaf_remotes(root: ConfMap) -> Iterator[LeafRemote]:
 def _listeners(root: ConfMap) -> Iterator[Listener]:
     host = option(root, "host", "net", "addr")
     client = _listener("client", root) or Listener(
-        block="client", host=(host.text or "") if host else "", port=None, span=_start(root)
+        block="client", host=(host.text or "") if host else "", port=None, span=Span.point(root.span.file, 1, 1)
     )
     yield client
     for block, *names in (("http", "http", "http_port", "monitor_port"), ("https", "https", "https_port")):
@@ -225,10 +225,6 @@ def _address(listen: ConfValue) -> tuple[str, int | None]:
     """Host and port of a `listen` option: `host:port`, or a port alone."""
     host, _, port = str(listen.value).rpartition(":")
     return host, int(port) if port.isascii() and port.isdecimal() and len(port) < _MANY_DIGITS else None
-
-
-def _start(root: ConfMap) -> Span:
-    return Span.point(root.span.file, 1, 1)
 
 
 def distinct_blocks(servers: Iterable[ServerConf]) -> tuple[MappingsBlock, ...]:

@@ -50,16 +50,13 @@ def _block(key: str, value: Any, depth: int, beside: Mapping[str, str], above: s
     line = f"{indent}{flow_value(key)}: {flow_value(value)}"
     comment = f"   {_comment(beside[path])}" if path in beside else ""
     is_stream = above == "streams"
-    if isinstance(value, dict) and value and (is_stream or len(line) > _WIDTH or _has_comment(path, beside)):
+    has_comment = any(commented.startswith(f"{path}.") for commented in beside)
+    if isinstance(value, dict) and value and (is_stream or len(line) > _WIDTH or has_comment):
         yield f"{indent}{flow_value(key)}:{comment}"
         for name, inner in value.items():
             yield from _block(name, inner, depth + 1, beside, path)
     else:
         yield line + comment
-
-
-def _has_comment(path: str, beside: Mapping[str, str]) -> bool:
-    return any(commented.startswith(f"{path}.") for commented in beside)
 
 
 def flow_value(value: Any) -> str:

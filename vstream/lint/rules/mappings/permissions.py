@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Refusal: TypeAlias = tuple[MappingEntry, MappingDestination]
 
-    from vstream.lint.workspace import ServerConf
     from vstream.syntax.natsconf import ConfEntry
 
 
@@ -191,14 +190,10 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
             other_file = beside[0].file if beside else None
             because = f"`{other_file}` has one" if other_file else f"the included `{named}` has none"
             yield Violation(
-                at=_accounts_key(server),
+                at=next(entry.key_span for entry in server.root.entries if entry.key.lower() == "accounts"),
                 message=f"there is no `mappings` block here, and {because}: a reload without it keeps the old rules",
                 hint="without rules, keep `mappings {}` at the top of the file",
             )
-
-
-def _accounts_key(server: ServerConf) -> Span:
-    return next(entry.key_span for entry in server.root.entries if entry.key.lower() == "accounts")
 
 
 @rule("VS354", "mappings-of-nobody", Severity.WARNING)

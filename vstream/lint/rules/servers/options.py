@@ -379,7 +379,7 @@ def judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOptio
 def _hint(server: ServerConf, option: WrittenOption) -> str | None:
     """What was meant; None where it may be right after all, as nobody knows what includes the file."""
     name = option.entry.key.lower()
-    places = _places_of(name)
+    places = [block for block in BLOCKS.values() if name in block.options]
     if server.is_fragment and option.block is BLOCKS["server"]:
         meant = None if places else nearest_option(name)
         return f"did you mean `{meant}`?" if meant else None
@@ -389,7 +389,3 @@ def _hint(server: ServerConf, option: WrittenOption) -> str | None:
     if not places:
         return "remove it"
     return f"move it: `{name}` belongs to {' or '.join(block.title for block in places[:_MOST_PLACES])}"
-
-
-def _places_of(name: str) -> list[Block]:
-    return [block for block in BLOCKS.values() if name in block.options]

@@ -232,7 +232,8 @@ def _per_source(stream: StreamFile, source: str, destination: str) -> tuple[Edit
             return ()
         key, value = stream.key_at(*each_source.path, "filter_subject"), stream.at(*each_source.path, "filter_subject")
         text = json.dumps([{"src": each_source.filter_subject, "dest": renamed}])
-        edits.append(Edit(span=_from(key, value), text=f'"subject_transforms": {text}'))
+        span = Span(key.file, key.line, key.column, value.end_line, value.end_column)
+        edits.append(Edit(span=span, text=f'"subject_transforms": {text}'))
     return (*edits, Edit(span=_member(stream, "subject_transform"), text=""))
 
 
@@ -246,7 +247,3 @@ def _member(stream: StreamFile, field: str) -> Span:
         return Span(key.file, key.line, key.column, following.line, following.column)
     before = stream.at(fields[index - 1])
     return Span(key.file, before.end_line, before.end_column, value.end_line, value.end_column)
-
-
-def _from(first: Span, last: Span) -> Span:
-    return Span(first.file, first.line, first.column, last.end_line, last.end_column)
