@@ -13,7 +13,7 @@ import typer
 from vstream import resources
 from vstream.cli import overlay_option
 from vstream.errors import UnknownNameError, VstreamError
-from vstream.files import leaves_repository
+from vstream.files import leaves_repository, state_directory
 from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
 from vstream.syntax.yaml import MAX_BYTES
@@ -118,6 +118,8 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
             return stream.read(limit)
     except FileNotFoundError:
         hint = "name the file, or `vstream init` writes one" if path == DEFAULT_FILE else "check the path"
+        if path == DEFAULT_FILE and any((state_directory() / "labs").glob("*/lab.json")):
+            hint += "; where a command has it, `--lab NAME` takes the file of a lab"
         raise VstreamError(f"{path} does not exist", hint=hint) from None
     except OSError as error:
         raise VstreamError(f"{path} cannot be read: {error.strerror}") from None

@@ -95,7 +95,7 @@ async def _begin_at_free_ports(start: Start, attempt: int) -> None:
             transport = await _transport(start)
             chosen = tuple(replace(address, transport=transport) for address in _choose(start, attempt, backend, place))
             # First of all: from here on, `down` and other labs must know what is about to exist.
-            start.directory.write(_record(start, chosen))
+            start.directory.write(LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs))
             proxy.write(choose.initial_links(chosen, backend, start.shape))
             conf.install(start.directory.conf, _files(start, start.render(chosen)))
             if backend is not Backend.NONE:
@@ -228,10 +228,6 @@ def _other_labs(start: Start) -> Iterator[LabRecord]:
         with suppress(LabError):
             if directory.name != start.directory.name and (record := directory.read()) is not None:
                 yield record
-
-
-def _record(start: Start, chosen: tuple[ServerAddress, ...]) -> LabRecord:
-    return LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs)
 
 
 def _refuse_abandoned_data(start: Start) -> None:

@@ -3,6 +3,7 @@ Where labs live on disk, and who may change them.
 
     STATE/labs/NAME/
         lab.json     what the lab is made of: servers, addresses, binaries
+        topology     a link to the file that it was started from, if that was one file
         lab.lock     held by the command that is changing the lab
         lab.holder   the process id of the last one that held it
         tls/         what servers speak TLS with, if they do (see `certificates`)
@@ -77,6 +78,11 @@ class LabDirectory:
 
     name: str
     path: Path
+
+    @property
+    def topology(self) -> Path:
+        """A link to the topology's file."""
+        return self.path / "topology"
 
     @property
     def keys(self) -> Path:

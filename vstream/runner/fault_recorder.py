@@ -140,7 +140,8 @@ class FaultRecorder:
                     f"{len(done)} restarted, and running {', '.join(sorted({restarted.version for restarted in done}))}; "
                     f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
                 )
-                record = self._confirm(begun, _regions(target, injection.servers), signals, evidence)
+                restarted = tuple(dict.fromkeys(target.servers[server] for server in injection.servers))
+                record = self._confirm(begun, restarted, signals, evidence)
                 self._over(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 
@@ -227,7 +228,3 @@ class FaultRecorder:
                 detail=detail,
             )
         )
-
-
-def _regions(target: TargetServers, servers: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(target.servers[server] for server in servers))

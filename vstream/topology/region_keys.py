@@ -11,7 +11,6 @@ from vstream.syntax import yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.diagnostics import Span
     from vstream.syntax.document import Document
     from vstream.syntax.json_types import Json
 
@@ -52,7 +51,8 @@ def remove_region_key(text: str, region: str, key: str) -> str | None:
     if path not in document.source.keys or not isinstance(document.data, dict):
         return None
     key_span, value_span = document.source.keys[path], document.source.values[path]
-    start, end = _offset(text, key_span.line, key_span.column), _end(text, value_span)
+    start = _offset(text, key_span.line, key_span.column)
+    end = _offset(text, value_span.end_line, value_span.end_column)
     before, after = text[:start], text[end:]
     if re.search(r"(^|\n)[ \t]*$", before) and re.match(r"[ \t]*(#[^\n]*)?(\r?\n|$)", after):
         edited = before.rstrip(" \t") + re.sub(r"^[ \t]*(#[^\n]*)?\r?\n?", "", after, count=1)
@@ -82,7 +82,3 @@ def _with(data: dict[str, Json], region: str, key: str, value: str | Mapping[str
 def _offset(text: str, line: int, column: int) -> int:
     lines = text.splitlines(keepends=True)
     return sum(map(len, lines[: line - 1])) + column - 1
-
-
-def _end(text: str, span: Span) -> int:
-    return _offset(text, span.end_line, span.end_column)

@@ -1,4 +1,4 @@
-"""What commands of `vstream chaos` say of names that are not what they take, and where no topology is named."""
+"""What commands of `vstream chaos` say of names that are not what they take."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 
 from vstream.chaos import select, target_servers
 from vstream.chaos.target_servers import TargetServers
-from vstream.cli import options
-from vstream.cli.chaos import session
 from vstream.cli.chaos.commands import heal
 from vstream.cli.lab.find import the_lab
-from vstream.errors import LabError, UnknownNameError, VstreamError
+from vstream.errors import LabError, UnknownNameError
 from vstream.lint import load_topology
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
@@ -70,27 +68,6 @@ def known(state: Path, labs: Sequence[str]) -> None:
         directory = state / "labs" / name
         directory.mkdir(parents=True)
         (directory / "lab.json").write_text("{}")
-
-
-@pytest.mark.parametrize(
-    ("labs", "end"),
-    [
-        (("acme", "other"), "labs of this machine: `acme`, `other`"),
-        ((), "there is no lab: `vstream lab up TOPOLOGY` starts one"),
-    ],
-)
-def test_without_a_topology_the_hint_is_of_the_one_that_servers_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labs: tuple[str, ...], end: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
-    known(tmp_path / "state", labs)
-    with pytest.raises(VstreamError, match=r"^topology.yaml does not exist$") as caught:
-        session.load_running_topology(options.DEFAULT_FILE)
-    assert caught.value.hint == f"`--topology FILE` names the topology that the servers run; {end}"
-    with pytest.raises(VstreamError) as caught:
-        session.load_running_topology(Path("acme.yaml"))
-    assert caught.value.hint == "check the path"
 
 
 def test_where_there_are_several_labs_the_hint_says_how_one_is_named(

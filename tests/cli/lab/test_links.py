@@ -69,7 +69,7 @@ def poll(holds: Callable[[], bool], within: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_links_are_made_shown_changed_and_repaired(file: Path) -> None:
+def test_links_are_made_shown_changed_and_repaired(file: Path, state: Path) -> None:
     up = vstream("lab", "up", file, "--link", "central-east:rtt=40ms,loss=1%")
     assert up.code == 0, up.err
     before = shown()
@@ -102,9 +102,13 @@ def test_links_are_made_shown_changed_and_repaired(file: Path) -> None:
     refused = vstream("lab", "link", "west", "east", "--rtt", "10ms")
     assert refused.code == 3
     assert "is not running" in refused.err
-    again = vstream("lab", "up", file, "--link", "central-east:rtt=40ms,loss=1%")
+    elsewhere = state / "elsewhere"
+    elsewhere.mkdir()
+    again = vstream("lab", "up", "--lab", "wide", "--link", "central-east:rtt=40ms,loss=1%", cwd=elsewhere)
     assert again.code == 0, again.err
     assert vstream("lab", "status").code == 0
+    fault = vstream("chaos", "kill-server", "west-1", "--for", "1ms", "--lab", "wide", cwd=elsewhere)
+    assert (fault.code, fault.err.splitlines()[0]) == (0, f"topology: {file}, from which lab wide was started")
 
 
 def test_the_stretch_clusters_member_is_lost_with_its_region(file: Path) -> None:

@@ -12,14 +12,24 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.support.command import vstream
+from vstream.cli import overlay_option
+from vstream.cli.lab.find import remember_topology
 from vstream.cli.views import lab as lab_view
 from vstream.cli.views import links as links_view
 from vstream.lab import ports
 from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import Backend, Cut, Links, LinkState
-from vstream.lab.state import LabDirectory
+from vstream.lab.state import LabDirectory, LabRecord, lab_directory
 from vstream.lab.status import LabStatus, ServerState, ServerStatus
 from vstream.lint.load_topology import load
+
+TOPOLOGY = """\
+version: 1
+name: acme
+server_version: "2.12"
+regions: {west: {servers: 1}, east: {servers: 1}}
+streams: {foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 1h}}}
+"""
 
 
 def test_links_by_namespaces_are_refused_with_what_to_use_instead(tmp_path: Path) -> None:
@@ -46,6 +56,28 @@ def test_a_lab_is_named_by_an_argument_or_by_an_option(
     assert (ran.code, "there is no lab `nope`" in ran.err) == (3, True)
     ran = vstream("lab", command, "other", "--lab", "nope")
     assert (ran.code, "`other` is another lab: name one" in " ".join(ran.err.replace("│", " ").split())) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["status", "probe", "export", "audit", "apply", "chaos kill-region west"])
+def test_a_lab_brings_its_topology(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless overlays lay over it: then no file alone is what the lab runs."""
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path))
+    file = tmp_path / "acme.yaml"
+    file.write_text(TOPOLOGY)
+    nowhere = vstream(*command.split(), "--lab", "blue", cwd=tmp_path)
+    assert (nowhere.code, "there is no lab `blue`" in nowhere.err) == (3, True)
+    lab_directory("blue").path.mkdir(parents=True)
+    lab_directory("blue").write(LabRecord(topology="acme", servers=(), programs={}))
+    remember_topology("blue", file)
+    ran = vstream(*command.split(), "--lab", "blue", cwd=tmp_path)
+    assert ran.err.splitlines()[0] == f"topology: {file}, from which lab blue was started"
+    assert "lab `blue` is not running" in ran.err
+    monkeypatch.setattr(overlay_option, "_chosen", [file])
+    remember_topology("blue", file)
+    unknown = vstream(*command.split(), "--lab", "blue", cwd=tmp_path)
+    assert (unknown.code, "name the file of the topology that lab `blue` runs" in unknown.err) == (3, True)
+    unnamed = vstream(*command.split(), cwd=tmp_path)
+    assert (unnamed.code, "where a command has it, `--lab NAME` takes the file of a lab" in unnamed.err) == (3, True)
 
 
 def lab_of(*servers: tuple[str, ServerState]) -> LabStatus:

@@ -12,7 +12,7 @@ import typer
 from vstream.chaos import faults
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.session import ChaosSession, find_target_servers, load_running_topology
+from vstream.cli.chaos.session import ChaosSession, find_target_servers
 from vstream.scenario.faults import USAGE, Aim, FaultSpec, OptionType, Takes
 from vstream.topology import units
 
@@ -92,7 +92,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     hold = None if settings.hold is None else read_seconds(settings.hold, "--for")
     if hold is None and not spec.type.can_hold:
         hold = 0.0
-    topology = load_running_topology(settings.topology)
+    topology = options.load_topology(settings.topology).require()
     target = find_target_servers(topology, settings.lab, settings.system_context)
     if not spec.type.works_outside_labs:
         _ = target.directory  # servers that are not a lab are refused before anything is asked of them

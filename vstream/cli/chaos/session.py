@@ -8,21 +8,15 @@ from typing import TYPE_CHECKING, Any
 from vstream.chaos import inject, rolling_restart, target_servers
 from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
 from vstream.chaos.inject import InjectionRequest
-from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.servers import find_servers
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
-from vstream.errors import VstreamError
-from vstream.formatting import join_names
-from vstream.lab import lab
 from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from vstream.chaos.blast_radius import Impact
     from vstream.chaos.faults.base import Injection
     from vstream.chaos.inject import HealResult, InjectionResult
@@ -135,17 +129,6 @@ class ChaosSession:
         )
         if not self.is_json:
             console.stdout().print(view.restart_line(restarted))
-
-
-def load_running_topology(path: Path) -> Topology:
-    """The topology at *path*. Raises VstreamError for one that was not named and is not here: it cannot be guessed."""
-    if path == options.DEFAULT_FILE and not path.exists():
-        names = join_names(lab.names())
-        labs = f"labs of this machine: {names}" if names else "there is no lab: `vstream lab up TOPOLOGY` starts one"
-        raise VstreamError(
-            f"{path} does not exist", hint=f"`--topology FILE` names the topology that the servers run; {labs}"
-        )
-    return options.load_topology(path).require()
 
 
 def find_target_servers(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:

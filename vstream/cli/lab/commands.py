@@ -11,6 +11,7 @@ from vstream.chaos.faults.pause import Pause
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.lab import find
 from vstream.cli.lab import links as link_commands
 from vstream.cli.lab.find import LabArgument, LabOption, Name, SameLab, choose_name, the_lab
 from vstream.cli.views import console
@@ -88,7 +89,8 @@ def up(
     Examples: `vstream lab up`, `vstream lab up acme.yaml --lab rehearsal --server-version 2.12.8`,
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
-    loaded = options.load_topology(topology).require()
+    file = find.find_topology(topology, name)
+    loaded = options.load_topology(file).require()
     shape = link_commands.shape(loaded, link or ())
     stated = _versions(server_version or ())
     binaries = locate_binaries(loaded, stated) if stated else None
@@ -108,6 +110,7 @@ def up(
                 tls=tls,
             )
         )
+    find.remember_topology(status.name, file)
     console.stdout().print(view.table(status, {}, width=console.stdout().width))
 
 

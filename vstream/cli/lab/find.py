@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from vstream.cli import options
+from vstream.cli.overlay_option import TOPOLOGY_VARIABLE, chosen_overlays
+from vstream.cli.views.console import print_note, set_log
 from vstream.errors import LabError
 from vstream.lab import lab
+from vstream.lab.state import lab_directory
 
 Name = Annotated[
     str | None, typer.Option("--lab", help="The lab's name; by default the topology's.", envvar="VSTREAM_LAB")
@@ -42,3 +47,31 @@ def the_lab(name: str | None, *, is_argument: bool = False) -> str:
         raise LabError("there is no lab", hint="`vstream lab up TOPOLOGY` starts one")
     example = names[0] if is_argument else f"--lab {names[0]}"
     raise LabError(f"there are several labs: {', '.join(names)}", hint=f"name the one you mean, such as `{example}`")
+
+
+def remember_topology(name: str, path: Path) -> None:
+    """Note that lab *name* was started from the file *path*: unless that is standard input, or overlays lie over it."""
+    link = lab_directory(name).topology
+    link.unlink(missing_ok=True)
+    if str(path) != "-" and not chosen_overlays():
+        link.symlink_to(path.resolve())
+
+
+def choose_topology(context: Any) -> None:
+    """Where a command has `--lab`, and no topology here: the file that the lab was started from. Raises LabError."""
+    for parameter in context.command.params:
+        if parameter.envvar == TOPOLOGY_VARIABLE and (value := context.params[parameter.name]):
+            set_log(context.params.get("log_format", ""), is_quiet=context.params.get("is_quiet", False))
+            context.params[parameter.name] = type(value)(find_topology(Path(value), context.params["lab"]))
+
+
+def find_topology(path: Path, name: str | None) -> Path:
+    """*path*, or what lab *name* was started from where that is the default and not here. Raises LabError for none."""
+    if name is None or path != options.DEFAULT_FILE or path.exists():
+        return path
+    link = lab_directory(name).topology
+    if not link.is_symlink():
+        lab.status(name)  # raises LabError if there is none, and names the others
+        raise LabError(f"{path} does not exist", hint=f"name the file of the topology that lab `{name}` runs")
+    print_note(f"topology: {link.readlink()}, from which lab {name} was started")
+    return link.readlink()

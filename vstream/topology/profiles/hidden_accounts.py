@@ -138,7 +138,8 @@ def _read(topology: Topology, region: str) -> Account:
     elsewhere = [read_account(peer.name) for peer in topology.regions if peer.name != region]
     takers = tuple(elsewhere) if homed else ()
     fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
-    imports = [entry for account in _feeders(topology) for entry in _taking(account, name)]
+    feeders = (*(write_account(peer.name) for peer in topology.regions), *stretch_accounts(topology))
+    imports = [entry for account in feeders for entry in _taking(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
@@ -226,11 +227,6 @@ def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
 def _takers(topology: Topology) -> tuple[str, ...]:
     """The accounts that source what is published in a region."""
     return (*(read_account(region.name) for region in topology.regions), *stretch_accounts(topology))
-
-
-def _feeders(topology: Topology) -> tuple[str, ...]:
-    """The accounts that a read account takes from."""
-    return (*(write_account(region.name) for region in topology.regions), *stretch_accounts(topology))
 
 
 def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
