@@ -254,8 +254,8 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
             ).text(file.name)
         )
         pairs = [(cpu(server, "-t", "-c", str(file)), cpu(*VSTREAM, "lint", str(file))) for _ in range(rounds)]
-        theirs, ours = (statistics.median(some) for some in zip(*pairs, strict=True))
-        ratio = statistics.median(mine / other for other, mine in pairs)
+        theirs, ours = (statistics.median(times) for times in zip(*pairs, strict=True))
+        ratio = statistics.median(mine / theirs for theirs, mine in pairs)
         print(
             f"  {size:>6,} rules   nats-server {theirs:7.3f} s   vstream {ours:7.3f} s   ratio {ratio:.2f}", flush=True
         )

@@ -105,11 +105,11 @@ def generate(spark: SparkSession, rows: int, place: str, *, is_shuffled: bool = 
     """`copies` and `streams` of one virtual stream, with faults in east and central; west holds it in any order if *is_shuffled*."""
     names = [("foo", f"foo-{kind}-{region}", f"foo-write-{origin}", "") for kind, region, origin in _tracks()]
     numbered = spark.createDataFrame(names, "virtual string, stream string, origin string, former string")
-    known = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track_id()).collect()}
+    track_ids = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track_id()).collect()}
     (Path(place) / "copies").mkdir()
     # In a process of its own, whose memory goes with it.
     with _apart() as pool:
-        pool.submit(_write, rows, place, known, is_shuffled=is_shuffled).result()
+        pool.submit(_write, rows, place, track_ids, is_shuffled=is_shuffled).result()
     return spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows)
 
 
@@ -225,8 +225,8 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
     run = AuditPipeline(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
-    _, found = run.find_differences(copies, cutting.build_cut(streams_), copies.inputFiles())
-    return {row.kind: row.number for row in found.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
+    _, differences = run.find_differences(copies, cutting.build_cut(streams_), copies.inputFiles())
+    return {row.kind: row.number for row in differences.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
 
 def joins(copies: DataFrame, _: DataFrame, *, everything: bool = False) -> dict[str, int]:
@@ -237,17 +237,17 @@ def joins(copies: DataFrame, _: DataFrame, *, everything: bool = False) -> dict[
     """
     message = ["origin", "origin_seq"]
     compared = ["digest", *(["key", "sent_subject"] if everything else [])]
-    written = copies.where("is_origin").select(*message, *(F.col(one).alias(f"own_{one}") for one in compared))
+    written = copies.where("is_origin").select(*message, *(F.col(column).alias(f"own_{column}") for column in compared))
     counts = {"lost-middle": 0, "payload": 0, "duplicated": 0}
     for region in REGIONS:
-        there = (
+        read_copies = (
             copies.where(f"stream = 'foo-read-{region}'")
             .groupBy(*message)
-            .agg(F.count(F.lit(1)).alias("n"), *(F.min(one).alias(one) for one in compared))
+            .agg(F.count(F.lit(1)).alias("n"), *(F.min(column).alias(column) for column in compared))
         )
-        differs = reduce(or_, (F.col(f"own_{one}") != F.col(one) for one in compared))
+        differs = reduce(or_, (F.col(f"own_{column}") != F.col(column) for column in compared))
         row = (
-            written.join(there, message, how="full_outer")
+            written.join(read_copies, message, how="full_outer")
             .agg(
                 F.count_if(F.col("n").isNull()).alias("lost"),
                 F.count_if(differs).alias("payload"),
@@ -267,12 +267,12 @@ def by_datacompy(copies: DataFrame, _: DataFrame) -> dict[str, int]:
     written = copies.where("is_origin").select(*message, "digest")
     counts = {"lost-middle": 0, "payload": 0}
     for region in REGIONS:
-        there = copies.where(f"stream = 'foo-read-{region}'").select(*message, "digest")
+        read_copies = copies.where(f"stream = 'foo-read-{region}'").select(*message, "digest")
         # It needs unique keys: doubled messages are taken away first, and so not found.
         compare = SparkSQLCompare(
             copies.sparkSession,
             written,
-            there.dropDuplicates(message),
+            read_copies.dropDuplicates(message),
             join_columns=message,
             df1_name="w",
             df2_name="r",
@@ -288,7 +288,7 @@ def by_duckdb(place: str) -> dict[str, int]:
     import duckdb  # noqa: PLC0415
 
     source = f"read_parquet('{place}/copies/*.parquet')"
-    found = duckdb.sql(f"""
+    counts = duckdb.sql(f"""
         with w as (select origin, origin_seq, digest from {source} where is_origin),
         r as (select region, origin, origin_seq, count(*) n, min(digest) digest from {source} where not is_origin
               group by all),
@@ -296,7 +296,7 @@ def by_duckdb(place: str) -> dict[str, int]:
         select count(*) filter (r.n is null), count(*) filter (w.digest <> r.digest), sum(coalesce(r.n - 1, 0))
         from w cross join g left join r using (region, origin, origin_seq)
     """).fetchall()
-    return dict(zip(("lost-middle", "payload", "duplicated"), map(int, found[0]), strict=True))
+    return dict(zip(("lost-middle", "payload", "duplicated"), map(int, counts[0]), strict=True))
 
 
 def by_polars(place: str) -> dict[str, int]:
@@ -307,14 +307,14 @@ def by_polars(place: str) -> dict[str, int]:
     written = rows.filter("is_origin").select(*message, "digest")
     counts = {"lost-middle": 0, "payload": 0, "duplicated": 0}
     for region in REGIONS:
-        there = rows.filter(pl.col("stream") == f"foo-read-{region}")
-        there = there.group_by(message).agg(pl.len().alias("n"), pl.col("digest").min().alias("theirs"))
-        found = written.join(there, on=message, how="left").select(
+        read_rows = rows.filter(pl.col("stream") == f"foo-read-{region}")
+        read_rows = read_rows.group_by(message).agg(pl.len().alias("n"), pl.col("digest").min().alias("theirs"))
+        joined = written.join(read_rows, on=message, how="left").select(
             pl.col("n").is_null().sum().alias("lost-middle"),
             (pl.col("digest") != pl.col("theirs")).sum().alias("payload"),
             (pl.col("n").cast(pl.Int64) - 1).sum().alias("duplicated"),
         )
-        for name, value in found.collect(engine="streaming").row(0, named=True).items():
+        for name, value in joined.collect(engine="streaming").row(0, named=True).items():
             counts[name] += value
     return counts
 
@@ -323,23 +323,23 @@ def _alone(way: Callable[[str], dict[str, int]], place: str) -> tuple[tuple[floa
     """One that does not need Spark, in a process that does nothing else: its Cost, and what it finds."""
     way(place)  # it is imported, and the files are in the system's memory
     began, used = time.monotonic(), time.process_time()
-    found = way(place)
+    counts = way(place)
     wall, cpu = time.monotonic() - began, time.process_time() - used
-    return (wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024), found
+    return (wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024), counts
 
 
 def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
     """Prints what there is to say; how much longer the first reconciliation took than a later one, of the most messages."""
     ratio = 0.0
-    ways: dict[str, Callable[[DataFrame, DataFrame], dict[str, int]]] = {"vstream": ours}
+    judges: dict[str, Callable[[DataFrame, DataFrame], dict[str, int]]] = {"vstream": ours}
     alone: dict[str, Callable[[str], dict[str, int]]] = {}
     if with_others:
         alone = {"duckdb: one join": by_duckdb, "polars: three joins": by_polars}
-        ways["joins: lost, payload"] = joins
+        judges["joins: lost, payload"] = joins
     if with_datacompy:
-        ways["datacompy"] = by_datacompy
+        judges["datacompy"] = by_datacompy
     if with_others:
-        ways["joins: keys too"] = partial(joins, everything=True)
+        judges["joins: keys too"] = partial(joins, everything=True)
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place:
             with open_session() as spark:
@@ -349,26 +349,26 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
                     flush=True,
                 )
                 copies.agg(F.sum("seq")).collect()
-                for name, way in alone.items():
+                for name, judge in alone.items():
                     with _apart() as pool:
-                        own, found = pool.submit(_alone, way, place).result()
-                    report(name, Cost(*own), found)
+                        spent, counts = pool.submit(_alone, judge, place).result()
+                    report(name, Cost(*spent), counts)
                 walls: list[float] = []
-                for name, several in ways.items():
+                for name, several in judges.items():
                     # The first time, Spark compiles what it runs: little beside what the others take.
                     for which in ("first", "second", "third") if name in _THRICE else ("once",):
                         with measured() as cost:
-                            found = several(copies, cut)
+                            counts = several(copies, cut)
                         spark.catalog.clearCache()
-                        report(f"{name}, {which}", cost, found)
+                        report(f"{name}, {which}", cost, counts)
                         walls += [cost.wall] if name == _THRICE[0] else []
                 ratio = walls[0] / min(walls[1:])
             for name in _THRICE if with_others else ():
                 # From the start of Java to the result.
                 with measured() as cost, open_session() as spark:
-                    found = ways[name](spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows))
+                    counts = judges[name](spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows))
                     cost.stop()
-                report(f"{name}, from Java's start", cost, found)
+                report(f"{name}, from Java's start", cost, counts)
     return ratio
 
 

@@ -91,8 +91,8 @@ def hogs() -> Iterator[None]:
 
 async def asked(client: Client, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The answer, whatever it says."""
-    said = json.dumps(body).encode() if body is not None else b""
-    answer: dict[str, Any] = json.loads((await client.request(f"$JS.API.{subject}", said, timeout=10)).data)
+    payload = json.dumps(body).encode() if body is not None else b""
+    answer: dict[str, Any] = json.loads((await client.request(f"$JS.API.{subject}", payload, timeout=10)).data)
     return answer
 
 
@@ -155,16 +155,16 @@ async def measured(urls: dict[str, str], monitor: str) -> None:
     leader = (await asyncio.to_thread(state, monitor))["meta_cluster"]["leader"]
     other_names = [name for name in SERVERS if name != leader]
     for places in (other_names[:1], [name for name in SERVERS for _ in range(TOGETHER)]):
-        for what in ASKED:
+        for request in ASKED:
             began = time.monotonic()
-            counts = await rounds(clients, places, what)
+            counts = await rounds(clients, places, request)
             rate = CONSUMERS[len(places)] / (time.monotonic() - began)
             for title, names in (("meta leader", [leader]), ("another", other_names)):
                 tried = sum(counts[name].tried for name in names)
                 late = sorted(1000 * seconds for name in names for seconds in counts[name].late)
                 if tried:
                     waits = f"{late[len(late) // 2]:9.1f} ms{late[-1]:9.1f} ms" if late else ""
-                    print(f"{what.lower():8}{len(places):7}  {title:12}{tried:8}{len(late):7}{rate:9.0f}/s{waits}")
+                    print(f"{request.lower():8}{len(places):7}  {title:12}{tried:8}{len(late):7}{rate:9.0f}/s{waits}")
     assert leader == (await asyncio.to_thread(state, monitor))["meta_cluster"]["leader"], "another meta leader"
     for client in clients.values():
         await client.close()
@@ -173,8 +173,8 @@ async def measured(urls: dict[str, str], monitor: str) -> None:
 def state(monitor: str) -> dict[str, Any]:
     """What a server says of its JetStream."""
     with urllib.request.urlopen(f"{monitor}/jsz") as answer:
-        said: dict[str, Any] = json.load(answer)
-    return said
+        document: dict[str, Any] = json.load(answer)
+    return document
 
 
 def main() -> None:

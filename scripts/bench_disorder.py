@@ -40,7 +40,7 @@ def main(sizes: list[int]) -> None:
                 ours(copies, cut)  # Spark compiles
                 spark.catalog.clearCache()
                 with measured() as cost:
-                    found = ours(copies, cut)
-                report("west shuffled" if is_shuffled else "in order", cost, found)
-                if found.get("reordered", 0) != expected:
+                    counts = ours(copies, cut)
+                report("west shuffled" if is_shuffled else "in order", cost, counts)
+                if counts.get("reordered", 0) != expected:
                     sys.exit(f"{expected:,} messages are behind a later one of their origin")

@@ -40,7 +40,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
     """Bytes arrive `DELAY` after they were sent, and their place in the window is free after another one."""
     under_way: deque[tuple[float, int]] = deque()
     coming: deque[bytes] = deque()
-    taken = 0
+    received = 0
     loop = asyncio.get_running_loop()
 
     def arrive() -> None:
@@ -49,23 +49,23 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
             sink.write(data)
 
     with suppress(OSError):
-        while data := await source.read(min(WINDOW - taken, 1 << 16)):
+        while data := await source.read(min(WINDOW - received, 1 << 16)):
             now = loop.time()
             coming.append(data)
             loop.call_at(now + DELAY, arrive)
             under_way.append((now + 2 * DELAY, len(data)))
-            taken += len(data)
-            while under_way and (under_way[0][0] <= loop.time() or taken >= WINDOW):
+            received += len(data)
+            while under_way and (under_way[0][0] <= loop.time() or received >= WINDOW):
                 due, size = under_way.popleft()
                 await asyncio.sleep(due - loop.time())
-                taken -= size
+                received -= size
     loop.call_later(DELAY, sink.close)
 
 
 async def _relay(port: int, target: int) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", target)
-        await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        from_target, back = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(_pump(reader, back), _pump(from_target, writer))
 
     listener = await asyncio.start_server(serve, "127.0.0.1", port)
     await listener.serve_forever()
@@ -92,9 +92,9 @@ def relay(target: int) -> Iterator[int]:
 
 def main(count: int, rounds: int) -> None:
     """Reads *count* messages with one executor and with two, over the relay and straight from the server."""
-    with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory, server(Path(directory)) as one:
-        fill(one, SIZE, count)
-        target = int(one.access.servers[0].rpartition(":")[2])
+    with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory, server(Path(directory)) as nats_server:
+        fill(nats_server, SIZE, count)
+        target = int(nats_server.access.servers[0].rpartition(":")[2])
         with relay(target) as far:
             print(
                 f"\n{count:,} messages of {SIZE} bytes, nothing kept, medians of {rounds}; far: "

@@ -90,12 +90,14 @@ def fill(one: Server, size: int, count: int) -> None:
             client.answers([(f"$JS.API.STREAM.DELETE.{name}", b"")])
         common = {"allow_direct": True, "num_replicas": 1}
         api_request(client, one.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
-        some = texts(size)
+        payloads = texts(size)
         sent = 0
         while sent < count:
             part = min(5_000, count - sent)
             numbers = range(sent, sent + part)
-            lines = b"".join(b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, size, some[n % len(some)]) for n in numbers)
+            lines = b"".join(
+                b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, size, payloads[n % len(payloads)]) for n in numbers
+            )
             client.send(lines)
             sent += part
             while api_request(client, one.access, "STREAM.INFO.w")["state"]["messages"] < sent:
@@ -175,8 +177,8 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
 
 def alone(one: Server, stream: str, path: str) -> None:
     """Our reader without Spark."""
-    wanted = StreamRef(stream=stream, region="", virtual=stream, role="read")
-    cuts = cut.take_cuts([wanted], {"": one.access}, path=path)
+    stream_ref = StreamRef(stream=stream, region="", virtual=stream, role="read")
+    cuts = cut.take_cuts([stream_ref], {"": one.access}, path=path)
     for job in split_tasks(cuts, {"": one.access}, rows=10**9):
         for _ in read_range(job, _SCHEMA):
             pass
@@ -208,7 +210,7 @@ def measured(one: Server, count: int, work: Callable[[], object]) -> tuple[float
 def main(count: int, rounds: int) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory,
-        server(Path(directory)) as one,
+        server(Path(directory)) as nats_server,
         open_session(master="local[2,4]") as spark,
     ):
         register(spark)
@@ -216,7 +218,7 @@ def main(count: int, rounds: int) -> None:
         columns += "subject string, msg_id string, source string, size int, digest bigint"
 
         def extract(stream: str, path: str, target: str | None) -> None:
-            reader = spark.read.schema(columns).format("jetstream").option("servers", one.access.servers[0])
+            reader = spark.read.schema(columns).format("jetstream").option("servers", nats_server.access.servers[0])
             frame = reader.options(stream=stream, read_by=path, rows_per_task=-(-count // 4), timeout=60).load()
             writer = frame.write.mode("overwrite")
             writer.format("noop").save() if target is None else writer.parquet(target)
@@ -226,21 +228,21 @@ def main(count: int, rounds: int) -> None:
             f"\n{count:,} messages (nats-py {few:,}), medians of {rounds}: µs of CPU per message, readers + server; seconds"
         )
         for size in SIZES:
-            fill(one, size, count)
+            fill(nats_server, size, count)
             for stream, kind in (("w", "write stream"), ("r", "read stream")):
-                ways: dict[str, Callable[[], object]] = {
-                    "bare socket": lambda s=stream: bare(one, s, count),  # type: ignore[misc]
-                    USUAL: lambda s=stream: asyncio.run(ordinary(one, s, few)),  # type: ignore[misc]
-                    "our reader, consumer": lambda s=stream: alone(one, s, CONSUMER),  # type: ignore[misc]
-                    "our reader, direct": lambda s=stream: alone(one, s, DIRECT),  # type: ignore[misc]
+                readers: dict[str, Callable[[], object]] = {
+                    "bare socket": lambda s=stream: bare(nats_server, s, count),  # type: ignore[misc]
+                    USUAL: lambda s=stream: asyncio.run(ordinary(nats_server, s, few)),  # type: ignore[misc]
+                    "our reader, consumer": lambda s=stream: alone(nats_server, s, CONSUMER),  # type: ignore[misc]
+                    "our reader, direct": lambda s=stream: alone(nats_server, s, DIRECT),  # type: ignore[misc]
                     "Spark, nothing kept": lambda s=stream: extract(s, CONSUMER, None),  # type: ignore[misc]
                     "Spark, to Parquet": lambda s=stream: extract(s, CONSUMER, f"{directory}/out"),  # type: ignore[misc]
                     "Spark, direct": lambda s=stream: extract(s, DIRECT, None),  # type: ignore[misc]
                 }
                 extract(stream, CONSUMER, f"{directory}/out")  # the first time compiles
                 results = {
-                    name: [measured(one, few if name == USUAL else count, work) for _ in range(rounds)]
-                    for name, work in ways.items()
+                    name: [measured(nats_server, few if name == USUAL else count, work) for _ in range(rounds)]
+                    for name, work in readers.items()
                 }
                 medians = {
                     name: tuple(statistics.median(column) for column in zip(*result, strict=True))

@@ -177,7 +177,7 @@ def _outage(region: str, fault: str) -> Iterator[dict[str, Any]]:
 def rounds(capture: Capture, verdict: Verdict, fault: str) -> dict[tuple[str, str], Round]:
     """By stream and region that was away: what its clients noticed."""
     windows = {window.name: window for window in capture.windows()}
-    found = {
+    loads = {
         (stream.name, region): Round(
             region=region,
             watched=frozenset({region}) if fault == "isolated" else frozenset(REGIONS) - {region},
@@ -190,18 +190,18 @@ def rounds(capture: Capture, verdict: Verdict, fault: str) -> dict[tuple[str, st
     }
     for operation in capture.operations():
         for region in REGIONS:
-            if (operation.stream, region) in found:
-                found[operation.stream, region].operated(operation)
+            if (operation.stream, region) in loads:
+                loads[operation.stream, region].operated(operation)
     for delivery in capture.deliveries():
         for region in REGIONS:
-            if (delivery.stream, region) in found:
-                found[delivery.stream, region].was_delivered(delivery)
+            if (delivery.stream, region) in loads:
+                loads[delivery.stream, region].was_delivered(delivery)
     for broken in verdict.faults:
         for arrival in broken.convergences:
             key = (arrival.stream, broken.fault.id.removeprefix("break-"))
-            if key in found:
-                found[key].converged.append(_seconds(broken.fault, arrival.took))
-    return found
+            if key in loads:
+                loads[key].converged.append(_seconds(broken.fault, arrival.took))
+    return loads
 
 
 def _seconds(fault: FaultRecord, took: int | None) -> float | None:
@@ -212,8 +212,8 @@ def _seconds(fault: FaultRecord, took: int | None) -> float | None:
 
 
 def _sum(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    some, of = zip(*pairs, strict=True)
-    return sum(some), sum(of)
+    parts, of = zip(*pairs, strict=True)
+    return sum(parts), sum(of)
 
 
 def _of(pair: tuple[int, int]) -> str:
@@ -232,21 +232,21 @@ def lines(profile: str, version: str, fault: str, capture: Capture, verdict: Ver
         )
         home = STREAMS[stream.name].get("home")
         called = "named" if "virtual_name" in STREAMS[stream.name] else stream.model
-        groups = [(called, [one for (name, region), one in every.items() if name == stream.name and region != home])]
+        groups = [(called, [load for (name, region), load in every.items() if name == stream.name and region != home])]
         if home is not None:
             groups.append(("  at home", [every[stream.name, home]] if (stream.name, home) in every else []))
         counts = f"{acked:>7,}  {lost:>4}  {doubled:>7}  {moved:>5}"
-        for name, some in groups:
-            if not some:
+        for name, loads in groups:
+            if not loads:
                 continue
-            asked = [one.created for one in some if one.created is not None]
-            slowest = [took for one in some for took in one.converged]
-            converged = "never" if None in slowest else f"{max(one for one in slowest if one is not None):.1f} s"
-            delivered = _sum((len(load.delivered), len(load.acknowledged)) for load in some)
+            asked = [load.created for load in loads if load.created is not None]
+            slowest = [took for load in loads for took in load.converged]
+            converged = "never" if None in slowest else f"{max(took for took in slowest if took is not None):.1f} s"
+            delivered = _sum((len(load.delivered), len(load.acknowledged)) for load in loads)
             yield (
-                f"{profile:<8}  {name:<9}  {version}  {fault:<8}  {len(some):>6}  {counts}  "
-                f"{_of(_sum(one.refused for one in some)):>14}  {_of(_sum(one.elsewhere for one in some)):>15}  "
-                f"{_of(delivered):>14}  {_of(_sum(one.fetches for one in some)):>10}  "
+                f"{profile:<8}  {name:<9}  {version}  {fault:<8}  {len(loads):>6}  {counts}  "
+                f"{_of(_sum(load.refused for load in loads)):>14}  {_of(_sum(load.elsewhere for load in loads)):>15}  "
+                f"{_of(delivered):>14}  {_of(_sum(load.fetches for load in loads)):>10}  "
                 f"{_of((sum(asked), len(asked))) if asked else '–':>12}  {converged:>9}"
             )
             counts = " " * len(counts)
@@ -280,8 +280,8 @@ def outages(profile: str, version: str, fault: str, servers: int) -> bool:
     for line in lines(profile, version, fault, capture, verdict):
         print(line, flush=True)
     wrong = problems(verdict)
-    for one in (*wrong, *verdict.warnings):
-        print(f"  {one}", flush=True)
+    for problem in (*wrong, *verdict.warnings):
+        print(f"  {problem}", flush=True)
     if wrong:
         print(f"  the capture is kept: {capture.path}", flush=True)
     else:

@@ -78,13 +78,15 @@ class Round:
 @asynccontextmanager
 async def running(number: int, layout: str) -> AsyncIterator[Place]:
     """A server with what is pulled, in the layout."""
-    wanted = load_topology.load(bench_routing.topology(layout, int(layout != "plain")).encode(), "bench.yaml").require()
+    topology = load_topology.load(
+        bench_routing.topology(layout, int(layout != "plain")).encode(), "bench.yaml"
+    ).require()
 
     def render(addresses: Any) -> Bundle:
-        return load_topology.render_bundle(wanted, addresses=addresses)
+        return load_topology.render_bundle(topology, addresses=addresses)
 
     name = f"bench-fetch-{layout}"
-    await lab.up(name, wanted, render, on_progress=lambda _: None, timeout=120)
+    await lab.up(name, topology, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = lab.endpoints(name)["west"]
         client = await nats.connect(
@@ -93,7 +95,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
         if layout == "plain":
             await client.jetstream().add_stream(name=STREAM, subjects=[f"v.{STREAM}.>"], storage="memory")
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, load_topology.render_bundle(wanted), role)
+            await bench_routing.create(endpoint, load_topology.render_bundle(topology), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
         await bench_routing.sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
         process = psutil.Process(lab.status(name).servers[0].pid)
@@ -111,9 +113,9 @@ async def python(place: Place, how: str, batch: int, count: int) -> tuple[float,
     result = 0
     while result < count:
         result += len(await subscription.fetch(batch, timeout=30))
-    taken = time.perf_counter() - began, time.process_time() - spent
+    times = time.perf_counter() - began, time.process_time() - spent
     await subscription.unsubscribe()
-    return taken
+    return times
 
 
 @asynccontextmanager
@@ -176,25 +178,25 @@ async def _table() -> None:
             "microseconds of the server and of the client",
             flush=True,
         )
-        for (client, pull), (number, size), way in itertools.product(
+        for (client, pull), (number, size), method in itertools.product(
             pullers.items(), enumerate(bench_routing.SIZES), WAYS
         ):
-            if client == "nats.py" and way[0] != "fetch":
+            if client == "nats.py" and method[0] != "fetch":
                 continue
             first = 1 + number * bench_routing.FILLED
-            rounds = [[await once(place, pull, first, way) for place in places] for _ in range(ROUNDS)]
-            _show(f"{client}, {size:5,} bytes, {way[0]} {way[1]}", rounds)
+            rounds = [[await once(place, pull, first, method) for place in places] for _ in range(ROUNDS)]
+            _show(f"{client}, {size:5,} bytes, {method[0]} {method[1]}", rounds)
 
 
 def _show(title: str, rounds: list[list[Round]]) -> None:
     plain, ours = zip(*rounds, strict=True)
-    fastest = [max(one.speed for one in some) for some in (plain, ours)]
-    ratios = sorted(mine.speed / other.speed for other, mine in rounds)
-    least = [[min(getattr(one, what) for one in some) for some in (plain, ours)] for what in ("server", "client")]
+    fastest = [max(run.speed for run in runs) for runs in (plain, ours)]
+    ratios = sorted(mine.speed / theirs.speed for theirs, mine in rounds)
+    least = [[min(getattr(run, side) for run in runs) for runs in (plain, ours)] for side in ("server", "client")]
     print(
         f"  {title:38} {fastest[0]:9,.0f} {fastest[1]:9,.0f}: {fastest[1] / fastest[0]:5.0%}; "
         f"{ratios[0]:4.0%} to {ratios[-1]:4.0%}, median {statistics.median(ratios):4.0%}; "
-        + "; ".join(f"{one:6.2f} {other:6.2f}" for one, other in least),
+        + "; ".join(f"{theirs:6.2f} {mine:6.2f}" for theirs, mine in least),
         flush=True,
     )
 

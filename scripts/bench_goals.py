@@ -111,17 +111,17 @@ def table(run: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> list[
 
     What it has not measured is what the last run on this machine has, whatever its arguments were.
     """
-    here = [one for one in reversed(earlier) if one["machine"] == run["machine"]]
-    load = " to ".join(str(one) for one in run["load"])
+    runs_here = [entry for entry in reversed(earlier) if entry["machine"] == run["machine"]]
+    load = " to ".join(str(number) for number in run["load"])
     lines = [
         f"commit {run['commit']}, load {load}, {run['machine']}",
         f"{'goal':<46} {'bar':>10} {'measured':>10} {'of the bar':>10}  {'met':<4} last run",
     ]
     for goal in GOALS.values():
-        measuring = [one for one in here if goal.name in one["measured"]]
+        measuring = [entry for entry in runs_here if goal.name in entry["measured"]]
         if goal.name in run["measured"]:
             value = run["measured"][goal.name]
-            last = next((one for one in measuring if one["arguments"] == run["arguments"]), None)
+            last = next((entry for entry in measuring if entry["arguments"] == run["arguments"]), None)
             before = last and last["measured"][goal.name]
             beside = f"{before:.3g} at {last['commit']}" if last else ""
             beside += ", WORSE" if before is not None and goal.is_worse(value, before) else ""

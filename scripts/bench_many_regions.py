@@ -100,11 +100,11 @@ class Site:
             written, read = await self.totals(layout.writes), await self.totals(layout.reads)
             if None not in written and None not in read:
                 size = len(self.regions)
-                wanted = [
+                expected = [
                     sum(number or 0 for number in written[start : start + size])
                     for start in range(0, len(written), size)
                 ]
-                if all(number == wanted[place // size] for place, number in enumerate(read)):
+                if all(number == expected[place // size] for place, number in enumerate(read)):
                     return time.monotonic() - began
             await asyncio.sleep(0.1)
         return None
@@ -207,7 +207,7 @@ async def _watch_layout(site: Site, layout: Layout, file: Path) -> str:
         for number in range(len(layout.writes)):
             await site.clients[site.regions[1]].request(_subject(layout, number, site.regions[1]), b"x", timeout=10)
         delays.append(await site.wait_until_everywhere(layout))
-    known = [delay for delay in delays if delay is not None]
+    times = [delay for delay in delays if delay is not None]
     load = [asyncio.create_task(_publish(site, layout, region, RATE)) for region in site.regions]
     await asyncio.sleep(3)
     away = site.regions[-1]
@@ -221,7 +221,7 @@ async def _watch_layout(site: Site, layout: Layout, file: Path) -> str:
     took = f"{time.monotonic() - healing:5.1f} s" if converged is not None else "  never"
     return (
         f"{len(site.regions):>3} {len(layout.writes):>4} {layout.name}  {layout.sources:>7,} {idle:>9.2f} % {busiest:>6.2f} % {memory:>7.1f} MB"
-        f"  {statistics.median(known) if known else float('nan'):>8.2f} s  {took}   {os.getloadavg()[0]:>5.1f}"
+        f"  {statistics.median(times) if times else float('nan'):>8.2f} s  {took}   {os.getloadavg()[0]:>5.1f}"
     )
 
 

@@ -80,8 +80,12 @@ async def _moved(mode: str, version: str, file: Path) -> bool:
             await sent.acknowledged(BETWEEN)
         lost = doubled = strange = 0
         for region in REGIONS:
-            found = await compared(NAME, region, f"R_{region}/foo", sent)
-            lost, doubled, strange = lost + len(found[0]), doubled + len(found[1]), strange + len(found[2])
+            comparison = await compared(NAME, region, f"R_{region}/foo", sent)
+            lost, doubled, strange = (
+                lost + len(comparison[0]),
+                doubled + len(comparison[1]),
+                strange + len(comparison[2]),
+            )
     finally:
         await _done("lab", "down", NAME, "--purge")
     print(

@@ -109,12 +109,12 @@ def _row(some: DataFrame, stream: str, region: str, role: str, **columns: Column
 def _written(spark: SparkSession, number: int, count: int) -> DataFrame:
     """The write stream of one region."""
     middle = count // 2
-    some = spark.range(1, count + 1).select(F.col("id").alias("s"), F.lit(number).cast("long").alias("o"))
-    some = _described(some, middle).where(~_is(2, F.lit(1), _GONE) & ~_is(1, F.lit(middle + 6000), 8))
+    rows = spark.range(1, count + 1).select(F.col("id").alias("s"), F.lit(number).cast("long").alias("o"))
+    rows = _described(rows, middle).where(~_is(2, F.lit(1), _GONE) & ~_is(1, F.lit(middle + 6000), 8))
     is_reused = _is(2, F.lit(middle + 5000), 2)
-    again = some.where(_is(1, F.lit(middle + 9000), 2))
+    again = rows.where(_is(1, F.lit(middle + 9000), 2))
     return _row(
-        some.unionByName(again),
+        rows.unionByName(again),
         f"foo-write-{REGIONS[number]}",
         REGIONS[number],
         "write",
@@ -134,7 +134,7 @@ def _read(spark: SparkSession, number: int, count: int) -> DataFrame:
     place, s = F.col("id"), F.expr("id div 3 + 1")
     origin = (place % 3 + number) % 3
     swapped = (number == 0) & (origin == 1) & s.between(middle + 4000, middle + 4009)
-    some = spark.range(3 * count).select(
+    copied_rows = spark.range(3 * count).select(
         (place + 1).alias("seq"),
         (F.lit(EPOCH + (number + 1) * 2_000_000) + s * 3 * STEP).alias("arrived"),
         origin.alias("o"),
@@ -153,12 +153,12 @@ def _read(spark: SparkSession, number: int, count: int) -> DataFrame:
             whose.cast("long").alias("o"),
             which.alias("s"),
         )
-        some = some.unionByName(extra)
-    some = _described(some.where(~_lacking(region, count)), middle)
+        copied_rows = copied_rows.unionByName(extra)
+    copied_rows = _described(copied_rows.where(~_lacking(region, count)), middle)
     is_changed, is_renamed = _is(0, F.lit(middle + 2000), 3), _is(0, F.lit(middle + 3000), 4)
     filters = F.concat(F.lit(" _vs.foo."), F.col("home"), F.lit(".> foo.> "), F.col("sent"), F.lit(" AbCdEfGh"))
     rows = _row(
-        some,
+        copied_rows,
         f"foo-read-{region}",
         region,
         "read",
@@ -210,7 +210,9 @@ def _streams(spark: SparkSession, messages: DataFrame, count: int) -> DataFrame:
     seen = messages.groupBy("stream", "region", "role").agg(F.min("seq"), F.max("seq"), F.count(F.lit(1))).collect()
 
     def row(stream: str, region: str, role: str, first: int, last: int, number: int) -> tuple[Any, ...]:
-        cursors = [(f"foo-write-{one}", count - 20 * (region == "central" and one == "east")) for one in REGIONS]
+        cursors = [
+            (f"foo-write-{origin}", count - 20 * (region == "central" and origin == "east")) for origin in REGIONS
+        ]
         limits = {"max_age": 10**12} if stream == "foo-write-east" else {}
         cut = EPOCH + 3 * count * STEP + 10**12
         return (
@@ -218,7 +220,7 @@ def _streams(spark: SparkSession, messages: DataFrame, count: int) -> DataFrame:
             cursors if role == "read" else [], limits, None, None, None,
         )  # fmt: skip
 
-    return make_table(spark, [row(*one) for one in seen], STREAMS)
+    return make_table(spark, [row(*arguments) for arguments in seen], STREAMS)
 
 
 def main(sizes: list[int]) -> None:
@@ -226,10 +228,10 @@ def main(sizes: list[int]) -> None:
     kinds = {code.code: kind for kind, code in BY_KIND.items()}
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place, open_session() as spark:
-            messages, known = generate(spark, rows, place)
+            messages, stream_rows = generate(spark, rows, place)
             shelf = TableStore(spark, f"file://{place}/audit")
             with measured() as cost:
-                audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted"))(messages, known)
+                audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted"))(messages, stream_rows)
             result = Counter[str]()
             for finding in audited.findings:
                 result[kinds[finding.code]] += finding.count

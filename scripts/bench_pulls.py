@@ -43,10 +43,10 @@ WAITS = 2.0
 
 def slot(account: str) -> int:
     """Which connection between two servers *account* is on (computeRoutePoolIdx in server/route.go)."""
-    found = 0x811C9DC5
+    checksum = 0x811C9DC5
     for byte in account.encode():
-        found = (found ^ byte) * 0x01000193 % 2**32
-    return found % POOL
+        checksum = (checksum ^ byte) * 0x01000193 % 2**32
+    return checksum % POOL
 
 
 def account(*, is_shared: bool) -> str:
@@ -157,16 +157,16 @@ async def _table() -> None:
     print("three servers, away from the leader: pulls of clients with a new inbox that had no message")
     for is_shared in (True, False):
         clients = account(is_shared=is_shared)
-        wanted = topology(clients, servers=3)
+        desired = topology(clients, servers=3)
 
-        def as_it_is(addresses: Any, wanted: Topology = wanted) -> Bundle:
+        def as_it_is(addresses: Any, wanted: Topology = desired) -> Bundle:
             return load_topology.render_bundle(wanted, addresses=addresses)
 
-        def changed(addresses: Any, wanted: Topology = wanted, clients: str = clients) -> Bundle:
+        def changed(addresses: Any, wanted: Topology = desired, clients: str = clients) -> Bundle:
             return by_stream(load_topology.render_bundle(wanted, addresses=addresses), clients)
 
         for title, render in (("as it is", as_it_is), ("a stream import", changed)):
-            without, tried = await missed(render, wanted)
+            without, tried = await missed(render, desired)
             how = "one connection for both accounts" if is_shared else "a connection for each account"
             print(f"  {title:16} {how:34} {without:6,} of {tried:6,}", flush=True)
 

@@ -60,8 +60,8 @@ async def pushed(file: Path, routing: str, *, has_ids: bool) -> tuple[Load, list
             took.append(time.monotonic() - began)
             await load.acknowledged(2 * RATE)
     (stream, *_) = loaded(document(routing, 0).encode(), file.name).require().streams
-    found = [await compared(NAME, region, physical.read_stream_in(stream, region), load) for region in REGIONS]
-    return load, took, sum(len(lost) for lost, _, _ in found), sum(len(doubled) for _, doubled, _ in found)
+    comparisons = [await compared(NAME, region, physical.read_stream_in(stream, region), load) for region in REGIONS]
+    return load, took, sum(len(lost) for lost, _, _ in comparisons), sum(len(doubled) for _, doubled, _ in comparisons)
 
 
 def main(profiles: Sequence[str]) -> int:

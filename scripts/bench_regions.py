@@ -30,15 +30,15 @@ def main(servers: int) -> int:
                 os.environ["VSTREAM_STATE_DIR"] = directory
                 file = Path(directory) / "regions.yaml"
                 try:
-                    one = asyncio.run(
+                    run = asyncio.run(
                         comes_and_goes(file, routing, version=version, rate=RATE, servers=servers, name=NAME, settled=5)
                     )
                 finally:
                     asyncio.run(lab.down(NAME, purge=True))
-            is_good &= (one.lost, one.doubled, one.strange, one.restarted) == (0, 0, 0, 0) and one.availability >= 0.999  # noqa: PLR2004
+            is_good &= (run.lost, run.doubled, run.strange, run.restarted) == (0, 0, 0, 0) and run.availability >= 0.999  # noqa: PLR2004
             print(
-                f"{routing:<9}  {version}  {one.publishes:>9,}  {one.lost:>5}  {one.doubled:>8}  {one.restarted:>10}  "
-                f"{one.availability:>9.3%}  {one.gap:>9.2f} s  {one.joined:>5.1f} s  {one.left:>5.1f} s",
+                f"{routing:<9}  {version}  {run.publishes:>9,}  {run.lost:>5}  {run.doubled:>8}  {run.restarted:>10}  "
+                f"{run.availability:>9.3%}  {run.gap:>9.2f} s  {run.joined:>5.1f} s  {run.left:>5.1f} s",
                 flush=True,
             )
     return 0 if is_good else 1

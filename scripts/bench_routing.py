@@ -174,9 +174,9 @@ async def thin(
                 rounds.append(((cpu(process) - before) * 1e6 / count, count / (time.perf_counter() - began)))
                 wire.close()
                 await js.delete_consumer(made_on, "thin")
-            result[size, batch] = (min(one for one, _ in rounds), max(one for _, one in rounds))
+            result[size, batch] = (min(cost for cost, _ in rounds), max(rate for _, rate in rounds))
         rounds = [await pushed(process, client, endpoint, made_on, first + number * FILLED) for _ in range(ROUNDS)]
-        result[size, PUSHED] = (min(one for one, _ in rounds), max(one for _, one in rounds))
+        result[size, PUSHED] = (min(cost for cost, _ in rounds), max(rate for _, rate in rounds))
     return result
 
 
@@ -197,11 +197,11 @@ async def pushed(
     before, began = cpu(process), time.perf_counter()
     made = asyncio.create_task(client.jetstream(timeout=120).add_consumer(made_on, config))
     await asyncio.to_thread(wire.count, MARK, FILLED)
-    taken = (cpu(process) - before) * 1e6 / FILLED, FILLED / (time.perf_counter() - began)
+    result = (cpu(process) - before) * 1e6 / FILLED, FILLED / (time.perf_counter() - began)
     await made
     wire.close()
     await client.jetstream(timeout=120).delete_consumer(made_on, "pushed")
-    return taken
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,14 +223,14 @@ async def measure(
 
     *change* is what is tried that vstream does not render.
     """
-    wanted = load_topology.load(topology(layout, count).encode(), "bench.yaml").require()
+    desired = load_topology.load(topology(layout, count).encode(), "bench.yaml").require()
     bundles: list[Bundle] = []
 
     def render(addresses: Any) -> Bundle:
-        bundles.append(change(load_topology.render_bundle(wanted, addresses=addresses)))
+        bundles.append(change(load_topology.render_bundle(desired, addresses=addresses)))
         return bundles[-1]
 
-    await lab.up("bench-routing", wanted, render, on_progress=lambda _: None, timeout=120)
+    await lab.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = lab.endpoints("bench-routing")["west"]
         process = psutil.Process(lab.status("bench-routing").servers[0].pid)
@@ -242,7 +242,7 @@ async def measure(
         await create(endpoint, bundles[-1], Role.WRITE)
         rules = len(bundles[-1].mappings)
         many = CORE_OF_MANY if rules > MANY_RULES else CORE
-        other = await cost(process, partial(publish, client, OTHER.get(layout, "other.x"), many), many)
+        unrelated = await cost(process, partial(publish, client, OTHER.get(layout, "other.x"), many), many)
         stored = await cost(process, partial(acked, client), ACKED)
         unanswered = await cost(process, partial(core, client), STORED)
         # Only now, as sourcing would be counted as publishing.
@@ -256,7 +256,7 @@ async def measure(
             await sourced(client, published + len(SIZES) * FILLED)
             quick = await thin(process, client, endpoint, READ.get(layout, "s0"), published + 1)
         await client.close()
-        return Row(layout=layout, streams=count, rules=rules, costs=(other, unanswered, stored, pulled), thin=quick)
+        return Row(layout=layout, streams=count, rules=rules, costs=(unrelated, unanswered, stored, pulled), thin=quick)
     finally:
         await lab.down("bench-routing", purge=True)
 
@@ -306,8 +306,8 @@ def _record(row: Row, plain: Row) -> None:
     """What there are goals for."""
     if row.layout not in bench_goals.PROFILES:
         return
-    other, _, acknowledged, _ = (mine - theirs for mine, theirs in zip(row.costs, plain.costs, strict=True))
-    bench_goals.record(f"unrelated subject, {row.layout}, above plain", other)
+    unrelated, _, acknowledged, _ = (mine - theirs for mine, theirs in zip(row.costs, plain.costs, strict=True))
+    bench_goals.record(f"unrelated subject, {row.layout}, above plain", unrelated)
     if f"acked publish, {row.layout}, {row.streams:,} ÷ plain" in bench_goals.GOALS:
         bench_goals.record(
             f"acked publish, {row.layout}, {row.streams:,} ÷ plain", 1 + acknowledged / plain.costs[ACKED_COST]

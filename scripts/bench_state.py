@@ -52,11 +52,11 @@ def regions(one: Server, count: int) -> None:
 
 def add(one: Server, first: int, count: int) -> None:
     """Publish *count* messages more than the *first* ones."""
-    some = texts(SIZE)
+    payloads = texts(SIZE)
     with connect(one.access) as client:
         for begin in range(first, first + count, 5_000):
             numbers = range(begin, min(begin + 5_000, first + count))
-            frames = (b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, SIZE, some[n % len(some)]) for n in numbers)
+            frames = (b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, SIZE, payloads[n % len(payloads)]) for n in numbers)
             client.send(b"".join(frames))
             while api_request(client, one.access, "STREAM.INFO.w")["state"]["messages"] < numbers.stop:
                 pass
@@ -81,12 +81,12 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
         held.append((state.advance(cuts, lambda some: read_messages(spark, some, access)), cuts))
 
     def judge() -> None:
-        found, cuts = held[0]
+        tables, cuts = held[0]
         streams = make_table(spark, [stream_row(item) for item in cuts], STREAMS)
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
             context = AuditContext(subject="bench", models={"foo": "virtual"})
             report = AuditPipeline(store=TableStore(spark, f"file://{scratch}"), context=context)(
-                found.messages, streams
+                tables.messages, streams
             )
         assert not report.findings, report.findings
 
@@ -103,23 +103,23 @@ def main(sizes: list[int], new: int) -> None:
         old, more = size // 4, new // 4
         with (
             tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory,
-            server(Path(directory)) as one,
+            server(Path(directory)) as nats_server,
             open_session(master="local[2,4]") as spark,
         ):
             register(spark)
-            fill(one, SIZE, old)
-            regions(one, old)
+            fill(nats_server, SIZE, old)
+            regions(nats_server, old)
             place, anew = Path(directory) / "state", Path(directory) / "anew"
             place.mkdir()
             anew.mkdir()
             print(f"\n{4 * old:,} stored messages in four streams, then {4 * more:,} more", flush=True)
             print("  first audit (Spark compiles what it runs)")
-            audit(spark, one, place)
-            add(one, old, more)
+            audit(spark, nats_server, place)
+            add(nats_server, old, more)
             print("  with its state")
-            mine = audit(spark, one, place)
+            mine = audit(spark, nats_server, place)
             print("  a whole one")
-            whole = audit(spark, one, anew)
+            whole = audit(spark, nats_server, anew)
         reading = sum(mine["reading"][:2]) / sum(whole["reading"][:2])
         everything = sum(_cpu(mine)) / sum(_cpu(whole))
         print(f"  reading {reading:.2f} of a whole audit's CPU, all {everything:.2f}", flush=True)

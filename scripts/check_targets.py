@@ -168,11 +168,11 @@ def compare(bundle: Bundle, seats: Sequence[Seat], documents: list[dict[str, Any
         # On hosts, a member of the stretch cluster is reached where it listens.
         and not (seats[0].is_stretch and path == ("gateway", "advertise"))
     ]
-    own = {gateway["name"]: gateway["urls"] for gateway in look(our_view, ("gateway", "gateways"))}
+    gateways = {gateway["name"]: gateway["urls"] for gateway in look(our_view, ("gateway", "gateways"))}
     problems += [
-        f"gateway {gateway['name']} has {gateway['urls']}, not {own[gateway['name']]}"
+        f"gateway {gateway['name']} has {gateway['urls']}, not {gateways[gateway['name']]}"
         for gateway in look(chart_view, ("gateway", "gateways"))
-        if own[gateway["name"]] != gateway["urls"]
+        if gateways[gateway["name"]] != gateway["urls"]
     ]
     routes = [url.rpartition("@")[2] for url in look(chart_view, ("cluster", "routes"))]
     members = [seat for seat in bundle.servers if seat.cluster_name == seats[0].cluster]

@@ -31,10 +31,10 @@ def main() -> int:
                 _try(version, profile, clients, asked.operation, is_signed=False)
             if asked.security != "configuration" and profile in matrix.SIGNED and version not in UNSIGNED:
                 _try(version, profile, clients, asked.operation, is_signed=True)
-    found = results.read()
-    DOCUMENT.write_text(table.document(found), encoding="utf-8", newline="\n")
-    problems = [*table.unexplained(found), *table.differing(found)]
-    print("\n".join(problems) or f"{len(found.cells)} cells, all as expected", file=sys.stderr)
+    recorded = results.read()
+    DOCUMENT.write_text(table.document(recorded), encoding="utf-8", newline="\n")
+    problems = [*table.unexplained(recorded), *table.differing(recorded)]
+    print("\n".join(problems) or f"{len(recorded.cells)} cells, all as expected", file=sys.stderr)
     return 1 if problems else 0
 
 
@@ -55,14 +55,14 @@ def _try(version: str, profile: str, clients: dict[str, str], only: list[str], *
     places = [(model, region) for model in models for region in matrix.REGIONS]
     with matrix.running(profile, version, models, is_signed=is_signed) as name:
         cells = {"nats.py": asyncio.run(matrix.run(name, places, only)), "nats.js": javascript.run(name, places, only)}
-    found = results.read()
-    found.clients = clients
+    recorded = results.read()
+    recorded.clients = clients
     if not only:
-        found.forget(version, called)
+        recorded.forget(version, called)
     for client, outcomes in cells.items():
         for (model, region, group, operation), outcome in outcomes.items():
-            found.add(results.Cell(client, called, model, group, operation), (version, region), outcome)
-    found.write()
+            recorded.add(results.Cell(client, called, model, group, operation), (version, region), outcome)
+    recorded.write()
 
 
 if __name__ == "__main__":

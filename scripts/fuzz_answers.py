@@ -23,7 +23,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.support.changed_answers import WAYS
+from tests.support.changed_answers import DAMAGES
 from tests.support.fuzzed_commands import COMMANDS, ENDINGS, WITH_STRETCH, Outcome, open_bench, running_lab
 
 _PAUSE = 0.5
@@ -47,9 +47,9 @@ class MemoryWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        own = psutil.Process(os.getpid())
+        this_process = psutil.Process(os.getpid())
         while not self._is_over.wait(_PAUSE):
-            for process in own.children(recursive=True):
+            for process in this_process.children(recursive=True):
                 program, peak = _peak(process.pid)
                 self.peaks[program] = max(self.peaks[program], peak)
 
@@ -114,21 +114,21 @@ def _report(outcomes: list[Outcome]) -> None:
     commands = sorted({outcome.command for outcome in outcomes})
     print(f"{'':18}" + "".join(f"{ending:>11}" for ending in ENDINGS) + f"{'most MB':>11}{'longest s':>11}")
     for command in commands:
-        own = [outcome for outcome in outcomes if outcome.command == command]
-        ended = Counter(outcome.kind for outcome in own)
-        row = [*(ended[ending] for ending in ENDINGS), max(outcome.memory for outcome in own) // 1000]
-        longest = max(outcome.seconds for outcome in own)
+        of_command = [outcome for outcome in outcomes if outcome.command == command]
+        ended = Counter(outcome.kind for outcome in of_command)
+        row = [*(ended[ending] for ending in ENDINGS), max(outcome.memory for outcome in of_command) // 1000]
+        longest = max(outcome.seconds for outcome in of_command)
         print(f"{command:18}" + "".join(f"{number:>11}" for number in row) + f"{longest:>11.1f}")
     print(f"\n{'exit codes 0/1/3/failed':22}" + "".join(f"{command:>18}" for command in commands))
-    for way in WAYS:
-        cells = [_count_endings(outcomes, command, way) for command in commands]
-        print(f"{way:22}" + "".join(f"{cell:>18}" for cell in cells))
+    for damage in DAMAGES:
+        cells = [_count_endings(outcomes, command, damage) for command in commands]
+        print(f"{damage:22}" + "".join(f"{cell:>18}" for cell in cells))
     unchanged = sum(not outcome.changed for outcome in outcomes)
     print(f"\n{len(outcomes):,} runs, {unchanged} in which nothing was changed")
 
 
-def _count_endings(outcomes: list[Outcome], command: str, way: str) -> str:
-    matching = [outcome for outcome in outcomes if outcome.command == command and outcome.change.way == way]
+def _count_endings(outcomes: list[Outcome], command: str, damage: str) -> str:
+    matching = [outcome for outcome in outcomes if outcome.command == command and outcome.change.damage == damage]
     ended = Counter("failed" if outcome.problem else outcome.kind for outcome in matching)
     return "/".join(str(ended[key]) for key in ("0", "1", "3", "failed"))
 

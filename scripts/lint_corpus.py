@@ -163,14 +163,14 @@ def judge(configurations: Sequence[Configuration], known: frozenset[Defect], dir
     accepted = [
         configuration for configuration, state in zip(configurations, states, strict=True) if state == "accepted"
     ]
-    found = {configuration: set(find_defects(configuration, directory)) for configuration in accepted}
-    failures = sum(map(bool, found.values()))
+    by_configuration = {configuration: set(find_defects(configuration, directory)) for configuration in accepted}
+    failures = sum(map(bool, by_configuration.values()))
     print(f"{dict(Counter(states))}: {failures} of {len(accepted)} accepted files end with 1")
     if len(accepted) < LEAST_SHARE * len(configurations):
         print("too few files to say anything", file=sys.stderr)
         return 3
     places = {(configuration.repository, configuration.path) for configuration in accepted}
-    defects = set().union(*found.values())
+    defects = set().union(*by_configuration.values())
     expected = {defect for defect in known if (defect.repository, defect.path) in places}
     for defect in sorted(defects - expected):
         print(f"new: {defect}")

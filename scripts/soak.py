@@ -136,9 +136,9 @@ class Soak:
 
     def spawned(self, kind: str, name: str | None = None) -> subprocess.Popen[str]:
         argv = self.argv(kind) if name is None else ["lab", "down", name, "--purge"]
-        said = (self.files / "said.txt").open("w")
-        with said:
-            return subprocess.Popen([*VSTREAM, *argv], stdout=said, stderr=said, text=True, cwd=self.files)
+        output = (self.files / "said.txt").open("w")
+        with output:
+            return subprocess.Popen([*VSTREAM, *argv], stdout=output, stderr=output, text=True, cwd=self.files)
 
     def ended(self, kind: str, command: subprocess.Popen[str]) -> None:
         code = command.wait()
@@ -155,9 +155,9 @@ class Held:
 
     @classmethod
     def of_labs(cls) -> Held:
-        found = cls()
-        found.add()
-        return found
+        held = cls()
+        held.add()
+        return held
 
     def add(self) -> None:
         """What labs hold now, too."""
@@ -170,28 +170,30 @@ class Held:
     def left(self) -> list[str]:
         """What is still there. Waits a moment for what ends by itself."""
         deadline = time.monotonic() + PATIENCE
-        while (found := self._left()) and time.monotonic() < deadline:
+        while (leftovers := self._left()) and time.monotonic() < deadline:
             time.sleep(POLL)
-        return found
+        return leftovers
 
     def _left(self) -> list[str]:
-        taken = {port for port in self.ports if not ports.is_free(port)}
-        listening = [f"port {port}" for port in sorted(taken - of_other_labs(taken))]
+        busy_ports = {port for port in self.ports if not ports.is_free(port)}
+        listening = [f"port {port}" for port in sorted(busy_ports - of_other_labs(busy_ports))]
         processes = [f"process {our.pid}: {' '.join(our.cmdline())}" for our in ours() if our.is_running()]
-        here = labs_directory()
-        files = [f"file {path}" for path in sorted(here.rglob("*"))] if here.exists() else []
-        locks = [f"lock {path}" for path in here.rglob("*.lock") if is_held(path)]
+        labs = labs_directory()
+        files = [f"file {path}" for path in sorted(labs.rglob("*"))] if labs.exists() else []
+        locks = [f"lock {path}" for path in labs.rglob("*.lock") if is_held(path)]
         return [*processes, *listening, *locks, *files]
 
 
 def ours() -> list[psutil.Process]:
     """The processes that work for a lab or a run of this soak: they name its directory, or are in it."""
-    root, found = str(labs_directory().parent.parent), []
+    root, processes = str(labs_directory().parent.parent), []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.pid != os.getpid() and (any(root in one for one in process.cmdline()) or root in process.cwd()):
-                found.append(process)
-    return found
+            if process.pid != os.getpid() and (
+                any(root in argument for argument in process.cmdline()) or root in process.cwd()
+            ):
+                processes.append(process)
+    return processes
 
 
 def of_other_labs(taken: set[int]) -> set[int]:
@@ -200,8 +202,8 @@ def of_other_labs(taken: set[int]) -> set[int]:
     for connection in psutil.net_connections("tcp") if taken else ():
         if connection.laddr and connection.laddr.port in taken and connection.pid is not None:
             with suppress(psutil.Error):
-                said = " ".join(psutil.Process(connection.pid).cmdline())
-                if "/labs/" in said and str(labs_directory()) not in said:
+                command_line = " ".join(psutil.Process(connection.pid).cmdline())
+                if "/labs/" in command_line and str(labs_directory()) not in command_line:
                     result.add(connection.laddr.port)
     return result
 
@@ -246,8 +248,8 @@ async def streams_placed(up: subprocess.Popen[str]) -> float | None:
 def first_server() -> float | None:
     """When the first server of the lab was started, as the time of the day."""
     directory = lab_directory(NAME)
-    found = [records.read(directory, server) for server in records.recorded_servers(directory)]
-    times = [one.create_time for one in found if one is not None and one.create_time is not None]
+    servers = [records.read(directory, server) for server in records.recorded_servers(directory)]
+    times = [server.create_time for server in servers if server is not None and server.create_time is not None]
     return min(times, default=None)
 
 

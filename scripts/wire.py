@@ -50,7 +50,7 @@ class Wire:
         self._socket.close()
 
     def _received(self) -> bytes:
-        found = self._socket.recv(_BUFFER)
-        if not found:
+        data = self._socket.recv(_BUFFER)
+        if not data:
             raise ConnectionError("the server hung up")
-        return found
+        return data

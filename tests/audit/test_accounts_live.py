@@ -154,18 +154,18 @@ def errors(report: Report) -> list[tuple[str, str | None, int]]:
 def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_in(
     spark: SparkSession, topology: Path, tmp_path: Path
 ) -> None:
-    wanted = load(topology.read_bytes(), topology.name).require()
+    desired = load(topology.read_bytes(), topology.name).require()
     report = audited(spark, topology, tmp_path / "direct", path="direct")
     # Not even pending: streams that hold nothing lack nothing either.
     assert (report.verdict(), report.findings) == (AuditVerdict.PASS, ()), report.as_dict()
-    regions = {region.name for region in wanted.regions}
+    regions = {region.name for region in desired.regions}
     held = defaultdict[tuple[str, str], dict[str, int]](dict)
-    for one in report.streams:
-        held[one.virtual, one.role][one.region] = one.rows
+    for row in report.streams:
+        held[row.virtual, row.role][row.region] = row.rows
     all_of = dict.fromkeys(regions, EACH * len(regions))
     copies = {"write": dict.fromkeys(regions, EACH), "read": all_of}
     expected: dict[tuple[str, str], dict[str, int]] = {}
-    for stream in wanted.streams:
+    for stream in desired.streams:
         match stream.consistency:
             case Consistency.VIRTUAL:
                 roles = copies
@@ -180,11 +180,11 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
                 }
         expected |= {(stream.name, role): rows for role, rows in roles.items()}
     assert held == expected
-    removed = [physical.read_stream_in(stream, "west") for stream in wanted.streams]
+    removed = [physical.read_stream_in(stream, "west") for stream in desired.streams]
     for name in removed:
         asyncio.run(delete(name, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")
-    assert {stream.name: report.verdict(stream.name) for stream in wanted.streams} == dict.fromkeys(
-        (stream.name for stream in wanted.streams), AuditVerdict.FAIL
+    assert {stream.name: report.verdict(stream.name) for stream in desired.streams} == dict.fromkeys(
+        (stream.name for stream in desired.streams), AuditVerdict.FAIL
     )
     assert sorted((stream, count) for _, stream, count in errors(report)) == sorted((name, 1) for name in removed)

@@ -148,30 +148,33 @@ def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted: Report
     assert planted.verdict("unanswered") is AuditVerdict.PASS
     answers = [answer for answer in planted.answers if answer.virtual == "unanswered"]
     indeterminate = [answer for answer in answers if answer.outcome == "indeterminate"]
-    publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
+    publishes, stored = (
+        sum(window.publishes for window in indeterminate),
+        sum(window.stored for window in indeterminate),
+    )
     assert publishes == len(unanswered().of(OperationOutcome.INDETERMINATE))
     assert 0 < stored < publishes
     assert {answer.outcome: answer.stored for answer in answers if answer.outcome == "rejected"} == {"rejected": 0}
-    settled = [one for one in planted.settled if one.virtual == "unanswered"]
-    assert {(one.window, one.region) for one in settled} == {
+    settled = [settlement for settlement in planted.settled if settlement.virtual == "unanswered"]
+    assert {(settlement.window, settlement.region) for settlement in settled} == {
         ("kill-region west", region) for region in ("west", "central", "east")
     }
     # What was written just before the fault was over arrived after it, in at most 200 ms.
-    assert 0 < max(one.settled_ns for one in settled) < SECOND // 5
+    assert 0 < max(settlement.settled_ns for settlement in settled) < SECOND // 5
 
 
 def test_what_only_the_journal_of_publishes_shows_is_found(planted: Report) -> None:
     virtual = "wrong_in_the_journal"
     assert planted.verdict(virtual) is AuditVerdict.FAIL
-    found = kinds(planted, virtual)
-    assert (found["acked-lost"], found["overwritten"], found["unpublished"]) == (1, 1, 1)
+    counts = kinds(planted, virtual)
+    assert (counts["acked-lost"], counts["overwritten"], counts["unpublished"]) == (1, 1, 1)
     assert [finding.count for finding in planted.of(virtual) if finding.name == "refused-stored"] == [1]
 
 
 def test_messages_out_of_the_common_order_are_found_where_it_is_promised(planted: Report) -> None:
     assert planted.verdict("ordered") is AuditVerdict.PASS
     assert kinds(planted, "misordered") == {"misordered": 2}
-    assert {one.stream for one in planted.of("misordered") if one.name == "misordered"} == {"foo-read-east"}
+    assert {finding.stream for finding in planted.of("misordered") if finding.name == "misordered"} == {"foo-read-east"}
 
 
 def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(planted: Report) -> None:
@@ -180,15 +183,15 @@ def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(p
 
 
 def test_ranges_that_repeat_are_explained(planted: Report) -> None:
-    [found] = [one for one in planted.of("repeated") if one.severity is Severity.ERROR]
-    assert (found.name, found.count, found.stream) == ("duplicated", 15, "foo-read-east")
-    assert "started over" in found.examples[0]
+    [repeat] = [finding for finding in planted.of("repeated") if finding.severity is Severity.ERROR]
+    assert (repeat.name, repeat.count, repeat.stream) == ("duplicated", 15, "foo-read-east")
+    assert "started over" in repeat.examples[0]
 
 
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
-    shelf, kept = TableStore(spark, reads=uri), read_tables(spark, uri)
+    shelf, tables = TableStore(spark, reads=uri), read_tables(spark, uri)
     run = AuditPipeline(store=shelf, context=read_context(shelf, "test"), begin=stage)
-    return run(kept.messages, kept.streams, read_journal(shelf))
+    return run(tables.messages, tables.streams, read_journal(shelf))
 
 
 def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -196,15 +199,15 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     del history.streams["foo-read-east"][5]
     capture = history.write(tmp_path / "capture")
     uri = (tmp_path / "tables").as_uri()
-    found, context = (
+    extracted, context = (
         to_spark(spark, extract_capture(capture)),
         AuditContext(subject="test", models={"foo": "virtual"}, windows=WINDOWS),
     )
-    write_tables(found, uri)
+    write_tables(extracted, uri)
     shelf = TableStore(spark, uri)
     save_context(shelf, context)
     first = AuditPipeline(store=shelf, context=context)(
-        found.messages, found.streams, save_journal(shelf, journal_table(spark, capture))
+        extracted.messages, extracted.streams, save_journal(shelf, journal_table(spark, capture))
     )
     assert first.verdict() is AuditVerdict.FAIL
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
@@ -216,7 +219,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         return TableStore(spark, reads=uri)
 
     def begin_at(stage: AuditStage) -> Report:
-        return AuditPipeline(store=store(), context=context, begin=stage)(found.messages, found.streams)
+        return AuditPipeline(store=store(), context=context, begin=stage)(extracted.messages, extracted.streams)
 
     # Each of them as its stage reads it: a whole audit takes seconds.
     readers: dict[str, Callable[[], object]] = {
@@ -259,7 +262,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     spoil(tables / "files", b"no JSON")
     assert refused(readers["context"])[1] == extract
     # Of an audit that was ended, what it had not come to the end of is not read: it was made of other messages.
-    write_tables(found, uri)
+    write_tables(extracted, uri)
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
         with pytest.raises(VstreamError, match="/copies` is not in the list") as caught:
             begin_at(stage)
@@ -330,7 +333,7 @@ def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path:
             publish(shelf, "found", "parquet")
         assert tables_in(spark, "found") == set(RESULTS)
         lost = spark.sql("SELECT region, count(*) AS n FROM found.faults GROUP BY region").collect()
-        assert [(one.region, one.n) for one in lost] == [("east", 1)]
+        assert [(row.region, row.n) for row in lost] == [("east", 1)]
         assert spark.table("found.answers").count() == 0
         # What cannot be written is said before anything is read, and what is there is left alone.
         check_catalog(spark, "found", "parquet")
@@ -338,10 +341,10 @@ def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path:
         with pytest.raises(VstreamError, match="gone when the audit ends"):
             check_catalog(spark, "default", "parquet")  # the one that a session of its own has
         assert tables_in(spark, "default") == set()
-        for schema, kind, said in (("found", "delta", "delta"), ("nowhere", "parquet", "nowhere")):
-            with pytest.raises(VstreamError, match=said):
+        for schema, kind, message in (("found", "delta", "delta"), ("nowhere", "parquet", "nowhere")):
+            with pytest.raises(VstreamError, match=message):
                 check_catalog(spark, schema, kind)
-            with pytest.raises(VstreamError, match=said):
+            with pytest.raises(VstreamError, match=message):
                 publish(shelf, schema, kind)
     finally:
         spark.sql("DROP SCHEMA found CASCADE")

@@ -70,15 +70,15 @@ def extracted(spark: SparkSession, url: str, scratch: Path, tables: str) -> None
         for role in (Role.WRITE, Role.READ)
         for region in REGIONS
     ]
-    wanted = plan_extraction(streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
-    frames.write_tables(frames.read_live(spark, wanted, scratch), tables)
+    extraction = plan_extraction(streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
+    frames.write_tables(frames.read_live(spark, extraction, scratch), tables)
 
 
 def judged(spark: SparkSession, tables: str) -> dict[str, Any]:
     """All later stages, from the tables of the first to the report, without what differs each time."""
-    kept = frames.read_tables(spark, tables)
+    read = frames.read_tables(spark, tables)
     report = AuditPipeline(store=TableStore(spark, tables), context=AuditContext(subject="test"))(
-        kept.messages, kept.streams
+        read.messages, read.streams
     )
     return {name: value for name, value in report.as_dict().items() if name != "seconds"}
 
@@ -122,8 +122,8 @@ def three(server: JetStreamServer) -> JetStreamServer:
 def two_workers(tmp_path: Path) -> Iterator[Cluster]:
     directory = tmp_path / "cluster"
     directory.mkdir()
-    with cluster(directory) as one:
-        yield one
+    with cluster(directory) as workers:
+        yield workers
 
 
 @pytest.mark.usefixtures("small_tables")

@@ -105,12 +105,12 @@ def test_a_class_cache_that_was_begun_long_ago_is_begun_again(tmp_path: Path, ca
     assert archive is not None
     begun = archive.file.with_suffix(".list")
     rest = begun.with_suffix(".list.new")
-    for one in (begun, rest):
-        one.touch()
+    for file in (begun, rest):
+        file.touch()
     with java_class_cache.class_archive(home) as archive:
         assert archive is None
-    for one in (begun, rest):
-        os.utime(one, (1, 1))
+    for file in (begun, rest):
+        os.utime(file, (1, 1))
     with java_class_cache.class_archive(home) as archive:
         assert archive is not None
         assert not rest.exists()

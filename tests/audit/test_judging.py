@@ -52,8 +52,8 @@ def histories(seeds: Iterable[int], *, wild: bool = True) -> dict[str, History]:
 
 
 def tables(spark: SparkSession, some: Mapping[str, History]) -> tuple[DataFrame, DataFrame]:
-    messages = [tuple(row[name] for name in MESSAGES.names) for one in some.values() for row in one.messages]
-    streams = [tuple(row[name] for name in STREAMS.names) for one in some.values() for row in one.streams]
+    messages = [tuple(row[name] for name in MESSAGES.names) for history in some.values() for row in history.messages]
+    streams = [tuple(row[name] for name in STREAMS.names) for history in some.values() for row in history.streams]
     return make_table(spark, messages, MESSAGES), make_table(spark, streams, STREAMS)
 
 
@@ -81,31 +81,31 @@ def audit(
 
 def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> None:
     """What *report* and *shelf* say of *some*, which may not be all that was audited, is what the reference says."""
-    expected = {name: reference.Audit(one.messages, one.streams) for name, one in some.items()}
-    told = {name: one.run() for name, one in expected.items()}
-    found = by_virtual(some, shelf, "faults", as_fault)
+    expected = {name: reference.Audit(history.messages, history.streams) for name, history in some.items()}
+    told = {name: audit.run() for name, audit in expected.items()}
+    by_history = by_virtual(some, shelf, "faults", as_fault)
     swapped = {
         name: Counter({fault: n for fault, n in faults.items() if fault.kind == "misordered"})
-        for name, faults in found.items()
+        for name, faults in by_history.items()
     }
-    assert told == {name: faults - swapped[name] for name, faults in found.items()}, "faults"
-    assert {name: reference.misordered(one) for name, one in expected.items() if is_ordered(name)} == {
+    assert told == {name: faults - swapped[name] for name, faults in by_history.items()}, "faults"
+    assert {name: reference.misordered(audit) for name, audit in expected.items() if is_ordered(name)} == {
         name: dict(Counter(element.seq for element in faults.elements()))
         for name, faults in swapped.items()
         if is_ordered(name)
     }
-    assert {name: reference.disputes(one) for name, one in expected.items()} == {
-        name: set(found) for name, found in by_virtual(some, shelf, "disputes", as_dispute).items()
+    assert {name: reference.disputes(audit) for name, audit in expected.items()} == {
+        name: set(disputes) for name, disputes in by_virtual(some, shelf, "disputes", as_dispute).items()
     }
-    assert {name: dict(reference.conflicts(one)) for name, one in expected.items()} == {
-        name: dict(list(found))
-        for name, found in by_virtual(some, shelf, "conflicts", lambda row: (row.key, row.number)).items()
+    assert {name: dict(reference.conflicts(audit)) for name, audit in expected.items()} == {
+        name: dict(list(conflicts))
+        for name, conflicts in by_virtual(some, shelf, "conflicts", lambda row: (row.key, row.number)).items()
     }
-    assert {name: reference.twins(one) for name, one in expected.items()} == {
-        name: dict(list(found))
-        for name, found in by_virtual(some, shelf, "twins", lambda row: (row.msg_id, row.is_same)).items()
+    assert {name: reference.twins(audit) for name, audit in expected.items()} == {
+        name: dict(list(twins))
+        for name, twins in by_virtual(some, shelf, "twins", lambda row: (row.msg_id, row.is_same)).items()
     }
-    assert {name: delays_of(one) for name, one in expected.items()} == {
+    assert {name: delays_of(audit) for name, audit in expected.items()} == {
         name: {
             (delay.origin_region, delay.region, delay.minute): (
                 delay.messages, round(delay.p50_ns), round(delay.p90_ns), round(delay.p99_ns), delay.max_ns,
@@ -115,15 +115,15 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
         }
         for name in some
     }  # fmt: skip
-    assert {name: reference.settling(one, WINDOWS) for name, one in expected.items()} == {
+    assert {name: reference.settling(audit, WINDOWS) for name, audit in expected.items()} == {
         name: {
-            (one.begun_ns, one.origin_region, one.region): (one.messages, one.missing, one.settled_ns)
-            for one in report.settled
-            if one.virtual == name
+            (row.begun_ns, row.origin_region, row.region): (row.messages, row.missing, row.settled_ns)
+            for row in report.settled
+            if row.virtual == name
         }
         for name in some
     }
-    assert {name: reference.pairs(one) for name, one in expected.items()} == {
+    assert {name: reference.pairs(audit) for name, audit in expected.items()} == {
         name: {
             (order.region, order.compared_with): (order.neighbours, order.inverted)
             for order in report.orders
@@ -131,15 +131,17 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
         }
         for name in some
     }
-    assert {name: findings_of(one, Counter(told[name] + Counter(swapped[name]))) for name, one in expected.items()} == {
+    assert {
+        name: findings_of(audit, Counter(told[name] + Counter(swapped[name]))) for name, audit in expected.items()
+    } == {
         name: Counter(
             {
-                one.name: sum(other.count for other in some if other.name == one.name)
-                for one in some
-                if one.name not in ABOUT_STREAMS
+                finding.name: sum(alike.count for alike in findings if alike.name == finding.name)
+                for finding in findings
+                if finding.name not in ABOUT_STREAMS
             }
         )
-        for name, some in {name: report.of(name) for name in some}.items()
+        for name, findings in {name: report.of(name) for name in some}.items()
     }
     for name, faults in told.items():
         is_bad = is_failing(faults | swapped[name]) or is_last_value_wrong(some[name], expected[name])
@@ -156,7 +158,7 @@ def findings_of(audited: reference.Audit, faults: Counter[reference.Fault]) -> C
     for is_same in reference.twins(audited).values():
         result[BY_KIND["twins-same" if is_same else "twins-other"].name] += 1
     pairs = reference.late(audited).items()
-    result[BY_KIND["clocks"].name] = sum(minute is None and some[0] < 0 for (_, _, minute), some in pairs)
+    result[BY_KIND["clocks"].name] = sum(minute is None and delays[0] < 0 for (_, _, minute), delays in pairs)
     return +result
 
 
@@ -178,11 +180,11 @@ def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
 def by_virtual(
     some: Mapping[str, History], shelf: TableStore, table: str, value: Callable[[Any], Any]
 ) -> dict[str, Any]:
-    found: dict[str, Counter[Any]] = {name: Counter() for name in some}
+    counters: dict[str, Counter[Any]] = {name: Counter() for name in some}
     for row in shelf.table(table).collect():
         if row.virtual in some:
-            found[row.virtual][value(row)] += 1
-    return found
+            counters[row.virtual][value(row)] += 1
+    return counters
 
 
 def as_fault(row: Any) -> reference.Fault:
@@ -190,15 +192,15 @@ def as_fault(row: Any) -> reference.Fault:
 
 
 def as_dispute(row: Any) -> reference.Dispute:
-    last = frozenset((one.origin, one.former, one.origin_seq) for one in row.last)
+    last = frozenset((message.origin, message.former, message.origin_seq) for message in row.last)
     return reference.Dispute(row.key, row.is_settled, last)
 
 
 def delays_of(audited: reference.Audit) -> dict[tuple[str, str, int | None], tuple[int, int, int, int, int]]:
     shares = (0.5, 0.9, 0.99)
     return {
-        pair: (len(some), *(round(reference.share(some, share)) for share in shares), some[-1])  # type: ignore[misc]
-        for pair, some in reference.late(audited).items()
+        pair: (len(waits), *(round(reference.share(waits, share)) for share in shares), waits[-1])  # type: ignore[misc]
+        for pair, waits in reference.late(audited).items()
     }
 
 
@@ -224,20 +226,20 @@ def audited(spark: SparkSession) -> Audited:
         if any(row["role"] == "read" for row in history.messages) and not is_ordered(name)
     }
     changed: dict[str, History] = {}
-    for name, one in clean.items():
+    for name, clean_history in clean.items():
         random = Random(name.removesuffix("-clean"))
         disguised = (replace_by_copy, give_to_another, rotate_headers, alter_everywhere)
         for change in (delete, double, swap, *random.sample(disguised, 2)):
-            other = change(random, renamed(one, f"{name}-{change.__name__}"))
-            if other is not None:
-                changed[f"{name}-{change.__name__}"] = other
+            changed_history = change(random, renamed(clean_history, f"{name}-{change.__name__}"))
+            if changed_history is not None:
+                changed[f"{name}-{change.__name__}"] = changed_history
     recovered: dict[str, History] = {}
-    for name, one in clean.items():
+    for name, clean_history in clean.items():
         for change in (give_up, give_up_unequal, make_again, make_again_idle):
-            other = renamed(one, f"{name}-{change.__name__}")
-            if sum(row["role"] == "write" for row in other.streams) > 1:
-                change(Random(name), other)
-                recovered[f"{name}-{change.__name__}"] = other
+            changed_history = renamed(clean_history, f"{name}-{change.__name__}")
+            if sum(row["role"] == "write" for row in changed_history.streams) > 1:
+                change(Random(name), changed_history)
+                recovered[f"{name}-{change.__name__}"] = changed_history
     wild = histories([*range(HISTORIES), *RARE])
     with without_codegen(spark):
         report, store = audit(spark, {**wild, **clean, **changed, **recovered})
@@ -249,8 +251,8 @@ def test_histories_are_judged_as_the_reference_judges_them(audited: Audited) -> 
 
 
 def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
-    some = histories(range(HISTORIES, 2 * HISTORIES))
-    compare(*audit(spark, some, here=True), some)
+    drawn = histories(range(HISTORIES, 2 * HISTORIES))
+    compare(*audit(spark, drawn, here=True), drawn)
 
 
 @pytest.mark.night
@@ -264,8 +266,8 @@ def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: 
 def test_random_histories_in_files_are_judged_as_the_reference_judges_them(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    some = histories(range(seed, seed + HISTORIES // 2))
-    compare(*audit(spark, some, tmp_path), some)
+    drawn = histories(range(seed, seed + HISTORIES // 2))
+    compare(*audit(spark, drawn, tmp_path), drawn)
 
 
 def test_every_kind_of_fault_is_planted_and_found() -> None:
@@ -302,9 +304,11 @@ def test_what_a_region_sent_before_it_was_given_up_is_no_stranger_and_no_loss(au
 
 def test_what_a_region_had_not_taken_before_the_origin_was_given_up_will_not_arrive(audited: Audited) -> None:
     unequal = {name for name in audited.recovered if name.endswith("_unequal")}
-    found = {(finding.virtual, finding.name) for finding in audited.report.findings if finding.virtual in unequal}
-    assert {name for _, name in found} & {"late", "pending"} == set()
-    assert len({virtual for virtual, name in found if name == "expired"}) > len(unequal) / 2
+    finding_names = {
+        (finding.virtual, finding.name) for finding in audited.report.findings if finding.virtual in unequal
+    }
+    assert {name for _, name in finding_names} & {"late", "pending"} == set()
+    assert len({virtual for virtual, name in finding_names if name == "expired"}) > len(unequal) / 2
 
 
 def give_up(random: Random, one: History) -> None:
@@ -404,11 +408,11 @@ def replace_by_copy(random: Random, one: History) -> History | None:
 def give_to_another(random: Random, one: History) -> History | None:
     """One message of a reader says that it is one of another write stream."""
     rows = random.choice(readers(one))
-    pairs = [(row, other) for row in rows for other in rows if origin(row) != origin(other)]
+    pairs = [(row, partner) for row in rows for partner in rows if origin(row) != origin(partner)]
     if not pairs:
         return None
-    row, other = random.choice(pairs)
-    row["source"] = other["source"]
+    row, donor = random.choice(pairs)
+    row["source"] = donor["source"]
     return one
 
 
@@ -416,11 +420,11 @@ def rotate_headers(random: Random, one: History) -> History | None:
     """Each message of an origin in a reader says that it is the next one, and the last that it is the first."""
     rows = random.choice(readers(one))
     of = origin(random.choice(rows))
-    some = [row for row in rows if origin(row) == of]
-    if len(some) < 2:
+    siblings = [row for row in rows if origin(row) == of]
+    if len(siblings) < 2:
         return None
-    headers = [row["source"] for row in some]
-    for row, header in zip(some, [*headers[1:], headers[0]], strict=True):
+    headers = [row["source"] for row in siblings]
+    for row, header in zip(siblings, [*headers[1:], headers[0]], strict=True):
         row["source"] = header
     return one
 

@@ -149,14 +149,14 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
     for path in ("consumer", "direct"):
         for hours, messages in ((1, 0), (-1, 6 * MESSAGES_EACH)):
             since_ns = time.time_ns() + hours * 3600 * 10**9
-            found = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns, path=path)
-            assert frames.read_live(spark, found, tmp_path).messages.count() == messages
+            extraction = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns, path=path)
+            assert frames.read_live(spark, extraction, tmp_path).messages.count() == messages
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
         set_clock(monkeypatch, extract, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
-        found = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns)
-        assert frames.read_live(spark, found, tmp_path).messages.count() == 6 * MESSAGES_EACH
+        extraction = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns)
+        assert frames.read_live(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
 
 
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
@@ -171,8 +171,8 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     filled.api("STREAM.DELETE.r-east")
     filled.api("STREAM.CREATE.r-east", config)
     wait_for(filled, 2 * MESSAGES_EACH)
-    found = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns)
-    assert frames.read_live(spark, found, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
+    extraction = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns)
+    assert frames.read_live(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
     monkeypatch.setattr(extract, "_BEHIND_NS", 0)
     report = audited(spark, filled, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
@@ -228,8 +228,8 @@ def test_a_stream_that_is_made_anew_is_followed_from_its_beginning(filled: JetSt
 
 def fill_more(server: JetStreamServer, region: str, number: int) -> None:
     async def work(_: Any, js: Any) -> None:
-        for one in range(number):
-            await js.publish(f"w-{region}.k{one % 5}", b"more %d" % one)
+        for index in range(number):
+            await js.publish(f"w-{region}.k{index % 5}", b"more %d" % index)
 
     server.run(work)
 
@@ -246,8 +246,8 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
     """Else what is missing at its end, or all that its limits have removed, is said to be on its way for ever."""
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
-        wanted = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return extract.stream_row(StreamCut(stream_ref=wanted, cut_at_ns=1, last_seq=last_seq, **more))
+        stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
+        return extract.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
 
     rows = [
         stream("w", "write", 9),
@@ -258,8 +258,8 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
         stream("copy", "read", 7, mirror="home"),
         stream("new", "read", 0, mirror="home"),
     ]
-    found = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
-    cursors = {(one.origin, one.stream): one.cursor for one in found}
+    cursor_rows = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    cursors = {(row.origin, row.stream): row.cursor for row in cursor_rows}
     assert {pair: seq for pair, seq in cursors.items() if seq is not None} == {
         ("w", "order"): 8,
         ("w", "there"): 8,
@@ -275,8 +275,8 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
     """What such a reader lacks was there, and was removed: another message with its id is not why."""
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
-        wanted = StreamRef(stream=name, region=name, virtual="log", role=role)
-        return extract.stream_row(StreamCut(stream_ref=wanted, cut_at_ns=1, last_seq=last_seq, **more))
+        stream_ref = StreamRef(stream=name, region=name, virtual="log", role=role)
+        return extract.stream_row(StreamCut(stream_ref=stream_ref, cut_at_ns=1, last_seq=last_seq, **more))
 
     # Servers 2.15 do not say of what they dropped last that they came past it.
     sources = (SourceCursor(origin="west", last_seq=position and 5), SourceCursor(origin="east", last_seq=position))
@@ -286,8 +286,8 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
         stream("east", "write", 5),
         stream("reader", "read", 5 + of_east, sources=sources, limits=limits),
     ]
-    found = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
-    assert {(one.origin, one.window) for one in found} == {
+    cursor_rows = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    assert {(row.origin, row.window) for row in cursor_rows} == {
         (origin, 0 if of_east == 5 else 100) for origin in ("west", "east")
     }
 
@@ -344,8 +344,8 @@ def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None
     # One file that ends too early, then all of them: of the last, not even the columns are known.
     files = sorted((tmp_path / "tables" / "messages").glob("part-*.parquet"))
     assert len(files) > 1
-    for some in (files[-1:], files):
-        for file in some:
+    for picked in (files[-1:], files):
+        for file in picked:
             with file.open("r+b") as content:
                 content.truncate(file.stat().st_size // 2)
             (file.parent / f".{file.name}.crc").unlink(missing_ok=True)

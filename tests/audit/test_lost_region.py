@@ -59,17 +59,17 @@ def servers(tmp_path: Path) -> Iterator[dict[str, JetStreamServer]]:
         for region, number in MESSAGES.items():
             place = tmp_path / region
             place.mkdir()
-            result[region] = one = JetStreamServer(place)
-            one.start()
+            result[region] = server = JetStreamServer(place)
+            server.start()
             write, read = f"foo-write-{region}", f"foo-read-{region}"
-            fill(one, write, [(f"{write}.k{n % 7}", b"%d" % n + b"x" * 400, None) for n in range(number)])
+            fill(server, write, [(f"{write}.k{n % 7}", b"%d" % n + b"x" * 400, None) for n in range(number)])
             sources = [{"name": write, "subject_transforms": [{"src": f"{write}.>", "dest": "foo.>"}]}]
-            one.api(f"STREAM.CREATE.{read}", {"name": read, "allow_direct": True, "sources": sources})
-            wait_until_read(one, region, number)
+            server.api(f"STREAM.CREATE.{read}", {"name": read, "allow_direct": True, "sources": sources})
+            wait_until_read(server, region, number)
         yield result
     finally:
-        for one in result.values():
-            one.stop()
+        for server in result.values():
+            server.stop()
 
 
 def wait_until_read(server: JetStreamServer, region: str, number: int) -> None:
@@ -183,9 +183,9 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
         topology = options.load_topology(tmp_path / "two.yaml").require()
         target = find_servers(topology, None)
         streams = build_bundle(topology, target, None).streams
-        found = extract(plan_extraction(streams, endpoints_as_user(topology, target, AUDIT_USER), tmp_path)).messages
+        messages = extract(plan_extraction(streams, endpoints_as_user(topology, target, AUDIT_USER), tmp_path)).messages
     assert len(broken) == len(MESSAGES)
-    rows = Counter(zip(found["stream"].to_pylist(), found["seq"].to_pylist(), strict=True))
+    rows = Counter(zip(messages["stream"].to_pylist(), messages["seq"].to_pylist(), strict=True))
     assert rows == {
         (f"foo-{kind}-{region}", seq): 1
         for region, number in MESSAGES.items()

@@ -26,18 +26,18 @@ TRACKS = (7, -7)
 
 def rows(random: Random) -> list[tuple[int, int, int]]:
     """Track, sequence and sequence in the origin, in a reader's order."""
-    found, at = [], dict.fromkeys((*TRACKS, 9), 10)
+    result, at = [], dict.fromkeys((*TRACKS, 9), 10)
     for seq in range(random.randrange(60)):
         track = random.choice(list(at))
         at[track] += 1
-        found.append((track, seq, at[track]))
+        result.append((track, seq, at[track]))
     for _ in range(random.choice((0, 0, 1, 3))):
-        if found:
-            place = random.randrange(len(found))
-            track, seq, _ = found[place]
-            found[place] = (track, seq, random.randrange(5, 40))
-    again = random.sample(found, min(len(found), random.choice((0, 0, 1, 4))))
-    return sorted(found + again) if random.random() < 0.1 else sorted(found + again, key=lambda row: row[1:])
+        if result:
+            place = random.randrange(len(result))
+            track, seq, _ = result[place]
+            result[place] = (track, seq, random.randrange(5, 40))
+    again = random.sample(result, min(len(result), random.choice((0, 0, 1, 4))))
+    return sorted(result + again) if random.random() < 0.1 else sorted(result + again, key=lambda row: row[1:])
 
 
 def batch(some: list[tuple[int, int, int]]) -> pa.RecordBatch:
@@ -68,21 +68,21 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
     for seed in range(SEEDS):
         random = Random(seed)
         monkeypatch.setattr(fold, "MOST", random.choice((4, 1000)))
-        some = rows(random)
-        found, unsorted = merge_stretches(of_files(random, some))
+        drawn = rows(random)
+        stretches, unsorted = merge_stretches(of_files(random, drawn))
         given_up += len(unsorted)
         for track in set(TRACKS) - unsorted:
-            own = sorted((seq, origin_seq) for name, seq, origin_seq in some if name == track)
+            of_track = sorted((seq, origin_seq) for name, seq, origin_seq in drawn if name == track)
             expected, greatest = set(), 0
-            for row in own:
+            for row in of_track:
                 if row[1] <= greatest:
                     expected.add((*row, greatest))
                 greatest = max(greatest, row[1])
             told = {
                 (*row, before)
-                for name, (seq, least, last_seq, last, before) in found
+                for name, (seq, least, last_seq, last, before) in stretches
                 if name == track
-                for row in own
+                for row in of_track
                 if (seq, least) <= row <= (last_seq, last) and row[1] <= before
             }
             # Of two rows that are the same, only the second steps back.
@@ -98,8 +98,15 @@ def full(random: Random) -> list[dict[str, Any]]:
     texts = ("", "foo", "foo.1", "1.foo", "żółw", None)
     result = []
     for track, seq, origin_seq in rows(random):
-        there = None if track == 9 else origin_seq
-        values = (track, seq, there, random.choice((-5, 0, 2**63 - 1)), random.choice(texts), random.choice(texts))
+        seq_at_origin = None if track == 9 else origin_seq
+        values = (
+            track,
+            seq,
+            seq_at_origin,
+            random.choice((-5, 0, 2**63 - 1)),
+            random.choice(texts),
+            random.choice(texts),
+        )
         result.append(dict(zip(fold.COLUMNS, values, strict=True)))
     return result
 
@@ -116,36 +123,36 @@ def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple
             pa.RecordBatch.from_pylist(file[place : place + step], schema=schema) for place in range(0, len(file), step)
         ]
         tables.append(fold.fold(batches, frozenset(), size))
-    found = pa.concat_tables(tables)
-    told = fold.merge_digests(found.filter(pc.is_valid(found["bucket"]))).to_pylist()
-    return {(one.pop("track"), one.pop("bucket")): one for one in told}
+    table = pa.concat_tables(tables)
+    told = fold.merge_digests(table.filter(pc.is_valid(table["bucket"]))).to_pylist()
+    return {(row.pop("track"), row.pop("bucket")): row for row in told}
 
 
 def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
     changes = 0
     for seed in range(SEEDS // 4):
         random = Random(seed)
-        some = full(random)
-        told = digests(random, some, 8)
-        assert told == digests(random, random.sample(some, len(some)), 8), seed
+        drawn = full(random)
+        told = digests(random, drawn, 8)
+        assert told == digests(random, random.sample(drawn, len(drawn)), 8), seed
         expected = defaultdict(list)
-        for row in some:
+        for row in drawn:
             place = row["seq"] if row["origin_seq"] is None else row["origin_seq"]
             expected[row["track"], place // 8].append(row)
         assert told.keys() == expected.keys()
-        for place, one in expected.items():
-            seqs = [row["origin_seq"] for row in one if row["origin_seq"] is not None]
-            assert told[place]["copies"] == len(one)
+        for place, copies in expected.items():
+            seqs = [row["origin_seq"] for row in copies if row["origin_seq"] is not None]
+            assert told[place]["copies"] == len(copies)
             assert (told[place]["least"], told[place]["greatest"]) == (min(seqs, default=None), max(seqs, default=None))
-            assert told[place]["with_subject"] == sum(row["sent_subject"] is not None for row in one)
+            assert told[place]["with_subject"] == sum(row["sent_subject"] is not None for row in copies)
         for name, digest in (("digest", "payloads"), ("key", "keys"), ("sent_subject", "subjects")):
-            if not some:
+            if not drawn:
                 continue
-            changed = [dict(row) for row in some]
+            changed = [dict(row) for row in drawn]
             row = random.choice(changed)
             row[name] = 77 if name == "digest" else "bar"
-            other = digests(random, changed, 8)
-            different = [place for place in told if told[place][digest] != other[place][digest]]
+            after = digests(random, changed, 8)
+            different = [place for place in told if told[place][digest] != after[place][digest]]
             assert [place[0] for place in different] == [row["track"]], seed
             changes += 1
     assert changes > SEEDS // 2
@@ -155,11 +162,11 @@ def test_texts_have_hashes_of_their_own_wherever_they_stand() -> None:
     texts = [f"foo.{number}.{number * 7919}" for number in range(50_000)] + ["x" * 3_000_000, "", "x" * 3_000_001]
     column = pa.array([None, *texts, "foo.0.0"])
     hashes = TextHashes()
-    found = hashes.of(column)
-    assert len(set(found.tolist())) == len(texts) + 1
-    assert found[1] == found[-1]
-    assert (hashes.of(column.slice(777, 60_000)) == found[777:60_777]).all()
-    assert (hashes.of(column.dictionary_encode()) == found).all()
+    hashed = hashes.of(column)
+    assert len(set(hashed.tolist())) == len(texts) + 1
+    assert hashed[1] == hashed[-1]
+    assert (hashes.of(column.slice(777, 60_000)) == hashed[777:60_777]).all()
+    assert (hashes.of(column.dictionary_encode()) == hashed).all()
     # Another dictionary of the same length, and the first one again.
-    assert (hashes.of(column[::-1].dictionary_encode()) == found[::-1]).all()
-    assert (hashes.of(column.dictionary_encode().slice(5)) == found[5:]).all()
+    assert (hashes.of(column[::-1].dictionary_encode()) == hashed[::-1]).all()
+    assert (hashes.of(column.dictionary_encode().slice(5)) == hashed[5:]).all()

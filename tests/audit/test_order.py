@@ -39,10 +39,10 @@ def shuffle(spark: SparkSession, rows: int) -> tuple[int, int, int]:
 
 
 def test_twice_as_many_messages_out_of_order_are_compared_twice_as_often(spark: SparkSession) -> None:
-    compared, found, planted = shuffle(spark, 1_500)
-    assert found == planted
-    more, found, planted = shuffle(spark, 3_000)
-    assert found == planted
+    compared, misplaced, planted = shuffle(spark, 1_500)
+    assert misplaced == planted
+    more, misplaced, planted = shuffle(spark, 3_000)
+    assert misplaced == planted
     # The square would be four times as many, and each with each 9,000,000.
     assert 1.9 < more / compared < 2.1
     assert more < 3_000 * 100

@@ -86,9 +86,9 @@ def sail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         deadline = time.monotonic() + 60
         while is_free(port):
-            said = (directory / "log").read_text(errors="replace")
-            assert server.poll() is None, said
-            assert time.monotonic() < deadline, said
+            output = (directory / "log").read_text(errors="replace")
+            assert server.poll() is None, output
+            assert time.monotonic() < deadline, output
             time.sleep(0.05)
         yield f"sc://127.0.0.1:{port}"
     finally:
@@ -119,9 +119,9 @@ def test_what_was_found_is_written_as_tables_of_a_lake(kind: str, read: Any, sai
     assert done.returncode == 0, done.stderr[-3000:]
     assert set(done.stdout.split()) == set(RESULTS)
     for name, schema in RESULTS.items():
-        found = read(lake / name)
-        assert found.schema.names == schema.names
-        wanted = [] if name == "twins" else rows(schema, 4)
-        assert sorted(map(repr, found.to_pylist())) == sorted(
-            repr(dict(zip(schema.names, row, strict=True))) for row in wanted
+        table = read(lake / name)
+        assert table.schema.names == schema.names
+        expected = [] if name == "twins" else rows(schema, 4)
+        assert sorted(map(repr, table.to_pylist())) == sorted(
+            repr(dict(zip(schema.names, row, strict=True))) for row in expected
         )

@@ -50,12 +50,12 @@ Rows = list[dict[str, Any]]
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
     """Three regions that publish for a second, and nothing goes wrong."""
     place = tmp_path_factory.mktemp("real")
-    wanted = scenario(("load", Wait(nanoseconds=NS)), ("together", Converge(within=120 * NS)), rate=20)
+    rehearsal = scenario(("load", Wait(nanoseconds=NS)), ("together", Converge(within=120 * NS)), rate=20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(place / "state"))
-        found, _ = asyncio.run(run_scenario(wanted, place / "capture"))
-    assert found.manifest().is_complete
-    yield found
+        run_capture, _ = asyncio.run(run_scenario(rehearsal, place / "capture"))
+    assert run_capture.manifest().is_complete
+    yield run_capture
     assert processes_in(place / "state") == []
 
 
@@ -117,7 +117,9 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
 
     def everywhere(rows_of: Mapping[str, Rows], schema: Any) -> Any:
         values = [
-            tuple((row | {"virtual": name})[one] for one in schema.names) for name in variants for row in rows_of[name]
+            tuple((row | {"virtual": name})[column] for column in schema.names)
+            for name in variants
+            for row in rows_of[name]
         ]
         return make_table(spark, values, schema)
 
@@ -131,7 +133,7 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
     assert {name: report.verdict(name) for name in where} == dict.fromkeys(where, AuditVerdict.FAIL)
     assert report.verdict("foo") is AuditVerdict.PASS
     assert report.verdict("cut") is not AuditVerdict.PASS
-    assert Counter(one.name for one in report.of("cut") if one.stream == "foo-read-east")["unreadable"] == 1
+    assert Counter(finding.name for finding in report.of("cut") if finding.stream == "foo-read-east")["unreadable"] == 1
     # And it is said of the right stream.
     wrong: dict[str, set[str]] = defaultdict(set)
     for finding in report.findings:

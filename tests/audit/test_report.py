@@ -150,13 +150,13 @@ def test_a_fault_whose_messages_never_came_has_not_settled() -> None:
 
 
 def test_one_and_several_are_said_as_such_and_what_is_late_is_not_called_missing() -> None:
-    some = (
+    findings = (
         finding("lost-tail", region="east", count=1),
         finding("late", region="west", count=2),
         finding("unreadable", region="north", count=0),
     )
-    one = replace(CLEAN, regions=("east",), streams=(replace(CLEAN.streams[0], rows=1),), findings=some)
-    assert view.summary(one) == (
+    report = replace(CLEAN, regions=("east",), streams=(replace(CLEAN.streams[0], rows=1),), findings=findings)
+    assert view.summary(report) == (
         "1 message missing (east); 2 messages late (west); not everything could be checked (north) · 2 errors · "
         "1 stored message in 1 stream of 1 region"
     )
@@ -270,11 +270,11 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_what_it_is_told(report
     assert parser.addresses == []
     assert "<b>x</b>" not in shown
     assert "https://" not in shown
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', shown, re.DOTALL)
-    assert found
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', shown, re.DOTALL)
+    assert data
     assert all(
-        len(series["values"]) == json.loads(found[1])["intervals"]
-        for chart in json.loads(found[1])["charts"]
+        len(series["values"]) == json.loads(data[1])["intervals"]
+        for chart in json.loads(data[1])["charts"]
         for series in chart["series"]
     )
 
@@ -317,8 +317,8 @@ def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_fol
     shown = render_page(BROKEN)
     assert bars(shown)["foo-read-east"] == "7 ranges are marked"
     assert "<code>vstream lint --explain VA102</code>" in shown
-    one = render_page(replace(CLEAN, findings=(replace(LOST, ranges=LOST.ranges[:1]),)))
-    assert bars(one)["foo-read-east"] == "1 range is marked"
+    page = render_page(replace(CLEAN, findings=(replace(LOST, ranges=LOST.ranges[:1]),)))
+    assert bars(page)["foo-read-east"] == "1 range is marked"
     assert (shown.count("What is wrong"), shown.count("What could not be checked")) == (1, 0)
     assert "with nothing to mark" not in shown
     assert "<summary>1 write stream with nothing to mark</summary>" in render_page(CLEAN)
@@ -363,9 +363,9 @@ def test_a_purge_is_named_among_the_causes_of_what_expired() -> None:
 def test_the_stretch_cluster_is_no_region() -> None:
     ordering = stream("foo-order-stretch", "stretch")
     route = replace(CLEAN.routes[0], stream=ordering.stream, region="stretch")
-    one = replace(CLEAN, streams=(*CLEAN.streams, ordering), routes=(*CLEAN.routes, route), stretch="stretch")
-    assert view.summary(one).endswith("in 4 streams of 2 regions and the stretch cluster")
-    assert "stretch cluster" in text(one)
-    assert "stretch cluster" in render_page(one)
-    assert (one.as_dict()["regions"], one.as_dict()["stretch"]) == (["west", "east"], "stretch")
+    report = replace(CLEAN, streams=(*CLEAN.streams, ordering), routes=(*CLEAN.routes, route), stretch="stretch")
+    assert view.summary(report).endswith("in 4 streams of 2 regions and the stretch cluster")
+    assert "stretch cluster" in text(report)
+    assert "stretch cluster" in render_page(report)
+    assert (report.as_dict()["regions"], report.as_dict()["stretch"]) == (["west", "east"], "stretch")
     assert "stretch cluster" not in text(CLEAN) + render_page(CLEAN)

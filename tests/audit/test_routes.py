@@ -45,13 +45,13 @@ def everywhere(routes: list[SubjectRoute], subject: str) -> str | None:
 
 
 def test_in_spark_a_subject_becomes_what_it_becomes_here(spark: SparkSession) -> None:
-    every = [[way for route in routes if (way := parse_route(*route)) is not None] for routes in ROUTED]
-    assert [len(one) for one in every] == [len(one) for one in ROUTED]
+    every = [[parsed for route in routes if (parsed := parse_route(*route)) is not None] for routes in ROUTED]
+    assert [len(routes) for routes in every] == [len(routes) for routes in ROUTED]
     rows = [(subject, to_rows(routes)) for routes in every for subject in SUBJECTS]
-    found = make_table(spark, rows, ROWS).select(apply_routes(F.col("subject"), F.col("routes")))
-    wanted = [everywhere(routes, subject) for routes in every for subject in SUBJECTS]
-    assert [row[0] for row in found.collect()] == wanted
-    assert len({one for one in wanted if one is not None}) > 10
+    applied = make_table(spark, rows, ROWS).select(apply_routes(F.col("subject"), F.col("routes")))
+    expected = [everywhere(routes, subject) for routes in every for subject in SUBJECTS]
+    assert [row[0] for row in applied.collect()] == expected
+    assert len({subject for subject in expected if subject is not None}) > 10
 
 
 @pytest.mark.usefixtures("spark")
@@ -66,7 +66,7 @@ def test_a_java_that_answers_no_more_after_ctrl_c_is_not_warned_of() -> None:
         def stop(self) -> None:
             warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         session._stop(Interrupted(), submitted=True)
-    assert said == []
+    assert warned == []

@@ -45,7 +45,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (running, kept), (killed, left) = begun(), begun()
+    (running, in_use), (killed, left) = begun(), begun()
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     elsewhere = tmp_path / "elsewhere"
@@ -57,10 +57,10 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
     new = tmp_path / "vstream-scratch-new"  # somebody is about to lock it
     new.mkdir()
     assert (left / "vstream-west-password").exists()
-    with scratch_directory() as own:
-        assert sorted(tmp_path.iterdir()) == sorted([own, kept, elsewhere, link, new])
-        assert own.stat().st_mode & 0o777 == 0o700
-        assert (kept / "vstream-west-password").exists()
+    with scratch_directory() as scratch:
+        assert sorted(tmp_path.iterdir()) == sorted([scratch, in_use, elsewhere, link, new])
+        assert scratch.stat().st_mode & 0o777 == 0o700
+        assert (in_use / "vstream-west-password").exists()
     running.communicate("")
     assert sorted(tmp_path.iterdir()) == sorted([elsewhere, link, new])
     assert (elsewhere / "file").exists()

@@ -51,8 +51,8 @@ def test_spark_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) ->
         process.wait(60)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     left = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
-    for one in left:
-        os.kill(one, signal.SIGKILL)
+    for leftover in left:
+        os.kill(leftover, signal.SIGKILL)
     assert (len(pids), left, list(temporary.iterdir())) == (2, [], [])
 
 

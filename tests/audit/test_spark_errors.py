@@ -20,8 +20,8 @@ def test_a_connection_that_breaks_is_not_called_the_end_of_java(monkeypatch: pyt
     """Who follows goes on after the one, and not after the other."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as java:
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
-        said = "connection to Spark's Java process broke: Answer is empty"
-        with pytest.raises(VstreamError, match=said) as caught, explain_spark_errors():
+        message = "connection to Spark's Java process broke: Answer is empty"
+        with pytest.raises(VstreamError, match=message) as caught, explain_spark_errors():
             raise Py4JNetworkError("Answer is empty")
         assert not isinstance(caught.value, SparkEndedError)
         java.kill()
@@ -33,9 +33,9 @@ def test_a_connection_that_breaks_is_not_called_the_end_of_java(monkeypatch: pyt
 def test_servers_are_not_read_again_because_a_disk_is_full() -> None:
     """What breaks off while servers are read may be a region that went down."""
     trace = "Traceback (most recent call last):\n  File ...\nvstream.errors.VstreamError: west says nothing"
-    for said, is_ours in ((trace, True), ("java.io.IOException: No space left on device", False)):
+    for message, is_ours in ((trace, True), ("java.io.IOException: No space left on device", False)):
         with pytest.raises(VstreamError) as caught, explain_spark_errors():
-            raise PySparkException(said)
+            raise PySparkException(message)
         assert is_reading(caught.value) is is_ours
     with pytest.raises(VstreamError) as caught, explain_spark_errors():
         raise VstreamError("west says nothing") from TimeoutError()

@@ -181,7 +181,9 @@ def replay(spark: SparkSession, place: Path, number: int) -> tuple[DataFrame, Da
         state = MortalState(spark, place, "acme")
         state.dies = dies
         with nullcontext() if dies is None else pytest.raises(KilledError):
-            state.advance([one.cut(ref) for ref, one in moment.items()], reading(spark, moment, without=random))
+            state.advance(
+                [contents.cut(ref) for ref, contents in moment.items()], reading(spark, moment, without=random)
+            )
     result, expected = advance(AuditState(spark, place, "acme"), spark, final), whole(spark, final)
     assert 0 < result.new < expected.count() + len(final)
     return result.messages, expected, [row for history in histories for row in history.streams]

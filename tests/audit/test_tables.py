@@ -70,10 +70,10 @@ def rows(table: Any) -> list[dict[str, Any]]:
 def test_servers_and_what_was_written_down_are_the_same(
     spark: SparkSession, filled: JetStreamServer, tmp_path: Path
 ) -> None:
-    wanted = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
+    stream_refs = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
     tables = frames.read_live(
-        spark, plan_extraction(wanted, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path), tmp_path
+        spark, plan_extraction(stream_refs, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path), tmp_path
     )
     assert (tables.messages.schema, tables.streams.schema) == (MESSAGES, STREAMS)
     target = str(tmp_path / "tables")
@@ -123,10 +123,13 @@ def test_servers_and_what_was_written_down_are_the_same(
     with pytest.raises(NotReachableError, match="no stream can be read"):
         plan_extraction([physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
     # What is in the stretch cluster is in no region, and is reached by any that answers.
-    wide, ways = [physical("foo-read-west", Role.ORDER, "far")], {"east": dead, "west": Endpoint(urls=(filled.url,))}
-    found = plan_extraction(wide, ways, tmp_path)
-    assert found.messages == 59
-    assert [row["region"] for row in rows(frames.read_live(spark, found, tmp_path).messages)] == ["far"] * 59
+    wide, endpoints = (
+        [physical("foo-read-west", Role.ORDER, "far")],
+        {"east": dead, "west": Endpoint(urls=(filled.url,))},
+    )
+    extraction = plan_extraction(wide, endpoints, tmp_path)
+    assert extraction.messages == 59
+    assert [row["region"] for row in rows(frames.read_live(spark, extraction, tmp_path).messages)] == ["far"] * 59
     with pytest.raises(NotReachableError, match="no stream can be read"):
         plan_extraction(wide, {"east": dead}, tmp_path)
 
@@ -147,13 +150,13 @@ def test_since_reads_only_messages_stored_after_it(
 def test_what_is_read_without_spark_is_the_same(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
     streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
-    wanted = plan_extraction(streams, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
-    by_spark, here = frames.read_live(spark, wanted, tmp_path), frames.to_spark(spark, extract(wanted))
-    found = sorted(here.messages.collect())
-    assert len(found) == wanted.messages > 0
-    assert found == sorted(by_spark.messages.collect())
-    assert here.messages.schema == by_spark.messages.schema
-    assert sorted(here.streams.collect()) == sorted(by_spark.streams.collect())
+    extraction = plan_extraction(streams, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
+    by_spark, without_spark = frames.read_live(spark, extraction, tmp_path), frames.to_spark(spark, extract(extraction))
+    messages = sorted(without_spark.messages.collect())
+    assert len(messages) == extraction.messages > 0
+    assert messages == sorted(by_spark.messages.collect())
+    assert without_spark.messages.schema == by_spark.messages.schema
+    assert sorted(without_spark.streams.collect()) == sorted(by_spark.streams.collect())
 
 
 def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:

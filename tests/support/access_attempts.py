@@ -112,16 +112,16 @@ def in_accounts(region: str, regions: Iterable[str]) -> Trespass:
     forbidden = tuple(f"$JS.API.{change}" for change in changes("foo", "W_west"))
     return Trespass(
         publish=(
-            *((one, f"_vs.at.{region}.{one}") for one in forbidden),
+            *((subject, f"_vs.at.{region}.{subject}") for subject in forbidden),
             *_as_they_are(
                 *(f"_vs.at.{region}.{subject}" for region in regions for subject in forbidden),
                 *(
-                    f"_vs.api.{account}.{one}"
+                    f"_vs.api.{account}.{request}"
                     for account in hidden
-                    for one in (*changes("foo", account), *looks("foo"), *LISTS)
+                    for request in (*changes("foo", account), *looks("foo"), *LISTS)
                 ),
                 *(f"_vs.from.{account}.CONSUMER.CREATE.foo{name}" for account in hidden for name in ("", ".x", ".x.>")),
-                *(f"_vs.to.W_{region}.R_{other}.x" for region in regions for other in regions),
+                *(f"_vs.to.W_{region}.R_{reader}.x" for region in regions for reader in regions),
                 "_vs.at.west.other.subject",
                 "_vs.w.foo.x",
                 "foo",
@@ -133,7 +133,7 @@ def in_accounts(region: str, regions: Iterable[str]) -> Trespass:
             *(f"_vs.at.{region}.$JS.API.{look}" for region in regions for look in (*looks("foo"), *LISTS)),
             *answers("foo"),
         ),
-        managed=tuple(f"_vs.api.{one}" for one in hidden),
+        managed=tuple(f"_vs.api.{request}" for request in hidden),
     )
 
 
@@ -143,44 +143,47 @@ def in_regions(region: str, regions: Iterable[str]) -> Trespass:
     mine = f"APP_{region}"
     return Trespass(
         publish=_as_they_are(
-            *(f"$JS.API.{one}" for one in (*changes("foo", mine), *changes("foo-write", mine), *looks("foo-write"))),
+            *(
+                f"$JS.API.{request}"
+                for request in (*changes("foo", mine), *changes("foo-write", mine), *looks("foo-write"))
+            ),
             *answers("foo-write"),
             *(
-                f"_vs.api.{account}.{one}"
+                f"_vs.api.{account}.{request}"
                 for account in accounts
                 for stream in ("foo", "foo-write")
-                for one in (*changes(stream, account), *looks(stream), *LISTS)
+                for request in (*changes(stream, account), *looks(stream), *LISTS)
             ),
             *(
                 f"_vs.from.{account}.CONSUMER.CREATE.{stream}"
                 for account in accounts
                 for stream in ("foo", "foo-write", "foo-write.x", "foo-write.x.>")
             ),
-            *(f"_vs.to.{account}.{other}.x" for account in accounts for other in accounts if account != other),
+            *(f"_vs.to.{account}.{reader}.x" for account in accounts for reader in accounts if account != reader),
             "_vs.w.other.subject",
             *ELSEWHERE,
         ),
-        harmless=("_vs.w.v.foo.x", *(f"$JS.API.{one}" for one in (*looks("foo"), *LISTS)), *answers("foo")),
+        harmless=("_vs.w.v.foo.x", *(f"$JS.API.{request}" for request in (*looks("foo"), *LISTS)), *answers("foo")),
         managed=tuple(f"_vs.api.{account}" for account in accounts),
     )
 
 
 def in_domains(region: str, regions: Iterable[str]) -> Trespass:
     """With `routing: domains`."""
-    own = (*changes("foo", "APP"), *changes("foo-write", "APP"), *looks("foo-write"))
+    requests = (*changes("foo", "APP"), *changes("foo-write", "APP"), *looks("foo-write"))
     return Trespass(
         publish=(
             # Servers map the name of their own domain away.
-            *((f"$JS.{region}.API.{one}", f"$JS.API.{one}") for one in own),
+            *((f"$JS.{region}.API.{request}", f"$JS.API.{request}") for request in requests),
             *_as_they_are(
-                *(f"$JS.API.{one}" for one in own),
+                *(f"$JS.API.{request}" for request in requests),
                 *answers("foo-write"),
                 *(
-                    f"$JS.{other}.API.{one}"
-                    for other in regions
-                    if other != region
+                    f"$JS.{other_region}.API.{request}"
+                    for other_region in regions
+                    if other_region != region
                     for stream in ("foo", "foo-write")
-                    for one in (*changes(stream, "APP"), *looks(stream), *LISTS)
+                    for request in (*changes(stream, "APP"), *looks(stream), *LISTS)
                 ),
                 # What passes between regions.
                 *("$JSC.R.x", "$JS.S.x", "_GR_.x.y.z"),
@@ -188,7 +191,7 @@ def in_domains(region: str, regions: Iterable[str]) -> Trespass:
                 *ELSEWHERE,
             ),
         ),
-        harmless=("_vs.w.foo.x", *(f"$JS.API.{one}" for one in (*looks("foo"), *LISTS)), *answers("foo")),
+        harmless=("_vs.w.foo.x", *(f"$JS.API.{request}" for request in (*looks("foo"), *LISTS)), *answers("foo")),
         managed=("$JS.API",),
     )
 
@@ -227,7 +230,7 @@ async def _unrefused(trespass: Trespass, refused: list[str]) -> str | None:
     tried = Counter(
         [
             *(f'publish to "{mapped}"'.lower() for _, mapped in trespass.publish),
-            *(f'subscription to "{one}"'.lower() for one in UNSEEN),
+            *(f'subscription to "{subject}"'.lower() for subject in UNSEEN),
         ]
     )
     allowed = tried - Counter(text.lower().partition(" violation for ")[2] for text in refused)

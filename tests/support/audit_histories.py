@@ -124,8 +124,8 @@ class Maker:
             self.history.messages.append(self._copy(row, name, region, seq, time))
         says_cursor = self.form == "2.15" and draw.random() < 0.8
         sources = [
-            {"origin": f"w-{one}", "last_seq": start + len(rows) if says_cursor else None}
-            for one, rows in written.items()
+            {"origin": f"w-{origin}", "last_seq": start + len(rows) if says_cursor else None}
+            for origin, rows in written.items()
         ]
         self._stream(name, region, "read", seq, sources, None)
 
@@ -185,12 +185,12 @@ class Maker:
                 for message in self.history.messages
                 if message["source"] and message["source"].split(" ")[:2] == at
             ]
-            for one in [row, *copies]:
-                one["ttl"] = self.random.choice(("2s", "3h"))
+            for copy in [row, *copies]:
+                copy["ttl"] = self.random.choice(("2s", "3h"))
             gone = self.random.sample([row, *copies], self.random.randrange(len(copies) + 1))
-            for one in gone:
-                self.history.messages.remove(one)
-                limits = self.history.stream(one["stream"])
+            for copy in gone:
+                self.history.messages.remove(copy)
+                limits = self.history.stream(copy["stream"])
                 limits["limits"] = (limits["limits"] or {}) | {"allow_msg_ttl": 1}
 
     def _plant_deleted_everywhere(self) -> None:
@@ -203,8 +203,8 @@ class Maker:
                 for message in self.history.messages
                 if message["source"] and message["source"].split(" ")[:2] == at
             ]
-            for one in [row, *copies[keep:]]:
-                self.history.messages.remove(one)
+            for copy in [row, *copies[keep:]]:
+                self.history.messages.remove(copy)
             self.history.stream(row["stream"])["limits"] = {"max_age": self.random.choice((1, 2000)) * SECOND}
 
     def _plant_purged_early(self) -> None:
@@ -254,10 +254,12 @@ class Maker:
         if row:
             rows = self.history.of(row["stream"])
             last = self.history.stream(row["stream"])
-            some = [one for one in rows if one["seq"] >= row["seq"]][: self.random.randrange(1, 8)]
-            for one in some:
+            repeated = [candidate for candidate in rows if candidate["seq"] >= row["seq"]][
+                : self.random.randrange(1, 8)
+            ]
+            for copy in repeated:
                 last["last_seq"] += 1
-                self.history.messages.append(one | {"seq": last["last_seq"], "time_ns": rows[-1]["time_ns"] + 5})
+                self.history.messages.append(copy | {"seq": last["last_seq"], "time_ns": rows[-1]["time_ns"] + 5})
 
     def _plant_swap(self) -> None:
         row = self._any()
@@ -328,17 +330,17 @@ class Maker:
 
     def _plant_cut_early(self) -> None:
         name = f"w-{self.random.choice(self.regions)}"
-        one = self.history.stream(name)
-        one["cut_at_ns"] = NOW + self.random.choice((1, SECOND, 10 * SECOND))
+        stream = self.history.stream(name)
+        stream["cut_at_ns"] = NOW + self.random.choice((1, SECOND, 10 * SECOND))
         keep = self.random.randrange(0, 13)
-        gone = [row for row in self.history.of(name) if row["seq"] > one["last_seq"] - keep]
+        gone = [row for row in self.history.of(name) if row["seq"] > stream["last_seq"] - keep]
         self.history.messages = [row for row in self.history.messages if row not in gone]
-        one["last_seq"] = max(0, one["last_seq"] - keep)
+        stream["last_seq"] = max(0, stream["last_seq"] - keep)
 
     def _plant_unreadable(self) -> None:
-        one = self.random.choice(self.history.streams)
-        one["error"] = "no answer"
-        self.history.messages = [row for row in self.history.messages if row["stream"] != one["stream"]]
+        stream = self.random.choice(self.history.streams)
+        stream["error"] = "no answer"
+        self.history.messages = [row for row in self.history.messages if row["stream"] != stream["stream"]]
 
     def _plant_rolled_up(self) -> None:
         row = self._any("read")
@@ -365,9 +367,9 @@ class Maker:
                 reader["limits"] = {"allow_rollup_hdrs": 1}
 
     def _plant_twin(self) -> None:
-        row, other = self._any("read"), self._any("read")
-        if row and other:
-            other["msg_id"] = row["msg_id"]
+        row, twin = self._any("read"), self._any("read")
+        if row and twin:
+            twin["msg_id"] = row["msg_id"]
 
     def _plant_lost_to_twin(self) -> None:
         row = self._any("read")
@@ -379,8 +381,8 @@ class Maker:
             if self.random.random() < 0.6:
                 # It never was there: no sequence was given to it.
                 self.history.stream(row["stream"])["last_seq"] -= 1
-                for other in message:
-                    other["seq"] -= other["seq"] > row["seq"]
+                for copy in message:
+                    copy["seq"] -= copy["seq"] > row["seq"]
 
     def _plant_recreated(self) -> None:
         row = self._any("write")
@@ -405,9 +407,9 @@ class Maker:
 
     def _plant_mirror(self) -> None:
         reader = f"r-{self.random.choice(self.regions)}"
-        one = self.history.stream(reader)
-        one["mirror"] = f"w-{self.random.choice(self.regions)}"
-        one["sources"] = []
+        stream = self.history.stream(reader)
+        stream["mirror"] = f"w-{self.random.choice(self.regions)}"
+        stream["sources"] = []
         for row in self.history.of(reader):
             row["source"] = None
 

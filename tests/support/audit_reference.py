@@ -59,14 +59,14 @@ def header(source: str) -> dict[str, Any] | None:
     if (len(words) != 2 and len(words) < 4) or not re.fullmatch("[0-9]+", words[1]):
         return None
     keys = ("stream", "seq", "filters", "destinations", "subject", "identity")
-    found: dict[str, Any] = dict(zip(keys, words, strict=False))
-    found["seq"] = int(words[1])
-    found["stream"] = EXTERNAL.sub("", words[0])
+    fields: dict[str, Any] = dict(zip(keys, words, strict=False))
+    fields["seq"] = int(words[1])
+    fields["stream"] = EXTERNAL.sub("", words[0])
     if REPLAY.search(words[0]):
-        found["is_replay"] = True
+        fields["is_replay"] = True
         # It is that of a stream that is gone.
-        found.pop("identity", None)
-    return found
+        fields.pop("identity", None)
+    return fields
 
 
 def through(subject: str, filters: str, destinations: str) -> str | None:
@@ -176,19 +176,23 @@ class Audit:
                 held[name, "", copy.seq].append(copy)
         messages = {*held, *(message for rows in compared.values() for message in rows)}
         for message in messages:
-            own = held.get(message, [])
-            there = {name: rows[message] for name, rows in compared.items() if message in rows}
-            key = usual([k for rows in there.values() if (k := least(row.key for row in rows)) is not None])
+            at_origin = held.get(message, [])
+            at_readers = {name: rows[message] for name, rows in compared.items() if message in rows}
+            key = usual([k for rows in at_readers.values() if (k := least(row.key for row in rows)) is not None])
             msg_id = max(
-                (m for rows in [own, *there.values()] if rows and (m := least(row.msg_id for row in rows)) is not None),
+                (
+                    m
+                    for rows in [at_origin, *at_readers.values()]
+                    if rows and (m := least(row.msg_id for row in rows)) is not None
+                ),
                 default=None,
             )
-            written = min((one.time for one in own), default=None)
+            written = min((copy.time for copy in at_origin), default=None)
             if written is None:
-                written = min(row.time for rows in there.values() for row in rows)
+                written = min(row.time for rows in at_readers.values() for row in rows)
             self.facts[message] = (
-                set(there),
-                key if key is not None else least(one.key for one in own),
+                set(at_readers),
+                key if key is not None else least(copy.key for copy in at_origin),
                 msg_id,
                 written,
             )
@@ -240,20 +244,20 @@ class Audit:
     ) -> None:
         origin, former, seq = message
         info = self.origins[origin]
-        there = {name: rows[message] for name, rows in compared.items() if message in rows}
-        digest = own[0].digest if own else usual([min(row.digest for row in rows) for rows in there.values()])
+        at_readers = {name: rows[message] for name, rows in compared.items() if message in rows}
+        digest = own[0].digest if own else usual([min(row.digest for row in rows) for rows in at_readers.values()])
         if own:
-            digest = min(one.digest for one in own)
-        key = usual([k for rows in there.values() if (k := least(row.key for row in rows)) is not None])
+            digest = min(copy.digest for copy in own)
+        key = usual([k for rows in at_readers.values() if (k := least(row.key for row in rows)) is not None])
         _, own_key, msg_id, written = self.facts[message]
         if len(own) > 1:
             self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
-        ttl = least(row.ttl for rows in [own, *there.values()] for row in rows)
+        ttl = least(row.ttl for rows in [own, *at_readers.values()] for row in rows)
         may_be_gone = former != "" or may_be_gone_at_origin(info, seq, written, ttl)
         if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
             self._add("not-at-origin", origin, message)
         for name, reader in self.readers.items():
-            rows = there.get(name)
+            rows = at_readers.get(name)
             if rows:
                 self._present(name, message, rows, own, digest, key)
             else:
@@ -269,7 +273,7 @@ class Audit:
                     may_be_gone,
                     compared[name],
                     by_reader.get(name, []),
-                    is_nowhere=not there,
+                    is_nowhere=not at_readers,
                 )
                 if kind:
                     self._add(kind, name, message)
@@ -285,16 +289,17 @@ class Audit:
         is_reused = False
         if any(row.digest != digest for row in rows):
             theirs = least(row.msg_id for row in rows)
-            mine = least(one.msg_id for one in own)
+            mine = least(copy.msg_id for copy in own)
             is_reused = bool(own) and (
-                min(one.time for one in own) > min(row.time for row in rows)
+                min(copy.time for copy in own) > min(row.time for row in rows)
                 or (theirs is not None and mine is not None and theirs != mine)
             )
             self._add("reused" if is_reused else "payload", name, message, seq)
         sent = {row.sent for row in rows if row.sent is not None}
-        expected = least(one.sent for one in own)
+        expected = least(copy.sent for copy in own)
         if not is_reused and (
-            any(row.key != key for row in rows) or (expected is not None and any(one != expected for one in sent))
+            any(row.key != key for row in rows)
+            or (expected is not None and any(sent_subject != expected for sent_subject in sent))
         ):
             self._add("subject", name, message, seq)
 
@@ -373,21 +378,21 @@ class Audit:
         is_oldest = reader["first_seq"] > 1 and (not mine or seq < min(mine))
         if may_roll_up and is_oldest and rows and min(row.time for row in rows) + SKEW >= written:
             return True
-        kept = [row for row in rows if row.key == key]
-        if kept and min(one.time for one in kept) + SKEW < written:
+        same_key = [row for row in rows if row.key == key]
+        if same_key and min(copy.time for copy in same_key) + SKEW < written:
             return False
-        if any((one.origin, one.former) == (origin, former) and one.origin_seq < seq for one in kept):
+        if any((copy.origin, copy.former) == (origin, former) and copy.origin_seq < seq for copy in same_key):
             return False
-        newer = len(kept) + self._newer_absent(reader, message, key, written, rows)
-        return (keeps is not None and newer >= keeps) or (may_roll_up and bool(kept))
+        newer = len(same_key) + self._newer_absent(reader, message, key, written, rows)
+        return (keeps is not None and newer >= keeps) or (may_roll_up and bool(same_key))
 
     def _newer_absent(
         self, reader: dict[str, Any], message: tuple[str, str, int], key: str | None, written: int, rows: list[Copy]
     ) -> int:
         """Newer messages of the key that the reader has come past and lacks, too: they have been there."""
         count = 0
-        for fact, (there, other_key, msg_id, time) in self.facts.items():
-            if other_key != key or reader["stream"] in there or (time, *fact) <= (written, *message):
+        for fact, (holders, other_key, msg_id, time) in self.facts.items():
+            if other_key != key or reader["stream"] in holders or (time, *fact) <= (written, *message):
                 continue
             origin, former, seq = fact
             has = [
@@ -421,16 +426,16 @@ class Audit:
         """How far a reader has come, by its own word, or because it has taken as many messages as there ever were."""
         if reader["mirror"] == origin:
             return reader["last_seq"] or None
-        found = [source["last_seq"] for source in reader["sources"] if source["origin"] == origin]
-        if not found or None not in found:
-            return min(found, default=None)
+        cursors = [source["last_seq"] for source in reader["sources"] if source["origin"] == origin]
+        if not cursors or None not in cursors:
+            return min(cursors, default=None)
         return self.streams[origin]["last_seq"] if self._has_stored_all(reader) else None
 
     def _has_stored_all(self, reader: dict[str, Any]) -> bool:
         """Whether the last sequence of a reader is the number of messages that its origins ever had."""
-        found = [self.streams.get(name) for name in {source["origin"] for source in reader["sources"]}]
-        origins = [one for one in found if one is not None and one["error"] is None]
-        return len(origins) == len(found) and reader["last_seq"] == sum(origin["last_seq"] for origin in origins)
+        streams = [self.streams.get(name) for name in {source["origin"] for source in reader["sources"]}]
+        origins = [stream for stream in streams if stream is not None and stream["error"] is None]
+        return len(origins) == len(streams) and reader["last_seq"] == sum(origin["last_seq"] for origin in origins)
 
     def _holes(
         self,
@@ -443,7 +448,7 @@ class Audit:
                 continue
             if "allow_msg_ttl" in limits or not info["num_deleted"]:
                 continue
-            rows = [*held, *(message for some in compared.values() for message in some)]
+            rows = [*held, *(message for copies in compared.values() for message in copies)]
             seqs = {seq for origin, former, seq in rows if (origin, former) == (name, "")}
             last = (
                 max(seq for seq in seqs if seq <= info["last_seq"]) if info["path"] == "capture" else info["last_seq"]
@@ -484,8 +489,8 @@ def disputes(audit: Audit) -> set[Dispute]:
         for copy in sorted(arrivals(audit), key=lambda one: (one.seq, one.origin or "", one.former, one.origin_seq)):
             if copy.key == key:
                 last[copy.stream] = copy
-        winners = {(one.origin or "", one.former, one.origin_seq) for one in last.values()}
-        outcomes = {one.total for one in last.values()} if audit.is_counter else winners
+        winners = {(winner.origin or "", winner.former, winner.origin_seq) for winner in last.values()}
+        outcomes = {winner.total for winner in last.values()} if audit.is_counter else winners
         if len(outcomes) > 1:
             settled = all(
                 seq <= reached(audit, reader, origin, former)
@@ -514,9 +519,11 @@ def conflicts(audit: Audit) -> dict[str, int]:
                 if copy.stream not in audit.origins:
                     place = audit.streams[copy.stream]["region"]
                     arrived[place] = min(copy.time, arrived.get(place, copy.time))
-            own = min((copy.time for copy in copies if copy.stream in audit.origins), default=arrived.get(region))
-            if own is not None:
-                timed.append((own, origin, seq, region, arrived))
+            written_at = min(
+                (copy.time for copy in copies if copy.stream in audit.origins), default=arrived.get(region)
+            )
+            if written_at is not None:
+                timed.append((written_at, origin, seq, region, arrived))
         timed.sort(key=lambda one: one[:3])
         for before, after in pairwise(timed):
             seen = before[4].get(after[3])
@@ -537,7 +544,7 @@ def twins(audit: Audit) -> dict[str, bool]:
             continue
         messages[copy.msg_id].add((copy.origin, copy.former, copy.origin_seq))
         digests[copy.msg_id].add(copy.digest)
-    return {message: len(digests[message]) == 1 for message, some in messages.items() if len(some) > 1}
+    return {message: len(digests[message]) == 1 for message, copies in messages.items() if len(copies) > 1}
 
 
 def hops(audit: Audit) -> list[tuple[str, str, int, int]]:
@@ -566,7 +573,7 @@ def late(audit: Audit) -> dict[tuple[str, str, int | None], list[int]]:
     for origin, region, written, arrived in hops(audit):
         for minute in (None, written // MINUTE):
             result[origin, region, minute].append(arrived - written)
-    return {pair: sorted(some) for pair, some in result.items()}
+    return {pair: sorted(delays) for pair, delays in result.items()}
 
 
 def settling(
@@ -577,13 +584,13 @@ def settling(
     for _, begun, ended in windows:
         for origin, region, written, arrived in hops(audit):
             if written <= ended and arrived >= begun:
-                some, gone, after = result.get((begun, origin, region), (0, 0, 0))
-                result[begun, origin, region] = (some + 1, gone, max(after, arrived - ended))
+                counted, gone, after = result.get((begun, origin, region), (0, 0, 0))
+                result[begun, origin, region] = (counted + 1, gone, max(after, arrived - ended))
         for reader, name, time, number in audit.missing:
             if time is None or time <= ended:
                 pair = (begun, audit.origins[name].get("region") or name, audit.streams[reader]["region"])
-                some, gone, after = result.get(pair, (0, 0, 0))
-                result[pair] = (some, gone + number, after)
+                counted, gone, after = result.get(pair, (0, 0, 0))
+                result[pair] = (counted, gone + number, after)
     return result
 
 
@@ -593,16 +600,16 @@ def pairs(audit: Audit) -> dict[tuple[str, str], tuple[int, int]]:
     for copy in arrivals(audit):
         rows[audit.streams[copy.stream]["region"]].append(copy)
     result: dict[tuple[str, str], tuple[int, int]] = {}
-    for one, other in ((a, b) for a in rows for b in rows if a < b):
+    for first, second in ((a, b) for a in rows for b in rows if a < b):
         places = sorted(
             (mine.seq, theirs.seq)
-            for mine in rows[one]
-            for theirs in rows[other]
+            for mine in rows[first]
+            for theirs in rows[second]
             if (mine.origin, mine.former, mine.origin_seq) == (theirs.origin, theirs.former, theirs.origin_seq)
         )
         near = [(a, b) for a, b in pairwise(places) if a[0] // BUCKET == b[0] // BUCKET]
         if places:
-            result[one, other] = (len(near), sum(b[1] < a[1] for a, b in near))
+            result[first, second] = (len(near), sum(b[1] < a[1] for a, b in near))
     return result
 
 

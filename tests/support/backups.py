@@ -86,22 +86,22 @@ async def take(region: str, number: int, *, stream: str = "foo") -> list[str]:
     """The next *number* messages of the durable `reader`, each acknowledged."""
     endpoint = lab.endpoints(NAME)[region]
     client = await nats.connect(list(endpoint.urls), **connection_options(endpoint, region), connect_timeout=30)
-    taken: list[str] = []
+    result: list[str] = []
     try:
         context: JetStreamContext = client.jetstream(timeout=60)
         reader = await context.pull_subscribe_bind(durable="reader", stream=f"{stream}-read-{region}")
         async with asyncio.timeout(60):
-            while len(taken) < number:
+            while len(result) < number:
                 try:
-                    messages = await reader.fetch(number - len(taken), timeout=1)
+                    messages = await reader.fetch(number - len(result), timeout=1)
                 except TimeoutError:
                     continue
                 for message in messages:
                     await message.ack_sync()
-                    taken.append(message.data.decode())
+                    result.append(message.data.decode())
     finally:
         await client.close()
-    return taken
+    return result
 
 
 async def backed_up(file: Path, directory: Path, rate: float, *, killed: Sequence[float] = ()) -> Load:

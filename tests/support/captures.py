@@ -158,10 +158,10 @@ def clean(shape: Shape | None = None) -> History:
 def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, list[Stored]]:
     """Publish in all regions, and store what is acknowledged, and some of what is not."""
     regions = tuple(shape.regions)
-    one = {"homed": regions[0], "stretch": "stretch"}.get(shape.model)
+    only_region = {"homed": regions[0], "stretch": "stretch"}.get(shape.model)
     writes: dict[str, list[Stored]] = {}
-    for region in [one] if one else regions:
-        name, role = ("foo", "origin") if one else (f"foo-write-{region}", "write")
+    for region in [only_region] if only_region else regions:
+        name, role = ("foo", "origin") if only_region else (f"foo-write-{region}", "write")
         writes[name] = []
         history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role=role, messages=0)
     due = sorted(
@@ -170,7 +170,7 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
         for number in range(shape.messages)
     )
     for moment, region, number in due:
-        name = "foo" if one else f"foo-write-{region}"
+        name = "foo" if only_region else f"foo-write-{region}"
         id_ = f"{region}-{number}"
         payload = f"{id_} {'x' * random_.randrange(9)}"
         subject = f"foo.load.{region}.{random_.randrange(shape.keys)}"

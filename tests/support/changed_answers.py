@@ -59,10 +59,10 @@ _LINES = (
 _HEADERS: tuple[str, ...] = ("", "x", "-1", "1.5", "9" * 5_000, "\x1b[31m::error::", "\xff", "x" * 1_000_000, "0", "²")
 
 
-def change_answer(answer: Answer, way: str, random: Random) -> tuple[Answer, str]:
-    """*answer* changed in a *way* of WAYS, and what was changed. The answer itself where that way cannot be gone."""
-    changed, description = WAYS[way](answer, random)
-    return changed, f"{way}: {description:.80}"
+def change_answer(answer: Answer, damage: str, random: Random) -> tuple[Answer, str]:
+    """*answer* with a *damage* of DAMAGES, and what was changed. The answer itself where it cannot be damaged so."""
+    changed, description = DAMAGES[damage](answer, random)
+    return changed, f"{damage}: {description:.80}"
 
 
 def _value(*choices: Any) -> Callable[[Answer, Random], tuple[Answer, str]]:
@@ -151,7 +151,7 @@ def _repeat(answer: Answer, random: Random) -> tuple[Answer, str]:
     return replace(answer, times=times), f"{times} times"
 
 
-WAYS: Mapping[str, Callable[[Answer, Random], tuple[Answer, str]]] = {
+DAMAGES: Mapping[str, Callable[[Answer, Random], tuple[Answer, str]]] = {
     "wrong type": _value(*_OTHER),
     "missing": _remove,
     "null": _value(None),

@@ -69,8 +69,8 @@ def succeeded(ran: Ran) -> Ran:
 
 
 def open_faults(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = succeeded(chaos(file, "status", "--format", "json")).json()["faults"]
-    return found
+    faults: list[dict[str, Any]] = succeeded(chaos(file, "status", "--format", "json")).json()["faults"]
+    return faults
 
 
 @contextmanager

@@ -152,10 +152,13 @@ class Pods:
     def start(self, version: str | None = None) -> None:
         binary = binaries.locate(version)
         for server in self.ports.keys() - self.processes.keys():
-            own = self.directory / server
-            with (own / "log").open("wb") as log:
+            pod_directory = self.directory / server
+            with (pod_directory / "log").open("wb") as log:
                 self.processes[server] = subprocess.Popen(
-                    [binary, "-c", own / "nats-config" / "nats.conf"], cwd=own, stdout=log, stderr=log
+                    [binary, "-c", pod_directory / "nats-config" / "nats.conf"],
+                    cwd=pod_directory,
+                    stdout=log,
+                    stderr=log,
                 )
 
     def wait_until_ready(self) -> None:
@@ -192,20 +195,20 @@ class Pods:
             process.wait(timeout=20)
 
     def _write(self, server: str, seat: Seat, configuration: Mapping[str, Any]) -> None:
-        own, ports = self.directory / server, self.ports[server]
+        pod_directory, ports = self.directory / server, self.ports[server]
         local = {
             **configuration,
             "server_name": server,
             "host": "127.0.0.1",
             "port": ports["client"],
-            "pid_file": str(own / "nats.pid"),
-            "jetstream": {**configuration["jetstream"], "store_dir": str(own / "data")},
+            "pid_file": str(pod_directory / "nats.pid"),
+            "jetstream": {**configuration["jetstream"], "store_dir": str(pod_directory / "data")},
         }
         local["jetstream"].update(max_file_store=1 << 30, max_memory_store=1 << 28)
         monitor = next(key for key in ("https_port", "http_port") if key in local)
         local[monitor] = ports["monitor"]
         if "resolver" in local:
-            local["resolver"] = {**configuration["resolver"], "dir": str(own / "data" / "accounts")}
+            local["resolver"] = {**configuration["resolver"], "dir": str(pod_directory / "data" / "accounts")}
         servers = [peer.server.name for peer in self.topology.seats if peer.cluster == seat.cluster]
         if "cluster" in local:
             routes = [url.partition("://")[0] for url in configuration["cluster"]["routes"]]
@@ -228,15 +231,15 @@ class Pods:
                 }  # one authority for all
                 section["tls"] = {**section["tls"], **files}
         include = local.pop(INCLUDE)
-        config = own / "nats-config" / "nats.conf"
+        config = pod_directory / "nats-config" / "nats.conf"
         config.parent.mkdir(parents=True)
         config.write_text(
             f'include "{include}"\n' + "\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in local.items())
         )
-        (own / "nats-vstream").mkdir()
+        (pod_directory / "nats-vstream").mkdir()
         for file in ("passwords.cfg", "system-password.cfg"):
             text = (placeholder_for(file) or "").replace("$2a$11$none", PASSWORD)
-            (own / "nats-vstream" / file).write_text(text)
+            (pod_directory / "nats-vstream" / file).write_text(text)
 
     def _gateway(self, gateway: Mapping[str, Any], port: int) -> dict[str, Any]:
         """A load balancer is all pods behind it; a pod says where it is itself."""

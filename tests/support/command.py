@@ -47,12 +47,12 @@ class Ran:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    kept = {
+    inherited = {
         key: value
         for key, value in os.environ.items()
         if key not in {"COLUMNS", "GITHUB_ACTIONS", "FORCE_COLOR", _FORK_SERVER}
     }
-    return {**kept, "NO_COLOR": "1", "COLUMNS": "100", **(extra or {})}
+    return {**inherited, "NO_COLOR": "1", "COLUMNS": "100", **(extra or {})}
 
 
 def vstream(

@@ -30,7 +30,7 @@ class Ears:
         self._heard: defaultdict[int, set[Pair]] = defaultdict(set)
 
     def everybody(self) -> set[Pair]:
-        return {(client, other) for client in self._clients for other in self._clients}
+        return {(client, reader) for client in self._clients for reader in self._clients}
 
     async def listen(self) -> None:
         for region, client in self._clients.items():
@@ -103,9 +103,9 @@ async def ears(name: str) -> AsyncIterator[Ears]:
         for region, endpoint in lab.endpoints(name).items()
     }
     try:
-        found = Ears(clients)
-        await found.listen()
-        yield found
+        listening = Ears(clients)
+        await listening.listen()
+        yield listening
     finally:
         await asyncio.gather(*(client.close() for client in clients.values()))
 

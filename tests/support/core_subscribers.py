@@ -27,10 +27,10 @@ async def everybody_hears_everything_once(app: Mapping[str, Client], prefix: str
         await app[region].flush()
 
     async def everywhere(kind: str) -> str | None:
-        wanted = {f"{prefix}.{kind}.{region}" for region in app}
+        expected = {f"{prefix}.{kind}.{region}" for region in app}
         for region in app:
             await app[region].jetstream(timeout=_PATIENCE).publish(f"{prefix}.{kind}.{region}", b"")
-        lacking = {region: wanted - heard[region].keys() for region in app}
+        lacking = {region: expected - heard[region].keys() for region in app}
         return f"{kind} lacks {lacking}" if any(lacking.values()) else None
 
     await until(partial(everywhere, "first"))  # that there is a subscriber takes a moment to reach the other regions

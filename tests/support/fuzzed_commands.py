@@ -20,7 +20,7 @@ import nats
 import pytest
 from jsonschema import ValidationError
 
-from tests.support.changed_answers import WAYS
+from tests.support.changed_answers import DAMAGES
 from tests.support.command import Ran, check_output, read_json_documents, run_unchecked, vstream
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.labs import end_all_in
@@ -123,7 +123,7 @@ class Outcome:
         return str(self.code) if self.problem is None else next(kinds, OTHER)
 
     def __str__(self) -> str:
-        asked = f"{self.command} {self.change.kind}#{self.change.ordinal} {self.change.way} seed {self.change.seed}"
+        asked = f"{self.command} {self.change.kind}#{self.change.ordinal} {self.change.damage} seed {self.change.seed}"
         lasting = " lasting" if self.change.is_lasting else ""
         return f"{asked}{lasting} [{self.changed}]: {self.code} {self.seconds:.1f} s {self.memory // 1000} MB {self.problem or 'ok'}"
 
@@ -170,7 +170,7 @@ class Bench:
         change = Change(
             kind=kind,
             ordinal=random.randint(1, answers[kind]),
-            way=random.choice(list(WAYS)),
+            damage=random.choice(list(DAMAGES)),
             seed=seed,
             is_lasting=random.random() < 0.5,
         )

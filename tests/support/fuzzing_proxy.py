@@ -33,7 +33,7 @@ class Change:
 
     kind: str
     ordinal: int
-    way: str
+    damage: str
     seed: int
     is_lasting: bool = False
 
@@ -56,7 +56,7 @@ class Session:
         number = self.answers[kind]
         if number < change.ordinal or (number > change.ordinal and not change.is_lasting):
             return answer
-        changed, description = change_answer(answer, change.way, Random(f"{change.seed} {number}"))
+        changed, description = change_answer(answer, change.damage, Random(f"{change.seed} {number}"))
         if changed is not answer:
             self.changed.append(f"{kind}: {description}")
         return changed

@@ -24,12 +24,14 @@ def reported(fields: Any) -> dict[str, Any]:
 
 def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = True) -> Discovered:
     """Everything that servers would say that run *topology*."""
-    wanted: Bundle = render_bundle(topology)
-    streams = {stream.config.name: observed(stream.config.fields) for stream in wanted.streams}
+    bundle: Bundle = render_bundle(topology)
+    streams = {stream.config.name: observed(stream.config.fields) for stream in bundle.streams}
     consumers: dict[str, dict[str, ObservedConsumer]] = {}
-    for one in wanted.consumers:
-        consumers.setdefault(one.config.stream, {})[one.config.durable] = consumer(one.config.stream, one.config.fields)
-    rules = {mapping.source: spell_destinations(mapping) for mapping in wanted.mappings}
+    for rendered_consumer in bundle.consumers:
+        consumers.setdefault(rendered_consumer.config.stream, {})[rendered_consumer.config.durable] = consumer(
+            rendered_consumer.config.stream, rendered_consumer.config.fields
+        )
+    rules = {mapping.source: spell_destinations(mapping) for mapping in bundle.mappings}
     clusters = {region.name: region.cluster for region in topology.regions}
     servers = tuple(
         DiscoveredServer(

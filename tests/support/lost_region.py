@@ -90,8 +90,8 @@ async def killed_once_it_has_started(name: str, region: str, arguments: Sequence
 def said_losses(text: str) -> dict[str, int]:
     """By stream: the sequence after which what it acknowledged is lost, as the command said."""
     joined = re.sub(r"\s+", " ", text)
-    found = re.findall(r"after sequence ([\d,]+) of `([^`]+)`", joined)
-    return {stream: int(seq.replace(",", "")) for seq, stream in found}
+    losses = re.findall(r"after sequence ([\d,]+) of `([^`]+)`", joined)
+    return {stream: int(seq.replace(",", "")) for seq, stream in losses}
 
 
 async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[float]) -> Aftermath:
@@ -107,8 +107,8 @@ async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[flo
         before = await asyncio.to_thread(file.read_text)
         text = await command("region", "failover", "west", file)
         assert await asyncio.to_thread(file.read_text) == before
-        said = said_losses(text)
-        assert said.keys() == {"foo-write-west", "prices"}, text
+        losses = said_losses(text)
+        assert losses.keys() == {"foo-write-west", "prices"}, text
         killed = await run_killed(["region", "failover", "west", file, "--yes"], delays)
         await prices.acknowledged(20)
         await foo_in_living(foo, 20)
@@ -120,7 +120,7 @@ async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[flo
         (prices, "prices", await prices_streams(file)),
     ):
         expected = {identity for region, all_of in load.acked.items() for identity in all_of}
-        gone = {identity for identity in expected if is_said_lost(load, identity, write, said)}
+        gone = {identity for identity in expected if is_said_lost(load, identity, write, losses)}
         announced += len(gone)
         for region, stream in streams.items():
             held = await wait_for(name, region, stream, expected - gone)

@@ -106,9 +106,9 @@ class Generator:
 
     def table(self) -> MappingTable:
         """One to four rules that a server accepts and survives."""
-        wanted = self._random.randint(1, 4)
+        count = self._random.randint(1, 4)
         rules: dict[str, Mapping] = {}
-        while len(rules) < wanted:
+        while len(rules) < count:
             rule = self.mapping(1)
             if rule.destinations and not compile_mappings([rule]).errors:
                 rules[rule.source] = rule

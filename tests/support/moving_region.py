@@ -98,7 +98,7 @@ async def comes_and_goes(
     await command("lab", "up", file, "--server-version", version)
     await command("apply", file, "--yes")
     before = starts(name)
-    load, there = (Load(rate, prefix=prefix(routing)) for _ in range(2))
+    load, new_load = (Load(rate, prefix=prefix(routing)) for _ in range(2))
     async with under_load(load, lab.client_endpoints(name)):
         await load.acknowledged(round(rate))
         began = time.monotonic()
@@ -106,8 +106,8 @@ async def comes_and_goes(
         await command("lab", "up", file)
         await command("apply", file, "--yes")
         joined = time.monotonic() - began
-        async with under_load(there, {NEW: lab.client_endpoints(name)[NEW]}):
-            await there.acknowledged(round(rate * settled))
+        async with under_load(new_load, {NEW: lab.client_endpoints(name)[NEW]}):
+            await new_load.acknowledged(round(rate * settled))
             began = time.monotonic()
             # First its streams, while its servers run and its clients still publish.
             await wants(four, OLD)
@@ -118,19 +118,19 @@ async def comes_and_goes(
         await load.acknowledged(round(rate))
     after = starts(name)
     assert after.keys() == before.keys()
-    everything = replace(load, acked={**load.acked, **there.acked}, unknown=load.unknown | there.unknown)
+    everything = replace(load, acked={**load.acked, **new_load.acked}, unknown=load.unknown | new_load.unknown)
     (stream,) = loaded(document(name, routing, OLD, OLD, servers).encode(), file.name).require().streams
-    found = [await compared(name, region, physical.read_stream_in(stream, region), everything) for region in OLD]
+    comparisons = [await compared(name, region, physical.read_stream_in(stream, region), everything) for region in OLD]
     return Moved(
         publishes=len(everything.everything),
-        lost=sum(len(missing) for missing, _, _ in found),
-        doubled=sum(len(doubled) for _, doubled, _ in found),
-        strange=sum(len(strange) for _, _, strange in found),
+        lost=sum(len(missing) for missing, _, _ in comparisons),
+        doubled=sum(len(doubled) for _, doubled, _ in comparisons),
+        strange=sum(len(strange) for _, _, strange in comparisons),
         restarted=sum(after[server] != before[server] for server in before),
         availability=load.availability(OLD),
         gap=max(load.gap.values()),
-        refused=there.refused[NEW],
-        unknown=len(there.unknown),
+        refused=new_load.refused[NEW],
+        unknown=len(new_load.unknown),
         joined=joined,
         left=left,
     )

@@ -133,11 +133,11 @@ class FakeServers:
         )
 
     async def create(self, config: StreamConfig) -> None:
-        found = self.streams_by_name.get(config.name)
+        existing = self.streams_by_name.get(config.name)
         self._answer(f"create {config.name}")
-        if found is None:
+        if existing is None:
             self._store(config, None)
-        elif canonical(found.config.fields) != canonical(config.fields):
+        elif canonical(existing.config.fields) != canonical(config.fields):
             raise ServerError(
                 code=400,
                 err_code=10058,
@@ -183,8 +183,8 @@ class FakeServers:
     async def missing(self, gate: Gate) -> str | None:
         """Gauges: a gate holds unless `shut` has something left to say of it."""
         self.calls.append(f"gate {gate.kind.value} {gate.stream}")
-        said = self.gate_timeouts.get(f"{gate.kind.value} {gate.stream}")
-        return said.pop(0) if said else None
+        answers = self.gate_timeouts.get(f"{gate.kind.value} {gate.stream}")
+        return answers.pop(0) if answers else None
 
     async def leader(self, stream: str) -> str | None:
         """Whichever there was, until the stream is updated."""

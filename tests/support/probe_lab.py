@@ -109,9 +109,9 @@ class World:
 
         async def unheard() -> str | None:
             listed = (await self.api("STREAM.LIST"))["streams"] or ()
-            found = [(one["config"]["name"], source) for one in listed for source in one.get("sources", ())]
-            silent = [f"{name} <- {source['name']}" for name, source in found if source["active"] < 0]
-            return None if found and not silent else f"not heard from: {silent}"
+            sources = [(info["config"]["name"], source) for info in listed for source in info.get("sources", ())]
+            silent = [f"{name} <- {source['name']}" for name, source in sources if source["active"] < 0]
+            return None if sources and not silent else f"not heard from: {silent}"
 
         await until(unheard)
 
@@ -121,7 +121,7 @@ class World:
 
     async def messages(self) -> dict[str, int]:
         listed = (await self.api("STREAM.LIST"))["streams"] or ()
-        return {one["config"]["name"]: one["state"]["messages"] for one in listed}
+        return {info["config"]["name"]: info["state"]["messages"] for info in listed}
 
     async def publish(self, region: str, subject: str) -> None:
         await self.connections[region].request(subject, b"data")
@@ -129,12 +129,12 @@ class World:
     async def load_mappings(self, region: str, change: Callable[[str], str]) -> None:
         """Make the server of *region* alone run with a changed mappings.cfg. The others keep theirs."""
         (server,) = [address.server.name for address in lab.addresses(LAB) if address.region == region]
-        own = f"servers/{server}.conf"
+        server_file = f"servers/{server}.conf"
         text = change(self.bundle.text("mappings.cfg"))
         assert text != self.bundle.text("mappings.cfg")
         artifacts = tuple(
             replace(artifact, text=artifact.text.replace('include "../mappings.cfg"', text))
-            if artifact.path == own
+            if artifact.path == server_file
             else artifact
             for artifact in self.bundle.artifacts
         )
@@ -176,18 +176,18 @@ async def connected() -> AsyncIterator[World]:
 @asynccontextmanager
 async def empty_world() -> AsyncIterator[World]:
     """The lab with the right mappings and no streams."""
-    async with connected() as found:
-        await found.restore_mappings()
+    async with connected() as bare_world:
+        await bare_world.restore_mappings()
 
         async def full() -> str | None:
             try:
-                await found.delete_all()
+                await bare_world.delete_all()
             except (VstreamError, AssertionError) as error:
                 return str(error)  # a server that was stopped before is not part of JetStream again yet
             return None
 
         await until(full)
-        yield found
+        yield bare_world
 
 
 async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 60.0, *, pause: float = 0.1) -> None:

@@ -87,10 +87,10 @@ class Load:
     async def acknowledged(self, number: int, within: float = 120.0) -> None:
         """Return once every region that publishes has *number* more acknowledged than now."""
         deadline = time.monotonic() + within
-        wanted: dict[str, int] = {}
-        while not wanted or any(len(self.acked[region]) < wanted[region] for region in wanted):
+        expected: dict[str, int] = {}
+        while not expected or any(len(self.acked[region]) < expected[region] for region in expected):
             for region, acked in self.acked.items():
-                wanted.setdefault(region, len(acked) + number)
+                expected.setdefault(region, len(acked) + number)
             assert time.monotonic() < deadline, {region: len(acked) for region, acked in self.acked.items()}
             await asyncio.sleep(0.02)
 

@@ -49,6 +49,6 @@ def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20, d
 
 
 def _end(*sockets: socket.socket) -> None:
-    for one in sockets:
+    for connection in sockets:
         with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)

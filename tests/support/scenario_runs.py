@@ -114,7 +114,7 @@ def acknowledged(capture: Capture) -> set[str]:
 def stored(capture: Capture, role: str) -> dict[str, Counter[str]]:
     """How often each identity is in each stream of *role*, by stream."""
     return {
-        stream.name: Counter(one.id or "" for one in capture.read_stored(stream.name))
+        stream.name: Counter(message.id or "" for message in capture.read_stored(stream.name))
         for stream in capture.manifest().streams
         if stream.role == role
     }

@@ -40,12 +40,12 @@ class Cluster:
         return self.processes[1:]
 
     def begin(self) -> None:
-        here = ["--host", "127.0.0.1"]
-        self._launch("master.Master", *here, "--port", str(self.port), "--webui-port", str(self.page))
+        address = ["--host", "127.0.0.1"]
+        self._launch("master.Master", *address, "--port", str(self.port), "--webui-port", str(self.page))
         for number in range(2):
             place = ["--port", str(free_port()), "--webui-port", str(free_port())]
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.directory / f"worker-{number}")]
-            self._launch("worker.Worker", *here, *place, *size, self.master)
+            self._launch("worker.Worker", *address, *place, *size, self.master)
         deadline = time.monotonic() + 90
         while self.alive() < 2:
             assert all(process.poll() is None for process in self.processes), self.said()
@@ -73,10 +73,10 @@ class Cluster:
             if worker.poll() is not None:
                 continue
             family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
-            if any(_is_connected(one, port) for one in family):
-                for one in family:
+            if any(_is_connected(process, port) for process in family):
+                for process in family:
                     with suppress(psutil.Error):
-                        one.kill()
+                        process.kill()
                 worker.wait(timeout=20)
                 return worker.pid
         return None
@@ -134,12 +134,12 @@ def _environment(directory: Path) -> dict[str, str]:
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[Cluster]:
-    one = Cluster(directory, _environment(directory))
+    running = Cluster(directory, _environment(directory))
     try:
-        one.begin()
-        yield one
+        running.begin()
+        yield running
     finally:
-        one.end()
+        running.end()
 
 
 @contextmanager

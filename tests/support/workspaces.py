@@ -32,8 +32,8 @@ RULES = (*streams.RULES, *servers.RULES)
 
 def rendered(bundle: Bundle) -> dict[str, str]:
     """The files of *bundle* that rules look at: not the contexts of `nats`, nor consumers."""
-    others = ("contexts/", "consumers/")
-    return {artifact.path: artifact.text for artifact in bundle.artifacts if not artifact.path.startswith(others)}
+    unrelated = ("contexts/", "consumers/")
+    return {artifact.path: artifact.text for artifact in bundle.artifacts if not artifact.path.startswith(unrelated)}
 
 
 def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> Workspace:
@@ -78,8 +78,8 @@ def examples(rule: Rule[Workspace]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _blocks(text: str) -> dict[str, str]:
-    found = re.findall(r"^ *```([a-z]+)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
-    return {f"{number}.{language}": _dedented(block) for number, (language, block) in enumerate(found)}
+    blocks = re.findall(r"^ *```([a-z]+)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    return {f"{number}.{language}": _dedented(block) for number, (language, block) in enumerate(blocks)}
 
 
 def _dedented(block: str) -> str:
@@ -90,11 +90,11 @@ def _dedented(block: str) -> str:
 
 def fixtures(codes: Iterable[str], suffix: str) -> tuple[list[Path], list[Path]]:
     """The bad and the good fixtures of *codes*: files that end in *suffix*, or directories."""
-    found = [
+    files = [
         path for code in codes for path in sorted((FIXTURES / code).glob("*")) if path.suffix == suffix or path.is_dir()
     ]
-    bad = [path for path in found if path.name.startswith("bad")]
-    return bad, [path for path in found if path.name.startswith("good")]
+    bad = [path for path in files if path.name.startswith("bad")]
+    return bad, [path for path in files if path.name.startswith("good")]
 
 
 def fixture_name(path: Path) -> str:
@@ -112,7 +112,7 @@ def files_of(path: Path) -> dict[str, str]:
     """The texts of a fixture: one file, or all files of a directory, by their names in it."""
     if path.is_file():
         return {path.name: path.read_text()}
-    return {one.relative_to(path).as_posix(): one.read_text() for one in sorted(path.rglob("*")) if one.is_file()}
+    return {file.relative_to(path).as_posix(): file.read_text() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
 def concise(diagnostics: Iterable[Finding]) -> str:
@@ -125,8 +125,8 @@ def concise(diagnostics: Iterable[Finding]) -> str:
             f"{place}: {diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}{' (can be fixed)' if diagnostic.fix else ''}"
         )
         lines.extend(
-            f"    see {other.span.file}:{other.span.line}:{other.span.column}: {other.message}"
-            for other in diagnostic.related
+            f"    see {place.span.file}:{place.span.line}:{place.span.column}: {place.message}"
+            for place in diagnostic.related
         )
         if diagnostic.hint:
             lines.append(f"    hint: {diagnostic.hint}")

@@ -75,17 +75,17 @@ def wanted(*streams: str) -> list[StreamRef]:
 
 
 def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> StreamCut:
-    found = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=path)[0]
-    assert found.error is None, found.error
-    return found
+    stream_cut = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=path)[0]
+    assert stream_cut.error is None, stream_cut.error
+    return stream_cut
 
 
 def rows(
     server: JetStreamServer, stream: str, path: str | None = None, *, pieces: int = 3, subjects: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    one = cut_of(server, stream, path)
+    stream_cut = cut_of(server, stream, path)
     access = {"": Access(servers=(server.url,), timeout=30)}
-    jobs = split_tasks([one], access, rows=max(1, one.messages // pieces), subjects=subjects)
+    jobs = split_tasks([stream_cut], access, rows=max(1, stream_cut.messages // pieces), subjects=subjects)
     return [row for job in jobs for row in rows_of(job)]
 
 
@@ -149,8 +149,8 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
             assert len(expected) == 400
             assert rows(server, stream, CONSUMER) == expected
             if version.startswith("2.10"):
-                found = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
-                assert found.error == "Direct Get has no batches in nats-server 2.10.26"
+                stream_cut = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
+                assert stream_cut.error == "Direct Get has no batches in nats-server 2.10.26"
             else:
                 assert rows(server, stream, DIRECT) == expected
         sources = cut_of(server, "bar").sources
@@ -264,7 +264,9 @@ def test_large_messages_are_read_and_handed_on_a_few_at_a_time(tmp_path: Path, p
         job = split_tasks([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6)[0]
         batches = list(read_range(job, SCHEMA))
         assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == list(range(1, 31))
-        assert {one for batch in batches for one in batch["digest"].to_pylist()} == {to_signed_int64(digest(payload))}
+        assert {stored_digest for batch in batches for stored_digest in batch["digest"].to_pylist()} == {
+            to_signed_int64(digest(payload))
+        }
         assert all(batch.num_rows < 20 for batch in batches)
     finally:
         server.stop()
@@ -276,15 +278,15 @@ def test_only_the_subjects_that_are_wanted_are_read(
     server: JetStreamServer, path: str, subjects: tuple[str, ...]
 ) -> None:
     fill(server, "foo", some(300))
-    kept = {subject.replace("*", "x").replace(">", "x") for subject in subjects}
-    expected = [row for row in reference(server, "foo") if row["subject"] in kept]
+    selected = {subject.replace("*", "x").replace(">", "x") for subject in subjects}
+    expected = [row for row in reference(server, "foo") if row["subject"] in selected]
     assert rows(server, "foo", path, subjects=subjects) == expected
 
 
 def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStreamServer) -> None:
     fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.ROWS))
-    one = cut_of(server, "foo")
-    reading = read_range(split_tasks([one], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
+    stream_cut = cut_of(server, "foo")
+    reading = read_range(split_tasks([stream_cut], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
     assert next(reading).num_rows >= bypull.ROWS
     assert [name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]] == [True]
     reading.close()  # type: ignore[attr-defined]  # a generator
@@ -326,8 +328,8 @@ def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
         seqs = next(reading)["seq"].to_pylist()
         server.stop(number)
         # The reader may have all it needs without the server, so its start is waited for here.
-        with ThreadPoolExecutor() as other:
-            returned = other.submit(server.start)
+        with ThreadPoolExecutor() as executor:
+            returned = executor.submit(server.start)
             for batch in reading:
                 seqs += batch["seq"].to_pylist()
         returned.result()
@@ -382,7 +384,7 @@ def test_a_value_of_another_type_is_why_a_stream_cannot_be_read(server: JetStrea
         access = {"": Access(servers=(f"nats://127.0.0.1:{proxy.lead_to(server.port)}",))}
         errors = set()
         for seed in range(40):
-            proxy.start_session(Change(kind="STREAM.INFO", ordinal=1, way="wrong type", seed=seed))
+            proxy.start_session(Change(kind="STREAM.INFO", ordinal=1, damage="wrong type", seed=seed))
             errors.add(cut.take_cuts(wanted("foo"), access)[0].error)
     assert len(errors) > 1
     assert all(error is None or "STREAM.INFO.foo" in error for error in errors), errors

@@ -114,9 +114,9 @@ def test_a_credentials_file_has_a_jwt_and_a_seed(tmp_path: Path) -> None:
     file.write_text(
         "\n\n*** IMPORTANT ***\n\n".join(f"-----BEGIN {n}-----\n{v}\n------END {n}------\n" for n, v in parts)
     )
-    said = load_login(Access(servers=("nats://a",), creds=str(file))).options("nonce")
-    assert said["jwt"] == "eyJ0.eyJq.c2ln"
-    signature = base64.urlsafe_b64decode(said["sig"] + "==")
+    options = load_login(Access(servers=("nats://a",), creds=str(file))).options("nonce")
+    assert options["jwt"] == "eyJ0.eyJq.c2ln"
+    signature = base64.urlsafe_b64decode(options["sig"] + "==")
     SigningKey(base64.b32decode(seed + "======")[2:34]).verify_key.verify(b"nonce", signature)
     file.write_text("nothing")
     with pytest.raises(VstreamError, match="is not a credentials file"):

@@ -29,7 +29,7 @@ GIVEN = {"servers": "nats://a:4222, b", "stream": "foo, bar"}
 def test_options_that_are_not_given_have_defaults() -> None:
     options = parse_options(GIVEN)
     assert options.access == Access(servers=("nats://a:4222", "b"))
-    assert [(one.stream, one.virtual, one.region) for one in options.stream_ref] == [
+    assert [(stream_ref.stream, stream_ref.virtual, stream_ref.region) for stream_ref in options.stream_ref] == [
         ("foo", "foo", ""),
         ("bar", "bar", ""),
     ]
@@ -111,8 +111,8 @@ def test_a_filter_narrows_what_is_read_and_the_rest_stays_with_spark(
 
 def test_filters_narrow_what_options_have_left() -> None:
     before = Bounds(first=5, last=100, subjects=("a.>",), streams=frozenset({"x", "y"}))
-    found, rest = push_filters(
+    bounds, rest = push_filters(
         [GreaterThan(SEQ, 1), LessThan(SEQ, 50), EqualTo(("stream",), "y"), EqualTo(SUBJECT, "b")], before
     )
-    assert found == Bounds(first=5, last=49, subjects=("a.>",), streams=frozenset({"y"}))
+    assert bounds == Bounds(first=5, last=49, subjects=("a.>",), streams=frozenset({"y"}))
     assert len(rest) == 2

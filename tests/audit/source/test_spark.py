@@ -40,8 +40,8 @@ def frame(spark: SparkSession, server: JetStreamServer, schema: str | None = Non
 @pytest.mark.parametrize("read_by", ["auto", "direct"])
 def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, read_by: str) -> None:
     fill(server, "foo", numbered(300))
-    found = frame(spark, server, read_by=read_by, region="west", payload=True, headers=True, rows_per_task=100)
-    rows = found.orderBy("seq").collect()
+    table = frame(spark, server, read_by=read_by, region="west", payload=True, headers=True, rows_per_task=100)
+    rows = table.orderBy("seq").collect()
     assert [row.payload for row in rows] == [payload for _, payload, _ in numbered(300)]
     assert [row.msg_id for row in rows] == [f"id-{number}" if number % 2 else None for number in range(300)]
     assert [row.subject for row in rows] == [subject for subject, _, _ in numbered(300)]
@@ -51,7 +51,7 @@ def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, read_
     assert rows[0].headers is None
     assert rows[7].size == 9
     assert all(abs(row.time.timestamp() - row.time_ns / 1e9) < 1e-5 for row in rows)
-    assert found.rdd.getNumPartitions() == 3
+    assert table.rdd.getNumPartitions() == 3
 
 
 ALONE = """
@@ -122,15 +122,15 @@ def test_the_digest_is_the_one_that_spark_makes(spark: SparkSession, server: Jet
     # Of all lengths that are hashed in another way: below 4, 8 and 32 bytes, and rests of these.
     payloads = [bytes(range(256))[:length] for length in range(100)] + [b"\xff" * 5_000]
     fill(server, "foo", [("foo.x", payload, None) for payload in payloads])
-    found = frame(spark, server, read_by=read_by, payload=True).selectExpr(
+    table = frame(spark, server, read_by=read_by, payload=True).selectExpr(
         "seq", "digest", "xxhash64(payload) as theirs"
     )
-    rows = sorted(tuple(one) for one in found.collect())
+    rows = sorted(tuple(row) for row in table.collect())
     assert rows == [
         (seq, payload, payload)
         for seq, payload in enumerate([to_signed_int64(digest(payload)) for payload in payloads], 1)
     ]
-    assert len({one for _, one, _ in rows}) == len(payloads)
+    assert len({stored_digest for _, stored_digest, _ in rows}) == len(payloads)
 
 
 def test_only_columns_that_are_asked_for_are_read(spark: SparkSession, server: JetStreamServer) -> None:
@@ -304,9 +304,9 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
 def test_options_that_are_wrong_are_refused_without_a_secret(
     spark: SparkSession, options: dict[str, str], said: str
 ) -> None:
-    given = {"servers": "nats://127.0.0.1:1", "stream": "foo", **options}
+    settings = {"servers": "nats://127.0.0.1:1", "stream": "foo", **options}
     with pytest.raises(PySparkException) as refused:
-        spark.read.format("jetstream").options(**given).load().count()
+        spark.read.format("jetstream").options(**settings).load().count()
     assert said in str(refused.value)
     assert PASSWORD not in str(refused.value)
 

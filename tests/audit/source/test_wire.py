@@ -33,14 +33,14 @@ class Sent:
     payload: bytes
     msg_id: bytes | None
     source: bytes | None
-    other: bytes | None
+    other_header: bytes | None
     noise: bytes = b""
     ttl: bytes | None = None
 
     @property
     def header(self) -> bytes | None:
         named = (
-            (b"X-Other", self.other),
+            (b"X-Other", self.other_header),
             (b"Nats-Msg-Id", self.msg_id),
             (b"Nats-Stream-Source", self.source),
             (b"Nats-TTL", self.ttl),
@@ -91,17 +91,17 @@ def fraction(nanoseconds: int) -> bytes:
 def direct_bytes(sent: list[Sent], *, first: int = 7, stream: bytes = b"foo") -> bytes:
     data = b""
     for number, message in enumerate(sent):
-        own = b"Nats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\n" % (
+        server_headers = b"Nats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\n" % (
             stream,
             message.subject,
             first + number,
         )
-        own += b"Nats-Time-Stamp: 2026-11-20T18:00:00%sZ\r\n" % fraction(number)
-        own += b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (
+        server_headers += b"Nats-Time-Stamp: 2026-11-20T18:00:00%sZ\r\n" % fraction(number)
+        server_headers += b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (
             len(sent) - number - 1,
             number and first + number - 1,
         )
-        header = (message.header or b"NATS/1.0\r\n\r\n")[:-2] + own
+        header = (message.header or b"NATS/1.0\r\n\r\n")[:-2] + server_headers
         total = len(header) + len(message.payload)
         data += message.noise + b"HMSG %s.1 2 %d %d\r\n%s%s\r\n" % (
             INBOX.encode(),
@@ -122,8 +122,8 @@ def feed(scanner: PullScanner | DirectScanner, data: bytes, sizes: list[int]) ->
         turn += 1
         rest += data[place : place + size]
         place += size
-        position, others = scan_buffer(scanner, rest)
-        verbs += [message.verb for message in others]
+        position, scanned = scan_buffer(scanner, rest)
+        verbs += [message.verb for message in scanned]
         rest = rest[position:]
     assert not rest
     return verbs
@@ -146,7 +146,7 @@ def check(columns: MessageColumns, sent: list[Sent], first_time: int, without: t
         for number, message in enumerate(sent)
     ]
     assert columns.count == len(sent)
-    expected = [{name: value for name, value in one.items() if name not in without} for one in whole]
+    expected = [{name: value for name, value in row.items() if name not in without} for row in whole]
     assert columns.block().to_pylist() == expected
 
 
@@ -154,7 +154,7 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
     """What costs least is what is used, whether messages have headers, all of them or some, or none."""
     monkeypatch.setattr(PullScanner, "_one_by_one", None)
     plain, sourced = Sent(b"a.b", b"x" * 9, None, None, None), Sent(b"a", b"\r\n", None, b"w 5 > >", None)
-    for some in (
+    for group in (
         [plain] * 99,
         [sourced] * 99,
         [plain, sourced] * 50,
@@ -165,13 +165,13 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
         ]
         * 40,
     ):
-        data = pull_bytes(some)
+        data = pull_bytes(group)
         for end in (len(data), len(data) - 1, len(data) - 20, len(data) - 60):
             pulled = PullScanner(MessageColumns(wants_payload=True))
             position = pulled.scan(data[:end], 0)
             done = pulled.columns.count
-            assert (done == len(some)) == (end == len(data))
-            assert pulled.columns.block()["payload"].to_pylist() == [message.payload for message in some[:done]]
+            assert (done == len(group)) == (end == len(data))
+            assert pulled.columns.block()["payload"].to_pylist() == [message.payload for message in group[:done]]
             assert pulled.last_seq == 6 + done
             assert data[position:].startswith((b"MSG ", b"HMSG ")) or position == len(data)
 
@@ -202,10 +202,10 @@ def test_direct_get_batches_survive_any_cutting(sent: list[Sent], sizes: list[in
 
 
 def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
-    wanted = [StreamRef(stream=role, region="west", virtual="foo", role=role) for role in ("write", "read")]
+    stream_refs = [StreamRef(stream=role, region="west", virtual="foo", role=role) for role in ("write", "read")]
     with socket.create_server(("127.0.0.1", free_port())) as silent:
         access = Access(servers=(f"nats://127.0.0.1:{silent.getsockname()[1]}",), timeout=0.2)
-        cuts = take_cuts(wanted, {"west": access})
+        cuts = take_cuts(stream_refs, {"west": access})
         assert ["nothing received" in (cut.error or "") for cut in cuts] == [True, True]
         silent.setblocking(False)
         silent.accept()[0].close()

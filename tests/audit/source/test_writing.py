@@ -43,12 +43,12 @@ def test_rows_become_messages_with_headers_and_ids(spark: SparkSession, server: 
         "map('Kind', 'even') as headers",
     )
     write(rows, server)
-    found = stored(spark, server)
-    assert sorted(bytes(row.payload) for row in found) == sorted(b"payload %d" % number for number in range(700))
-    assert {row.subject for row in found} == {"foo.0", "foo.1", "foo.2"}
-    assert len({row.msg_id for row in found}) == 700
-    assert sum(row.msg_id.startswith("id-") for row in found) == 350
-    assert all(b"Kind: even\r\n" in bytes(row.headers) for row in found)
+    messages = stored(spark, server)
+    assert sorted(bytes(row.payload) for row in messages) == sorted(b"payload %d" % number for number in range(700))
+    assert {row.subject for row in messages} == {"foo.0", "foo.1", "foo.2"}
+    assert len({row.msg_id for row in messages}) == 700
+    assert sum(row.msg_id.startswith("id-") for row in messages) == 350
+    assert all(b"Kind: even\r\n" in bytes(row.headers) for row in messages)
     # Those with ids of their own are dropped when they come again; the others are another write.
     write(rows, server)
     assert len(stored(spark, server)) == 700 + 350

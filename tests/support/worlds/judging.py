@@ -131,18 +131,18 @@ def judge_status(world: World, report: Mapping[str, Any]) -> Verdict:
 
 def judge_repair(world: World, report: Mapping[str, Any]) -> Verdict:
     """What can be repaired, and what is said of the rest."""
-    found, expected = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    proposed, expected = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for item in report["replays"]:
         if item["stream"] == world.virtual:
-            found["replay", item["reader"], item["origin"]] += item["missing"]
-            found["left", item["reader"], item["origin"]] += sum(item["left"].values())
+            proposed["replay", item["reader"], item["origin"]] += item["missing"]
+            proposed["left", item["reader"], item["origin"]] += sum(item["left"].values())
     for item in report["doubles"]:
         if item["stream"] == world.virtual:
-            found["copies", item["reader"]] += item["copies"]
-            found["differing", item["reader"]] += item["differing"]
+            proposed["copies", item["reader"]] += item["copies"]
+            proposed["differing", item["reader"]] += item["differing"]
     for item in report["refills"]:
         if item["origin"] in world.truth.refilled or world.name in item["origin"]:
-            found["refill", item["origin"]] += 1
+            proposed["refill", item["origin"]] += 1
     for name, numbers in (("replay", world.truth.replayed), ("left", world.truth.left)):
         expected.update({(name, *pair): number for pair, number in numbers.items()})
     for name, copies in (("copies", world.truth.copies), ("differing", world.truth.differing)):
@@ -150,13 +150,13 @@ def judge_repair(world: World, report: Mapping[str, Any]) -> Verdict:
     # More streams than are measured at once are said to be unknown.
     unknown = {pair["origin"] for pair in report["unknown"]}
     expected.update({("refill", origin): 1 for origin in world.truth.refilled - unknown})
-    missed, invented = +(expected - found), +(found - expected)
+    missed, invented = +(expected - proposed), +(proposed - expected)
     return Verdict(
         world=world,
         command="repair",
         missed=tuple(f"{number} {' '.join(key)}" for key, number in missed.items()),
         invented=tuple(f"{number} {' '.join(key)}" for key, number in invented.items()),
-        verdict="open" if +found else "nothing",
+        verdict="open" if +proposed else "nothing",
     )
 
 

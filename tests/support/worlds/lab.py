@@ -58,7 +58,11 @@ def draw_plans(seed: int, number: int, version: Version) -> list[Plan]:
         # What is healthy is as hard to tell as what is not.
         kind = kinds[0] if index % _HEALTHY == _HEALTHY - 1 else kinds[(seed * number + index) % len(kinds)]
         setting = random.choice([setting for setting in settings if kind.fits(setting)])
-        more = [other for other in kinds if other.fits(setting) and not other.is_alone and other is not kind]
+        more = [
+            kind_beside
+            for kind_beside in kinds
+            if kind_beside.fits(setting) and not kind_beside.is_alone and kind_beside is not kind
+        ]
         is_joined = not kind.is_alone and more and random.random() < 0.4
         second = (random.choice(more),) if is_joined else ()
         plans.append(Plan(setting=setting, kinds=(kind, *second), seed=random.getrandbits(32)))

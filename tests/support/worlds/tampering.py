@@ -264,7 +264,7 @@ async def remove_source(world: World) -> None:
 async def delete_read_stream(world: World) -> None:
     region = world.random.choice(REGIONS)
     await world.api(region, f"STREAM.DELETE.{world.read(region)}")
-    world.unfed |= {(world.read(region), world.write(other)) for other in REGIONS}
+    world.unfed |= {(world.read(region), world.write(origin)) for origin in REGIONS}
     world.truth.claims["no-such-stream", world.read(region), None] += 1
     world.truth.doctor |= {"VD502"}
 
