@@ -125,7 +125,7 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
         ],
     }  # fmt: skip
     told = account_entries([read_account("R_east", detail, CLIENTS)])
-    wanted = account_entries(accounts(FOO, TWO).accounts)
+    expected = account_entries(accounts(FOO, TWO).accounts)
     assert set(told) == {
         "account R_east",
         "export R_east $JS.API.DIRECT.GET.>",
@@ -135,19 +135,19 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
     }
     several = "import R_east $JS.FC.>"
     assert told[several] == ("service $JS.FC.> of W_west",)
-    assert set(told[several]) < set(wanted.pop(several))
-    assert {key: wanted[key] for key in told if key != several} == {key: told[key] for key in told if key != several}
+    assert set(told[several]) < set(expected.pop(several))
+    assert {key: expected[key] for key in told if key != several} == {key: told[key] for key in told if key != several}
 
 
 def test_what_the_text_says_is_what_was_meant() -> None:
     from vstream.topology.profiles.hidden_accounts import accounts as meant  # noqa: PLC0415 - the name is taken here
 
-    wanted = topology(HOMED, regions=THREE, routing="accounts", roots=["v.>"], server_version="2.12")
-    read = render_bundle(wanted).accounts
-    assert [(one.name, one.has_jetstream, one.imports) for one in read] == [
-        (one.name, one.has_jetstream, one.imports) for one in meant(wanted)
+    desired = topology(HOMED, regions=THREE, routing="accounts", roots=["v.>"], server_version="2.12")
+    read = render_bundle(desired).accounts
+    assert [(account.name, account.has_jetstream, account.imports) for account in read] == [
+        (account.name, account.has_jetstream, account.imports) for account in meant(desired)
     ]
-    assert [one.exports for one in read[1:]] == [one.exports for one in meant(wanted)[1:]]
+    assert [account.exports for account in read[1:]] == [account.exports for account in meant(desired)[1:]]
     (mark,) = read[0].exports
     assert mark.kind is ShareKind.STREAM
     assert mark.subject.startswith("_vs.text.")
@@ -176,8 +176,8 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
         "acknowledged_us": 25.0,
     }
     for beside, cost in (("domains", 8), ("regional", 9)):
-        aside = topology(ROOTED, routing=beside, roots=["v.>"], server_version="2.12")
-        assert view.routing(aside, render_bundle(aside)) == (
+        desired = topology(ROOTED, routing=beside, roots=["v.>"], server_version="2.12")
+        assert view.routing(desired, render_bundle(desired)) == (
             f"routing: {beside}, 2 mapping rules; a publish and its acknowledgement cost a server about {cost} µs"
         )
     many = topology({f"s{number}": {"subjects": [f"s{number}.>"]} for number in range(100)})

@@ -123,8 +123,8 @@ async def reads(region: str, regions: tuple[str, ...]) -> None:
             stream = {"rates.>": "rates", "bar.*.x": "bar", "v.two.>": "two"}[subject]
             await until(partial(lacking, js, stream, len(regions)))
             pull = await js.pull_subscribe(subject, stream=stream)
-            found = {message.data.decode() for message in await fetch_all(pull, len(regions))}
-            assert found - {""} <= set(regions)
+            origins = {message.data.decode() for message in await fetch_all(pull, len(regions))}
+            assert origins - {""} <= set(regions)
 
 
 async def lacking(js: Any, stream: str, wanted: int) -> str | None:
@@ -142,10 +142,10 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     loads(after)
 
     planned = vstream("plan", file, "--format", "json")
-    found = planned.json()["mappings"]
-    assert {server for one in found for server in one["servers"]} == {"east-1"}
-    assert {one["kind"] for one in found} == {"mapping", "import", "export", "users"}
-    assert "import APP rates.>" in {one["source"] for one in found}
+    mappings = planned.json()["mappings"]
+    assert {server for mapping in mappings for server in mapping["servers"]} == {"east-1"}
+    assert {mapping["kind"] for mapping in mappings} == {"mapping", "import", "export", "users"}
+    assert "import APP rates.>" in {mapping["source"] for mapping in mappings}
     drifted = vstream("plan", "--drift", file)
     assert drifted.code == 1
     assert "account R_west: 2 entries on east-1" in drifted.out
@@ -153,8 +153,8 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert "`east-1`: error VD402: half-reloaded" in examined.out
     assert "put `accounts.cfg` there" in examined.out
     applied(file)
-    for one in lab.addresses("accounts"):
-        detail = await monitoring.account_detail(monitor_url(one), "APP")
+    for server_address in lab.addresses("accounts"):
+        detail = await monitoring.account_detail(monitor_url(server_address), "APP")
         assert "rates.>" in {imported["local_subject"] for imported in detail["imports"]}
 
 

@@ -186,10 +186,12 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
     servers.failures.clear()
     assert (await run(servers, new)).is_complete
     assert make_plan("acme", new, servers.observed()).is_empty
-    kept = servers.streams_by_name.keys() & created.keys()
+    staying = servers.streams_by_name.keys() & created.keys()
     survivors = {stream.config.name for stream in new.streams} & {stream.config.name for stream in old.streams}
-    assert kept == survivors
-    assert {name: servers.streams_by_name[name].created for name in kept} == {name: created[name] for name in kept}
+    assert staying == survivors
+    assert {name: servers.streams_by_name[name].created for name in staying} == {
+        name: created[name] for name in staying
+    }
 
 
 async def test_a_plan_is_carried_out_and_nothing_else() -> None:
@@ -211,8 +213,8 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     assert not plan.rules
     applied = await apply(plan, servers, None, servers)
     assert applied.unread_servers == ("east-1",)
-    said = " ".join(line.plain for line in outcome.text(applied, "mappings.cfg"))
-    assert "could not read whether the mappings of east-1 still use it" in said
+    output = " ".join(line.plain for line in outcome.text(applied, "mappings.cfg"))
+    assert "could not read whether the mappings of east-1 still use it" in output
     assert len(applied.skipped) == 6
     assert not applied.is_complete
     assert servers.calls == []

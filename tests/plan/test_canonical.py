@@ -35,14 +35,20 @@ def test_the_servers_own_metadata_does_not_count() -> None:
 
 def test_the_order_of_sets_does_not_count_and_that_of_transforms_does() -> None:
     transforms = [{"src": "a", "dest": "b"}, {"src": "c", "dest": "d"}]
-    one: dict[str, Any] = {"name": "foo", "sources": [{"name": "x"}, {"name": "a", "subject_transforms": transforms}]}
-    other: dict[str, Any] = {"name": "foo", "sources": [{"name": "a", "subject_transforms": transforms}, {"name": "x"}]}
+    config: dict[str, Any] = {
+        "name": "foo",
+        "sources": [{"name": "x"}, {"name": "a", "subject_transforms": transforms}],
+    }
+    reordered: dict[str, Any] = {
+        "name": "foo",
+        "sources": [{"name": "a", "subject_transforms": transforms}, {"name": "x"}],
+    }
     swapped: dict[str, Any] = {
         "name": "foo",
         "sources": [{"name": "a", "subject_transforms": transforms[::-1]}, {"name": "x"}],
     }
-    assert canonical(one) == canonical(other)
-    assert canonical(one) != canonical(swapped)
+    assert canonical(config) == canonical(reordered)
+    assert canonical(config) != canonical(swapped)
     assert canonical({"subjects": ["b", "a"]}) == canonical({"subjects": ["a", "b"]})
 
 

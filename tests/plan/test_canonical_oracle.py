@@ -165,9 +165,9 @@ async def listed(of: Bundle) -> Observed:
             await admin.create(stream.config)
         async with asyncio.timeout(120):
             # One that was just created may have no leader yet on a busy machine, and is listed without its configuration.
-            while (found := await admin.streams())[1]:
+            while (answer := await admin.streams())[1]:
                 await asyncio.sleep(0.2)
-    return Observed(streams=found[0])
+    return Observed(streams=answer[0])
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,15 @@ async def test_what_is_created_is_no_drift(own_state: Path, naming: str, version
     file.write_text(json.dumps(document(version, naming)))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    wanted = render_bundle(topology, addresses=lab.addresses("oracle"))
-    observed = await listed(wanted)
-    assert len(observed.streams) == len(wanted.streams) > 2 * STREAMS
-    plan = make_plan("oracle", wanted, observed)
+    bundle = render_bundle(topology, addresses=lab.addresses("oracle"))
+    observed = await listed(bundle)
+    assert len(observed.streams) == len(bundle.streams) > 2 * STREAMS
+    plan = make_plan("oracle", bundle, observed)
     assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
     assert plan.blocked == ()
     assert plan.notes == ()
     # The same again changes nothing: an apply that was cut off can repeat its requests.
-    assert {name: stream.created for name, stream in (await listed(wanted)).streams.items()} == {
+    assert {name: stream.created for name, stream in (await listed(bundle)).streams.items()} == {
         name: stream.created for name, stream in observed.streams.items()
     }
 
@@ -207,9 +207,9 @@ async def test_what_is_mirrored_is_no_drift(own_state: Path, version: str) -> No
     file.write_text(json.dumps(content))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    wanted = render_bundle(checked(content), addresses=lab.addresses("oracle"))
-    observed = await listed(wanted)
+    bundle = render_bundle(checked(content), addresses=lab.addresses("oracle"))
+    observed = await listed(bundle)
     assert sum(bool(stream.config.mirror_name) for stream in observed.streams.values()) == 5 * MIRRORED
-    plan = make_plan("oracle", wanted, observed)
+    plan = make_plan("oracle", bundle, observed)
     assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
     assert (plan.blocked, plan.notes) == ((), ())

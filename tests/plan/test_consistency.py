@@ -46,11 +46,11 @@ def fields(bundle: Bundle, name: str) -> dict[str, Any]:
     ],
 )
 def test_each_model_has_its_streams(consistency: str, names: set[str]) -> None:
-    found = streams(consistency, **({"home": "east"} if consistency == "homed" else {}))
-    assert {stream.config.name for stream in found.streams} == names
-    assert {stream.config.owner for stream in found.streams} == {"acme"}
+    bundle = streams(consistency, **({"home": "east"} if consistency == "homed" else {}))
+    assert {stream.config.name for stream in bundle.streams} == names
+    assert {stream.config.owner for stream in bundle.streams} == {"acme"}
     # Only what has no stream of the virtual name has to be mapped.
-    assert bool(found.mappings) == ("foo" not in names)
+    assert bool(bundle.mappings) == ("foo" not in names)
 
 
 def test_what_is_read_in_a_region_and_what_takes_its_publishes() -> None:
@@ -68,7 +68,7 @@ def test_what_is_read_in_a_region_and_what_takes_its_publishes() -> None:
 
 
 def test_settings_reach_the_streams_that_they_are_for() -> None:
-    found = streams(
+    bundle = streams(
         "ordered",
         max_bytes="1GiB",
         write={"max_age": "2h"},
@@ -77,11 +77,11 @@ def test_settings_reach_the_streams_that_they_are_for() -> None:
         overrides={"west": {"read": {"max_age": "5h"}}},
     )
     hour = 3600 * 10**9
-    ages = {stream.config.name: stream.config.fields["max_age"] for stream in found.streams}
+    ages = {stream.config.name: stream.config.fields["max_age"] for stream in bundle.streams}
     assert ages["foo-write-west"] == 2 * hour
     assert ages["foo-order-stretch"] == 3 * hour
     assert (ages["foo-read-west"], ages["foo-read-east"]) == (5 * hour, 4 * hour)
-    assert {stream.config.fields["max_bytes"] for stream in found.streams} == {2**30}
+    assert {stream.config.fields["max_bytes"] for stream in bundle.streams} == {2**30}
     origin = streams("stretch", write={"max_age": "2h"}, read={"max_age": "4h"})
     assert (fields(origin, "foo")["max_age"], fields(origin, "foo-read-west")["max_age"]) == (2 * hour, 4 * hour)
 
@@ -93,8 +93,8 @@ def test_settings_reach_the_streams_that_they_are_for() -> None:
 def test_the_order_is_kept_as_long_as_the_longest_write_stream(
     write: dict[str, Any], overrides: dict[str, Any], hours: int
 ) -> None:
-    found = streams("ordered", write=write, overrides=overrides)
-    assert fields(found, "foo-order-stretch")["max_age"] == hours * 3600 * 10**9
+    bundle = streams("ordered", write=write, overrides=overrides)
+    assert fields(bundle, "foo-order-stretch")["max_age"] == hours * 3600 * 10**9
     for_ever = streams("ordered", write=write, overrides={"east": {"write": {"max_age": "unlimited"}}})
     assert fields(for_ever, "foo-order-stretch")["max_age"] == 0
 
@@ -109,19 +109,19 @@ def test_streams_in_the_stretch_cluster_survive_what_it_can(members: int, replic
 
 
 def test_a_mirror_does_not_deduplicate_whatever_is_said() -> None:
-    found = streams("stretch", duplicate_window="30s")
-    assert fields(found, "foo")["duplicate_window"] == 30 * 10**9
-    assert fields(found, "foo-read-west")["duplicate_window"] == 0
+    bundle = streams("stretch", duplicate_window="30s")
+    assert fields(bundle, "foo")["duplicate_window"] == 30 * 10**9
+    assert fields(bundle, "foo-read-west")["duplicate_window"] == 0
 
 
 async def test_what_is_needed_comes_first_and_goes_last() -> None:
-    wanted = streams("ordered")
-    created = plan(wanted, (await world(rendered({}, **WIDE))).observed())
+    desired = streams("ordered")
+    created = plan(desired, (await world(rendered({}, **WIDE))).observed())
     assert [getattr(change, "role", None) for change in created.changes] == [Role.WRITE] * 3 + [Role.ORDER] + [
         Role.READ
     ] * 3
     assert all(phase_of(change) < Phase.MAPPINGS for change in created.changes)
-    deleted = plan(rendered({}, **WIDE), (await world(wanted)).observed())
+    deleted = plan(rendered({}, **WIDE), (await world(desired)).observed())
     assert [getattr(change, "role", None) for change in deleted.changes] == [Role.READ] * 3 + [Role.ORDER] + [
         Role.WRITE
     ] * 3
@@ -136,8 +136,8 @@ async def test_the_order_loses_a_region_only_when_nobody_publishes_there_any_mor
 
 
 async def test_nothing_changes_where_servers_say_what_was_rendered() -> None:
-    for found in (streams("ordered"), streams("stretch"), streams("homed", home="west")):
-        assert plan(found, (await world(found)).observed()).is_empty
+    for bundle in (streams("ordered"), streams("stretch"), streams("homed", home="west")):
+        assert plan(bundle, (await world(bundle)).observed()).is_empty
 
 
 async def test_an_origin_moves_with_its_home() -> None:
@@ -184,17 +184,19 @@ async def test_in_accounts_of_vstream_no_model_changes(routing: str) -> None:
     bundles = {name: rendered({"foo": {**FOO, **model}}, **over) for name, model in MODELS.items()}
     worlds = {name: (await world(made)).observed() for name, made in bundles.items()}
     for before, after in permutations(MODELS, 2):
-        wanted = bundles[after]
-        plan = make_plan("acme", wanted, worlds[before])
+        desired = bundles[after]
+        plan = make_plan("acme", desired, worlds[before])
         assert plan.blocked, f"{before} → {after}"
         assert not [blocker for blocker in plan.blocked if "takes_over" in blocker.hint]
 
 
 @pytest.mark.parametrize(("before", "after"), [("virtual", "homed"), ("homed", "virtual"), ("ordered", "homed")])
 async def test_a_stream_of_one_region_is_not_deleted_for_another_model(before: str, after: str) -> None:
-    made, wanted = (rendered({"foo": {**FOO, "regions": ["west"], **MODELS[one]}}, **WIDE) for one in (before, after))
-    found = plan(wanted, (await world(made)).observed())
-    assert {blocker.name for blocker in found.blocked} == {"foo" if before == "homed" else "foo-write-west"}
+    made, desired = (
+        rendered({"foo": {**FOO, "regions": ["west"], **MODELS[model]}}, **WIDE) for model in (before, after)
+    )
+    change_plan = plan(desired, (await world(made)).observed())
+    assert {blocker.name for blocker in change_plan.blocked} == {"foo" if before == "homed" else "foo-write-west"}
 
 
 async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
@@ -208,18 +210,18 @@ async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
         (GateKind.AT_REST, ()),
         (GateKind.FED, ("foo-write-west", "foo-write-central", "foo-write-east")),
     }
-    wanted = streams("virtual")
-    old = make_plan("acme", wanted, observed, server_version=(2, 11))
+    desired = streams("virtual")
+    old = make_plan("acme", desired, observed, server_version=(2, 11))
     assert {blocker.name for blocker in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
 
 
 @pytest.mark.parametrize("name", ["read", "order"])
 async def test_servers_that_cannot_turn_a_mirror_are_to_be_updated(name: str) -> None:
     """`takes_over` is for an origin, and there, too, only where servers can."""
-    wanted = streams("virtual")
+    desired = streams("virtual")
     for before in (streams("ordered", virtual_name=name), streams("stretch")):
         observed = (await world(before)).observed()
-        old = make_plan("acme", wanted, observed, server_version=(2, 11))
+        old = make_plan("acme", desired, observed, server_version=(2, 11))
         assert {blocker.name for blocker in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
         assert all("servers of 2.12" in blocker.hint and "takes_over" not in blocker.hint for blocker in old.blocked)
 
@@ -241,30 +243,32 @@ async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(
     assert [change.config.name for change in ended.changes if phase_of(change) is Phase.CLOSED_WRITE_STREAMS] == ["foo"]
     assert [gate.kind for gate in ended.gates if gate.stream == "foo"] == [GateKind.DRAINED]
     # That of somebody else is not.
-    other = replace(observed.streams["foo"], config=StreamConfig(name="foo", fields={"metadata": {TOPOLOGY_KEY: "b"}}))
-    strange = replace(observed, streams={**observed.streams, "foo": other})
+    foreign = replace(
+        observed.streams["foo"], config=StreamConfig(name="foo", fields={"metadata": {TOPOLOGY_KEY: "b"}})
+    )
+    strange = replace(observed, streams={**observed.streams, "foo": foreign})
     assert plan(streams("virtual", takes_over="foo"), strange).blocked
 
 
 async def test_rules_of_others_that_lead_to_an_origin_are_left_alone() -> None:
-    wanted = streams("stretch")
-    servers = await world(wanted)
+    desired = streams("stretch")
+    servers = await world(desired)
     servers.rules = {"west-1": {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}}
-    assert plan(wanted, servers.observed()).rules == ()
+    assert plan(desired, servers.observed()).rules == ()
     # One that still sends the stream's own subjects to a write stream of before is not.
     left = await world(rendered())
     observed = left.observed()
-    own = {mapping.source for mapping in rendered().mappings}
-    assert {rule.source for rule in plan(wanted, observed).rules} == own
+    sources = {mapping.source for mapping in rendered().mappings}
+    assert {rule.source for rule in plan(desired, observed).rules} == sources
 
 
 async def test_an_origin_that_somebody_made_is_not_taken() -> None:
-    wanted = streams("stretch")
-    servers = await world(wanted)
+    desired = streams("stretch")
+    servers = await world(desired)
     mine = servers.streams_by_name["foo"]
     bare = StreamConfig(name="foo", fields={**mine.config.fields, "metadata": {}})
     servers.streams_by_name["foo"] = replace(mine, config=bare)
-    (blocked,) = plan(wanted, servers.observed()).blocked
+    (blocked,) = plan(desired, servers.observed()).blocked
     assert (blocked.name, blocked.reason) == ("foo", "it exists, and vstream did not create it")
 
 
@@ -273,16 +277,16 @@ def named(**more: Any) -> Bundle:
 
 
 def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -> None:
-    found = named(regions=["west", "east"])
+    bundle = named(regions=["west", "east"])
     names = {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "east")}
-    assert {stream.config.name for stream in found.streams} == {*names, "foo"}
-    assert fields(found, "foo-read-west")["mirror"] == {"name": "foo"}
-    (rule,) = found.mappings
+    assert {stream.config.name for stream in bundle.streams} == {*names, "foo"}
+    assert fields(bundle, "foo-read-west")["mirror"] == {"name": "foo"}
+    (rule,) = bundle.mappings
     assert rule.source == "foo.>"
     # Elsewhere, and at members of the stretch cluster, publishes would end in the order: nobody takes them.
     led = {
         destination.cluster: {
-            name for name in names if overlaps(fields(found, name).get("subjects", ["-"])[0], destination.subject)
+            name for name in names if overlaps(fields(bundle, name).get("subjects", ["-"])[0], destination.subject)
         }
         for destination in rule.destinations
     }
@@ -297,11 +301,11 @@ def test_a_fault_of_a_named_order_is_told_from_one_of_a_write_stream() -> None:
 
 
 async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> None:
-    wanted = named()
+    desired = named()
     servers = await world(rendered({}, **WIDE))
     steps = [
         change
-        for change in plan(wanted, servers.observed()).changes
+        for change in plan(desired, servers.observed()).changes
         if isinstance(change, Create | Update) and change.config.name == "foo"
     ]
     assert [(phase_of(step), step.config.fields.get("subjects")) for step in steps] == [
@@ -310,13 +314,13 @@ async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> No
     ]
     assert Phase.NAMED_STREAMS > Phase.MAPPINGS
     # Whoever was stopped in between goes on.
-    servers = await world(wanted)
+    servers = await world(desired)
     await servers.update(steps[0].config)
-    (rest,) = plan(wanted, servers.observed()).changes
+    (rest,) = plan(desired, servers.observed()).changes
     assert isinstance(rest, Update)
     assert (rest.config.fields["subjects"], phase_of(rest)) == (["foo.>"], Phase.NAMED_STREAMS)
     await servers.update(rest.config)
-    assert plan(wanted, servers.observed()).is_empty
+    assert plan(desired, servers.observed()).is_empty
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -331,12 +335,12 @@ async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other
     made = make_plan("acme", streams("virtual"), (await world(named())).observed(), server_version=(2, 12))
     assert made.blocked == ()
     deleted = [change for change in made.changes if isinstance(change, Delete)]
-    assert [(one.config.name, phase_of(one)) for one in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]
+    assert [(change.config.name, phase_of(change)) for change in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]
 
 
 async def test_rules_of_others_that_lead_to_an_order_of_the_name_are_left_alone() -> None:
-    wanted = named()
-    servers = await world(wanted)
-    others = {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}
-    servers.rules = {name: {**rules, **others} for name, rules in servers.rules.items()}
-    assert plan(wanted, servers.observed()).is_empty
+    desired = named()
+    servers = await world(desired)
+    other_rules = {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}
+    servers.rules = {name: {**rules, **other_rules} for name, rules in servers.rules.items()}
+    assert plan(desired, servers.observed()).is_empty

@@ -194,7 +194,7 @@ async def _ordered_agrees_everywhere(connections: Mapping[str, Connection]) -> N
         for region, copy in copies.items()
     }
     assert seen["west"] == seen["central"] == seen["east"]
-    assert {one.stream for one in copies["west"]} == {"ledger-read-west"}
+    assert {message.stream for message in copies["west"]} == {"ledger-read-west"}
 
 
 async def _homed_takes_all_and_is_read_locally(connections: Mapping[str, Connection]) -> None:
@@ -226,9 +226,11 @@ async def _order_that_carries_the_name_is_consumed_by_it(connections: Mapping[st
     async with AsyncExitStack() as stack:
         clients = {region: await stack.enter_async_context(labs.client("models", region)) for region in REGIONS}
         await asyncio.gather(*(write(client, region) for region, client in clients.items()))
-        ways = [way for client in clients.values() for way in await _consumed(client, 2 * each * len(REGIONS))]
-    assert ways == [ways[0]] * len(ways)
-    order = [(subject, data) for _, subject, data in ways[0]]
+        readings = [
+            reading for client in clients.values() for reading in await _consumed(client, 2 * each * len(REGIONS))
+        ]
+    assert readings == [readings[0]] * len(readings)
+    order = [(subject, data) for _, subject, data in readings[0]]
     for region in REGIONS:
         mine = [data.decode() for subject, data in order if subject == f"journal.{region}"]
         assert mine == [f"{kind} {number}" for number in range(each) for kind in ("acked", "core")]
@@ -236,10 +238,10 @@ async def _order_that_carries_the_name_is_consumed_by_it(connections: Mapping[st
     async def differs() -> str | None:
         for region, connection in connections.items():
             copy = await contents(connection, "journal", "journal.>")
-            if [(message.seq, message.subject, message.data) for message in copy] != ways[0]:
+            if [(message.seq, message.subject, message.data) for message in copy] != readings[0]:
                 return f"{region}: {len(copy)}"
-            if {one.stream for one in copy} != {f"journal-read-{region}"}:
-                return f"{region}: answered by { ({one.stream for one in copy}) }"
+            if {message.stream for message in copy} != {f"journal-read-{region}"}:
+                return f"{region}: answered by { ({message.stream for message in copy}) }"
         return None
 
     await until(differs)
@@ -260,11 +262,11 @@ async def _consumed(client: Client, count: int) -> list[list[tuple[int, str, byt
         return None if len(fetched) == count else str(len(fetched))
 
     await until(incomplete, within=PATIENCE)
-    pushed = [[await one.next_msg(timeout=PATIENCE) for _ in range(count)] for one in subscribed]
-    await asyncio.gather(pull.unsubscribe(), *(one.unsubscribe() for one in subscribed))
+    pushed = [[await subscription.next_msg(timeout=PATIENCE) for _ in range(count)] for subscription in subscribed]
+    await asyncio.gather(pull.unsubscribe(), *(subscription.unsubscribe() for subscription in subscribed))
     return [
-        [(message.metadata.sequence.stream, message.subject, message.data) for message in some]
-        for some in (fetched, *pushed)
+        [(message.metadata.sequence.stream, message.subject, message.data) for message in batch]
+        for batch in (fetched, *pushed)
     ]
 
 
@@ -277,10 +279,12 @@ async def _bucket_is_read_by_its_name() -> None:
 
         async def unread() -> str | None:
             try:
-                found = [{key: (await bucket.get(key)).value for key in await bucket.keys()} for bucket in buckets]
+                contents = [{key: (await bucket.get(key)).value for key in await bucket.keys()} for bucket in buckets]
             except (nats.js.errors.NoKeysError, nats.js.errors.KeyNotFoundError) as error:
                 return repr(error)
-            return None if found == [{region: region.encode() for region in REGIONS}] * len(REGIONS) else str(found)
+            return (
+                None if contents == [{region: region.encode() for region in REGIONS}] * len(REGIONS) else str(contents)
+            )
 
         await until(unread)
 
@@ -334,7 +338,7 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
         assert "error" not in created, created
 
         wide, west = PRICES.replace("homed, home: east", "stretch"), PRICES.replace("east", "west")
-        for text in (HEAD + SENSORS + LEDGER + STOCK + one for one in (wide, west)):
+        for text in (HEAD + SENSORS + LEDGER + STOCK + variant for variant in (wide, west)):
             # Servers move or scale a stream, not both at once: one replica all the way.
             changed(models, text.replace("canary:", "write: {replicas: 1}, canary:"))
 
@@ -348,9 +352,9 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
             await until(incomplete, within=60)
 
             async def forgotten() -> str | None:
-                kept = await connections["central"].request_json("$JS.API.CONSUMER.INFO.prices.d")
+                info = await connections["central"].request_json("$JS.API.CONSUMER.INFO.prices.d")
                 # While its stream moves, nobody may answer for a consumer.
-                return None if kept.get("num_pending") == 20 else str(kept)
+                return None if info.get("num_pending") == 20 else str(info)
 
             await until(forgotten, within=60)
     probed = vstream("probe", models)
@@ -387,8 +391,8 @@ async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(models: 
     checks = probed.json()["checks"]
     bad = {(check["hop"], check["origin"], check["region"]) for check in checks if check["status"] != "ok"}
     assert bad == {("own_read", "west", "west"), *(("canary", origin, "west") for origin in REGIONS)}
-    said = {check["detail"] for check in checks if (check["hop"], check["region"]) == ("canary", "west")}
-    assert said == {"`stock-read-west` cannot be read: `stock-read-west` does not exist"}
+    details = {check["detail"] for check in checks if (check["hop"], check["region"]) == ("canary", "west")}
+    assert details == {"`stock-read-west` cannot be read: `stock-read-west` does not exist"}
     (read,) = [check for check in checks if (check["hop"], check["region"]) == ("direct_get", "west")]
     assert "`stock-read-west` takes part once it takes a message" in read["detail"]
     assert "1 to create, 0 to update, 0 to delete" in vstream("plan", models).out

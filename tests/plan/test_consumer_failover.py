@@ -37,25 +37,25 @@ def stream(*messages: str) -> list[SourcedMessage]:
 
 
 def test_delivery_begins_with_the_first_message_that_was_not_acknowledged() -> None:
-    found = walked(stream("w1", "c1", "w2", "c2", "w3"), {"w": 2, "c": 0}).landing("s", 5)
-    assert (found.start, found.again, found.ahead) == (2, 1, 4)
+    landing = walked(stream("w1", "c1", "w2", "c2", "w3"), {"w": 2, "c": 0}).landing("s", 5)
+    assert (landing.start, landing.again, landing.ahead) == (2, 1, 4)
 
 
 def test_where_everything_was_acknowledged_it_begins_after_the_end() -> None:
-    found = walked(stream("w1", "c1", "w2"), {"w": 2, "c": 1}).landing("s", 3)
-    assert (found.start, found.again, found.ahead) == (4, 0, 0)
+    landing = walked(stream("w1", "c1", "w2"), {"w": 2, "c": 1}).landing("s", 3)
+    assert (landing.start, landing.again, landing.ahead) == (4, 0, 0)
 
 
 def test_only_what_the_consumer_takes_is_counted() -> None:
-    found = walked(stream("c1", "w1", "w2", "c2"), {"w": 2, "c": 0}, None, "foo.w1").landing("s", 4)
-    assert (found.start, found.again, found.ahead) == (1, 1, 1)
+    landing = walked(stream("c1", "w1", "w2", "c2"), {"w": 2, "c": 0}, None, "foo.w1").landing("s", 4)
+    assert (landing.start, landing.again, landing.ahead) == (1, 1, 1)
 
 
 def test_what_does_not_say_where_it_came_from_counts_as_not_acknowledged() -> None:
-    found = walked(stream("w1", "?1", "w2"), {"w": 2}).landing("s", 3)
-    assert found.start == 4  # it stands before what was certainly acknowledged
-    found = walked(stream("w1", "?1"), {"w": 1}).landing("s", 2)
-    assert found.start == 2
+    landing = walked(stream("w1", "?1", "w2"), {"w": 2}).landing("s", 3)
+    assert landing.start == 4  # it stands before what was certainly acknowledged
+    landing = walked(stream("w1", "?1"), {"w": 1}).landing("s", 2)
+    assert landing.start == 2
 
 
 def test_an_origin_that_the_stream_has_nothing_newer_of_is_not_looked_for() -> None:
@@ -81,18 +81,19 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
                 result.append(f"{origin}{seen[origin]}")
             return result
 
-        there, here = merged(), merged()
-        floor = chance.randrange(0, len(there) + 1)
-        acknowledged = set(there[:floor])
+        old_order, new_order = merged(), merged()
+        floor = chance.randrange(0, len(old_order) + 1)
+        acknowledged = set(old_order[:floor])
         position = {
-            origin: max((int(one[1:]) for one in acknowledged if one[0] == origin), default=0) for origin in ORIGINS
+            origin: max((int(message[1:]) for message in acknowledged if message[0] == origin), default=0)
+            for origin in ORIGINS
         }
-        taken = {origin: number for origin, number in counts.items() if chance.random() < 0.5}
-        found = walked(stream(*here), position, taken).landing("s", len(here))
-        delivered = here[found.start - 1 :]
-        assert set(there) - acknowledged <= set(delivered)
-        assert found.again == len(acknowledged & set(delivered))
-        assert found.ahead == len(delivered)
+        copied = {origin: number for origin, number in counts.items() if chance.random() < 0.5}
+        landing = walked(stream(*new_order), position, copied).landing("s", len(new_order))
+        delivered = new_order[landing.start - 1 :]
+        assert set(old_order) - acknowledged <= set(delivered)
+        assert landing.again == len(acknowledged & set(delivered))
+        assert landing.ahead == len(delivered)
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ async def world(of: Bundle) -> FakeServers:
 
 def seen(servers: FakeServers, **fields: Any) -> Observed:
     """The servers, where somebody has changed *fields* of the consumer in west."""
-    one = servers.consumers[STREAM]["reader"]
-    config = ConsumerConfig(stream=STREAM, durable="reader", fields={**one.config.fields, **fields})
-    servers.consumers[STREAM]["reader"] = replace(one, config=config)
+    current = servers.consumers[STREAM]["reader"]
+    config = ConsumerConfig(stream=STREAM, durable="reader", fields={**current.config.fields, **fields})
+    servers.consumers[STREAM]["reader"] = replace(current, config=config)
     return servers.observed()
 
 
@@ -136,7 +136,7 @@ async def test_a_plan_with_consumers_survives_its_file() -> None:
     del servers.consumers["foo-read-east"]
     mixed = plan(wanted(ack_wait="5s"), servers.observed())
     assert {type(change) for change in mixed.changes} == {CreateConsumer, UpdateConsumer}
-    for one in (made, mixed):
-        text = saved.dump(saved.SavedPlan(plan=one, topology_file="t.yaml", topology_text="", lab=None))
-        assert saved.load(text, "plan.json").plan == one
+    for written_plan in (made, mixed):
+        text = saved.dump(saved.SavedPlan(plan=written_plan, topology_file="t.yaml", topology_text="", lab=None))
+        assert saved.load(text, "plan.json").plan == written_plan
     assert made.observed != mixed.observed

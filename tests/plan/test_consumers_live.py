@@ -74,10 +74,10 @@ async def fetched(region: str, durable: str, number: int) -> list[str]:
         async with asyncio.timeout(60):
             while len(result) < number:
                 try:
-                    some = await bound.fetch(number - len(result), timeout=1)
+                    batch = await bound.fetch(number - len(result), timeout=1)
                 except TimeoutError:
                     continue
-                for message in some:
+                for message in batch:
                     await message.ack_sync()
                     result.append(message.subject)
         return result
@@ -105,7 +105,7 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
         for consumer in json.loads((await run("status", file, "--format", "json")).out)["consumers"]
         if consumer["stream"] == "orders"
     }
-    assert {key: (one["exists"], one["pending"], one["unacknowledged"]) for key, one in seen.items()} == {
+    assert {key: (status["exists"], status["pending"], status["unacknowledged"]) for key, status in seen.items()} == {
         ("billing", "west"): (True, 0, 0),
         ("billing", "central"): (True, 0, 0),
         ("billing", "east"): (True, 0, 0),
@@ -134,7 +134,7 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
     file.write_text(document(consumers))
     assert (await run("apply", file, "--yes", "--allow-destructive")).code == 0
     async with client_in("west") as client:
-        names = {one.name for one in await client.jetstream(timeout=60).consumers_info("orders-read-west")}
+        names = {consumer.name for consumer in await client.jetstream(timeout=60).consumers_info("orders-read-west")}
         assert names == {"billing", "mine"}
         assert await client.jetstream(timeout=60).consumers_info("orders-read-east")
     await goes_on_elsewhere(file, tmp_path / "reader.json")
@@ -196,22 +196,22 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
 
     first = await taken("west", "reader", 120, out_of_order=5)
     failover = ("consumer", "failover", "foo", "reader", "-t", file)
-    there = ("--from", "west", "--to", "east")
-    dry = await run_json(*failover, *there)
+    direction = ("--from", "west", "--to", "east")
+    dry = await run_json(*failover, *direction)
     assert (dry["done"], dry["replaces"]) == (False, True)
     assert 5 <= dry["position"]["unacknowledged"] <= 5 + 50
     assert dry["position"]["beyond"] > 0
     async with client_in("east") as client:
         assert (await client.jetstream(timeout=60).consumer_info("foo-read-east", "reader")).delivered.stream_seq == 0
 
-    said = await run_json(*failover, *there, "--yes")
-    assert (said["start"], said["seen_twice"]) == (dry["start"], dry["seen_twice"])
-    assert said["pending"] == said["ahead"] == everything - said["start"] + 1
-    second = await rest("east", "reader", said["ahead"])
+    answer = await run_json(*failover, *direction, "--yes")
+    assert (answer["start"], answer["seen_twice"]) == (dry["start"], dry["seen_twice"])
+    assert answer["pending"] == answer["ahead"] == everything - answer["start"] + 1
+    second = await rest("east", "reader", answer["ahead"])
     assert len(second) == len(set(second))
     assert sent.everything == first | set(second)
     again = len(first & set(second))
-    assert said["seen_twice"] <= again <= said["seen_twice"] + said["position"]["beyond"]
+    assert answer["seen_twice"] <= again <= answer["seen_twice"] + answer["position"]["beyond"]
     # Where it began is no drift, and the same again does no harm.
     assert (await run("plan", file, "--detailed-exitcode")).code == 0
 
@@ -234,14 +234,14 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
             assert unsynced.code == 3, unsynced.out
     assert unsynced.code == 3
     recorded = await run_json(*failover, "--position", record, "--to", "west", "--as", "other")
-    said = await run_json(*failover, "--from", "central", "--to", "west", "--as", "other", "--yes")
-    assert said["start"] == recorded["start"]
-    assert said["position"]["origins"] == recorded["position"]["origins"]
-    assert (said["position"]["beyond"], said["position"]["unacknowledged"], said["replaces"]) == (0, 0, False)
-    third = await rest("west", "other", said["ahead"])
+    answer = await run_json(*failover, "--from", "central", "--to", "west", "--as", "other", "--yes")
+    assert answer["start"] == recorded["start"]
+    assert answer["position"]["origins"] == recorded["position"]["origins"]
+    assert (answer["position"]["beyond"], answer["position"]["unacknowledged"], answer["replaces"]) == (0, 0, False)
+    third = await rest("west", "other", answer["ahead"])
     assert sent.everything == before | set(third)
-    assert len(before & set(third)) == said["seen_twice"]
+    assert len(before & set(third)) == answer["seen_twice"]
     assert since <= set(third)
     # What was synced before is at least what comes twice; with what was acknowledged since, it is at most all that is there.
-    assert said["seen_twice"] <= len((before | since) & set(third)) <= said["seen_twice_at_most"] == said["ahead"]
-    assert len((before | since) & set(third)) == said["seen_twice"] + len(since)
+    assert answer["seen_twice"] <= len((before | since) & set(third)) <= answer["seen_twice_at_most"] == answer["ahead"]
+    assert len((before | since) & set(third)) == answer["seen_twice"] + len(since)

@@ -253,8 +253,8 @@ async def test_what_nobody_answered_for_is_not_known_to_differ() -> None:
     """So `drift` ends with 3: a region that is down is no drift."""
     bundle = rendered()
     observed = (await world(bundle)).observed()
-    others = {name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
-    made = plan(bundle, replace(observed, streams=others, missing=("foo-read-west",)))
+    streams = {name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
+    made = plan(bundle, replace(observed, streams=streams, missing=("foo-read-west",)))
     assert (made.is_empty, made.differs) == (False, False)
     foreign = plan(bundle, changed(observed, "foo-read-west", retention="workqueue"))
     assert (len(foreign.blocked), foreign.differs) == (1, True)
@@ -283,16 +283,16 @@ async def test_rules_of_a_stream_that_is_gone_are_removed(naming: str) -> None:
     before = render_bundle(topology({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.*"]}}, naming=naming))
     after = render_bundle(topology(naming=naming))
     made = plan(after, (await world(before)).observed())
-    kept = {mapping.source for mapping in after.mappings}
-    assert {rule.source for rule in made.rules} == {mapping.source for mapping in before.mappings} - kept
+    remaining = {mapping.source for mapping in after.mappings}
+    assert {rule.source for rule in made.rules} == {mapping.source for mapping in before.mappings} - remaining
 
 
 async def test_the_fingerprint_follows_what_the_plan_depends_on_and_nothing_else() -> None:
     bundle = rendered()
     observed = (await world(bundle)).observed()
-    other = ObservedStream(config=StreamConfig(name="other", fields={"name": "other"}), created="t", cluster=None)
+    stranger = ObservedStream(config=StreamConfig(name="other", fields={"name": "other"}), created="t", cluster=None)
     first = plan(bundle, observed).observed
-    assert plan(bundle, replace(observed, streams={"other": other, **observed.streams})).observed == first
+    assert plan(bundle, replace(observed, streams={"other": stranger, **observed.streams})).observed == first
     assert plan(bundle, changed(observed, "foo-read-west", max_age=5)).observed != first
     again = replace(observed.streams["foo-read-west"], created="later")
     assert plan(bundle, replace(observed, streams={**observed.streams, "foo-read-west": again})).observed != first
@@ -344,8 +344,8 @@ async def test_a_region_that_comes_again_begins_after_what_others_took_of_it_whe
 async def test_the_work_of_a_plan_grows_with_the_streams_and_no_faster() -> None:
     async def count(streams: int) -> int:
         of = load(many_streams(streams), "t.yaml").require()
-        wanted = render_bundle(of)
-        observed = (await world(wanted)).observed()
-        return count_calls(lambda: diff(of, wanted, observed))
+        desired = render_bundle(of)
+        observed = (await world(desired)).observed()
+        return count_calls(lambda: diff(of, desired, observed))
 
     assert await count(40) < 4.5 * await count(10)

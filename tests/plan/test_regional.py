@@ -40,7 +40,7 @@ def regional(streams: dict[str, Any], **over: Any) -> Bundle:
 
 
 def imported(account: Account, shared: ShareKind, subject: str) -> set[str]:
-    return {one.account for one in account.imports if one.kind is shared and one.subject == subject}
+    return {share.account for share in account.imports if share.kind is shared and share.subject == subject}
 
 
 def test_of_each_two_accounts_one_imports_flow_control_both_ways() -> None:
@@ -48,22 +48,24 @@ def test_of_each_two_accounts_one_imports_flow_control_both_ways() -> None:
     accounts = {account.name: account for account in models().accounts}
     assert set(accounts) == {"APP_west", "APP_east", "APP_south", "S_stretch"}
     for shared in ShareKind:
-        taken = {(name, other) for name, account in accounts.items() for other in imported(account, shared, "$JS.FC.>")}
-        assert len(taken) == 6
-        assert len({frozenset(pair) for pair in taken}) == 6
+        pairs = {
+            (name, exporter) for name, account in accounts.items() for exporter in imported(account, shared, "$JS.FC.>")
+        }
+        assert len(pairs) == 6
+        assert len({frozenset(pair) for pair in pairs}) == 6
     for account in accounts.values():
-        for one in account.imports:
-            exported = [export for export in accounts[one.account].exports if export.kind is one.kind]
+        for share in account.imports:
+            exported = [export for export in accounts[share.account].exports if export.kind is share.kind]
             assert any(
-                account.name in export.accounts and overlaps(export.subject, one.subject) for export in exported
-            ), (account.name, one)
+                account.name in export.accounts and overlaps(export.subject, share.subject) for export in exported
+            ), (account.name, share)
 
 
 def test_what_is_imported_as_a_service_does_not_overlap_but_for_flow_control() -> None:
     """Of two imports that match one request, both answer."""
     for account in models().accounts:
-        called = [one.to or one.subject for one in account.imports if one.kind is ShareKind.SERVICE]
-        called = [one for one in called if one != "$JS.FC.>"]
+        called = [share.to or share.subject for share in account.imports if share.kind is ShareKind.SERVICE]
+        called = [subject for subject in called if subject != "$JS.FC.>"]
         clashes = [(a, b) for at, a in enumerate(called) for b in called[at + 1 :] if overlaps(a, b)]
         assert clashes == []
 
@@ -149,11 +151,12 @@ def test_a_lab_has_a_password_for_each_user_of_each_region_and_keeps_it(tmp_path
 def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSTREAM_PASSWORD_PROBE_EAST", "secret")
     connect = {
-        one: Endpoint(urls=("nats://x",), user=f"vstream-{one}", password_env="OTHER") for one in ("west", "east")
+        region: Endpoint(urls=("nats://x",), user=f"vstream-{region}", password_env="OTHER")
+        for region in ("west", "east")
     }
     where = Servers(endpoints=connect, lab=None, description="")
-    found = endpoints_as_user(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
-    assert found["east"] == replace(
+    endpoints = endpoints_as_user(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
+    assert endpoints["east"] == replace(
         connect["east"], user="probe-east", password=None, password_env="VSTREAM_PASSWORD_PROBE_EAST"
     )
-    assert found["west"] == connect["west"]
+    assert endpoints["west"] == connect["west"]

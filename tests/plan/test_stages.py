@@ -227,10 +227,10 @@ async def servers_killed_after_a_move(
     takers = [
         name for name, stream in servers.streams_by_name.items() if "foo-write-west" in stream.config.source_names
     ]
-    said = {"at": NOW, "replicas": 3, "leader_since": NOW - timedelta(hours=1)}
+    fields = {"at": NOW, "replicas": 3, "leader_since": NOW - timedelta(hours=1)}
     heard = {"silence": {"foo-write-west": timedelta(seconds=1)}}
     for name, more in (("foo-write-west", origin), (takers[0], {**heard, **reader})):
-        servers.streams_by_name[name] = replace(servers.streams_by_name[name], **{**said, **more})
+        servers.streams_by_name[name] = replace(servers.streams_by_name[name], **{**fields, **more})
     return servers
 
 
@@ -252,12 +252,12 @@ async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_
     origin: Mapping[str, Any], reader: Mapping[str, Any], number: int
 ) -> None:
     servers = await servers_killed_after_a_move(origin, reader)
-    wanted = scaled(3, read={"replicas": 3})
-    plan = planned(servers, wanted)
+    desired = scaled(3, read={"replicas": 3})
+    plan = planned(servers, desired)
     assert (plan.is_empty, plan.has_work, len(plan.readers_to_refresh)) == (True, number > 0, number)
     assert ("to refresh" in view.summary(plan)) is (number > 0)
     assert len([*stages(plan)]) == (number > 0)
-    result = await run(servers, wanted)
+    result = await run(servers, desired)
     assert (result.is_complete, result.refreshed) == (True, plan.readers_to_refresh)
     assert plan == replace(plan, resumed=())  # a reviewed plan holds although readers have heard of it meanwhile
 

@@ -60,10 +60,10 @@ def connection(answers: Mapping[str, Reply | Exception | Mapping[str, Any]]) -> 
 
 
 async def mapping(answer: Reply | Exception | Mapping[str, Any], *, seconds: float = 5.0) -> Check:
-    known = topology()
+    desired = topology()
     target = ProbeTarget(
-        topology=known,
-        stream=known.streams[0],
+        topology=desired,
+        stream=desired.streams[0],
         region="west",
         connection=connection({"foo._vstream_probe": answer}),
         deadline=time.monotonic() + seconds,
@@ -114,17 +114,17 @@ async def test_silence_proves_nothing_where_there_was_no_time() -> None:
 
 
 async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
-    known = topology()
-    silent = type(known)(
-        name=known.name,
-        server_version=known.server_version,
-        naming=known.naming,
-        regions=known.regions,
+    desired = topology()
+    silent = type(desired)(
+        name=desired.name,
+        server_version=desired.server_version,
+        naming=desired.naming,
+        regions=desired.regions,
         streams=tuple(
             type(stream)(
                 name=stream.name, subjects=stream.subjects, regions=stream.regions, write=stream.write, read=stream.read
             )
-            for stream in known.streams
+            for stream in desired.streams
         ),
     )
     report = await run_probe(silent, {}, deadline=1.0, on_progress=lambda _: None)
@@ -173,14 +173,14 @@ async def test_a_direct_get_status_but_404_is_an_error() -> None:
 
 
 async def test_a_message_that_the_leader_was_asked_for() -> None:
-    found = {
+    stored = {
         "subject": "foo.a",
         "seq": 7,
         "hdrs": "TkFUUy8xLjANClZzdHJlYW0tQ2FuYXJ5OiAxLndlc3QNCg0K",
         "data": "eA==",
         "time": "2026-01-02T03:04:05Z",
     }
-    message = await direct.leader_get_by_seq(connection({"$JS.API.STREAM.MSG.GET.s": {"message": found}}), "s", 7)
+    message = await direct.leader_get_by_seq(connection({"$JS.API.STREAM.MSG.GET.s": {"message": stored}}), "s", 7)
     assert message is not None
     assert (message.stream, message.seq, message.data) == ("s", 7, b"x")
     assert message.headers == {"Vstream-Canary": "1.west"}

@@ -85,7 +85,7 @@ def test_on_a_narrow_screen_no_name_is_broken() -> None:
 
 
 def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
-    found = report(
+    probe_report = report(
         arrival("west", "west", 0.0),
         arrival("west", "east", 12.0),
         arrival("east", "west", None),
@@ -93,9 +93,9 @@ def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
         arrival("east", "west", 3.0, stream="bar"),
         check(CheckStatus.OK, elapsed_ms=99.0),
     )
-    assert found.matrix() == {"west": {"west": 0.0, "east": 12.0}, "east": {"west": None}}
-    assert found.matrix("bar") == {"west": {"east": 7.0}, "east": {"west": 3.0}}
-    assert found.matrix("nope") == {}
+    assert probe_report.matrix() == {"west": {"west": 0.0, "east": 12.0}, "east": {"west": None}}
+    assert probe_report.matrix("bar") == {"west": {"east": 7.0}, "east": {"west": 3.0}}
+    assert probe_report.matrix("nope") == {}
 
 
 def test_a_pair_that_was_not_tried_is_not_called_missing() -> None:

@@ -21,5 +21,5 @@ def test_a_topology_renders_to_exactly_these_files(name: str, golden: Golden) ->
 
 
 def test_every_golden_directory_belongs_to_a_topology() -> None:
-    others = {"scenarios", "claims"}
-    assert {path.name for path in GOLDEN.iterdir() if path.is_dir()} - others == set(TOPOLOGIES)
+    unrelated = {"scenarios", "claims"}
+    assert {path.name for path in GOLDEN.iterdir() if path.is_dir()} - unrelated == set(TOPOLOGIES)

@@ -28,7 +28,7 @@ CONFIGURATIONS = sorted(GOLDEN.glob("*/servers/*.conf"))
 def test_every_rendered_server_configuration_is_accepted_with_its_mappings(path: Path, tmp_path: Path) -> None:
     # Beside what is rendered there are the passwords, which are nowhere in it.
     bundle = shutil.copytree(path.parents[1], tmp_path / "bundle")
-    of_regions = [one(region) for one in (leaf_path, passwords_path) for region in ("west", "east", "south-2")]
+    of_regions = [path_of(region) for path_of in (leaf_path, passwords_path) for region in ("west", "east", "south-2")]
     for name in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, SYSTEM_PASSWORD_PATH, *of_regions):
         (bundle / name).write_text(str(placeholder_for(name)))
     # Certificates that `security.transport` names lie on the servers.

@@ -39,9 +39,9 @@ async def test_servers_refuse_what_is_more(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(APIError) as refused:
             await js.add_consumer(stream, ConsumerConfig(durable_name="d2"))
         assert refused.value.err_code == TOO_MANY_CONSUMERS
-        other = await connect(server)
+        other_client = await connect(server)
         assert "maximum account active connections exceeded" in await ask_to_connect(server)
-        for client in (app, other):
+        for client in (app, other_client):
             await client.close()
 
 

@@ -286,13 +286,13 @@ class Walk:
 
     def endpoints(self, user: str, regions: tuple[str, ...]) -> dict[str, Endpoint]:
         topology = load(self.file.read_bytes(), "acme.yaml").require()
-        found = {region: topology.region(region).endpoint for region in regions}
+        endpoints = {region: topology.region(region).endpoint for region in regions}
         variable = f"VSTREAM_PASSWORD_{user.upper()}"
         # An application's answers come where applications have theirs.
         inbox = "_INBOX" if user == "app" else VSTREAM_INBOX
         return {
             region: replace(endpoint, user=user, password_env=variable, inbox=inbox)
-            for region, endpoint in found.items()
+            for region, endpoint in endpoints.items()
             if endpoint is not None
         }
 

@@ -288,10 +288,10 @@ def test_any_text_of_a_topology_reads_back_equal_from_its_files(directory: str, 
         "version": 1, "name": "acme", "server_version": "2.12", "regions": {"west": {"servers": 1}}, "jetstream": {"store_dir": directory},
         "streams": {"foo": {"subjects": "foo", "max_age": "1h", "description": description, "metadata": {key: directory}}},
     }  # fmt: skip
-    found = render_bundle(load(shapes.as_file(value), "t.yaml").require())
-    assert found.streams[0].config.fields["description"] == description
-    assert found.streams[0].config.metadata[key] == directory
-    conf = natsconf.parse(found.text("servers/west-1.conf"), "t.conf", include=lambda path, _: (path, "")).root
+    bundle = render_bundle(load(shapes.as_file(value), "t.yaml").require())
+    assert bundle.streams[0].config.fields["description"] == description
+    assert bundle.streams[0].config.metadata[key] == directory
+    conf = natsconf.parse(bundle.text("servers/west-1.conf"), "t.conf", include=lambda path, _: (path, "")).root
     assert natsconf.to_python(conf)["jetstream"]["store_dir"] == f"{directory}/west-1"  # type: ignore[call-overload, index]
 
 
@@ -333,7 +333,10 @@ worlds = st.fixed_dictionaries(
 def literal(pattern: str, data: st.DataObject) -> str:
     """A subject that a client can publish on and that *pattern* matches."""
     more = st.lists(tokens, min_size=1, max_size=3).map(".".join)
-    drawn = [data.draw(tokens) if one == "*" else data.draw(more) if one == ">" else one for one in pattern.split(".")]
+    drawn = [
+        data.draw(tokens) if token == "*" else data.draw(more) if token == ">" else token
+        for token in pattern.split(".")
+    ]
     return ".".join(drawn)
 
 
@@ -343,26 +346,26 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
 ) -> None:
     loaded = load(shapes.as_file(world), "t.yaml")
     assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
-    wanted = loaded.require()
-    table = compile_mappings(profile_of(wanted).mapping_set(wanted))
-    for stream in wanted.streams:
+    topology = loaded.require()
+    table = compile_mappings(profile_of(topology).mapping_set(topology))
+    for stream in topology.streams:
         for pattern in stream.subjects:
             subject = literal(pattern, data)
             for region in stream.regions:
-                outcome = table.resolve(subject, wanted.region(region).cluster).certain
+                outcome = table.resolve(subject, topology.region(region).cluster).certain
                 assert outcome is not None
                 assert outcome.kind is OutcomeKind.MAPPED
                 stored_in = [
                     (stream.name, place)
-                    for stream in wanted.streams
+                    for stream in topology.streams
                     for place in stream.regions
                     if any(
                         matches(outcome.subject, write_subject)
-                        for write_subject in physical.write_subjects(wanted, stream, place)
+                        for write_subject in physical.write_subjects(topology, stream, place)
                     )
                 ]
                 assert stored_in == [(stream.name, region)]
-                pairs = physical.source_transforms(wanted, stream, region)
+                pairs = physical.source_transforms(topology, stream, region)
                 transforms = [SubjectTransform.parse(source, destination) for source, destination in pairs]
                 read = [
                     transform.apply(outcome.subject)
@@ -370,7 +373,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
                     if isinstance(transform, SubjectTransform)
                 ]
                 assert len(read) == len(pairs)
-                assert [one for one in read if one is not None] == [subject]
+                assert [published for published in read if published is not None] == [subject]
 
 
 @given(worlds)
@@ -396,8 +399,10 @@ API_OF_ANOTHER_STREAM = [
 @pytest.mark.parametrize("name", WORDS)
 def test_a_stream_whose_name_is_allowed_takes_no_request_about_another(name: str) -> None:
     rules = [source.replace("<stream>", name) for source, _ in READ_RULES]
-    taken = [one for one in API_OF_ANOTHER_STREAM if any(matches(f"$JS.API.{one}", rule) for rule in rules)]
-    assert taken == [] or name in naming.RESERVED_NAMES
+    requests = [
+        request for request in API_OF_ANOTHER_STREAM if any(matches(f"$JS.API.{request}", rule) for rule in rules)
+    ]
+    assert requests == [] or name in naming.RESERVED_NAMES
 
 
 # -- addresses -------------------------------------------------------------------------------------------------------
@@ -420,16 +425,16 @@ def test_a_growing_region_keeps_the_ports_of_the_others() -> None:
         default_addresses(topology(f"{HEAD}regions: {{west: {{servers: {count}}}, east: {{servers: 3}}}}\n"))
         for count in (1, 10)
     )
-    assert [one.client for one in small if one.region == "east"] == [
-        one.client for one in large if one.region == "east"
+    assert [address.client for address in small if address.region == "east"] == [
+        address.client for address in large if address.region == "east"
     ]
 
 
 def test_servers_with_hosts_listen_there_on_the_ports_of_their_region() -> None:
     text = f"{HEAD}security: {{transport: {{none: test}}, users: elsewhere}}\nregions: {{west: {{servers: [w1, '[::1]'], ports: {{client: 4333}}, jetstream: {{store_dir: /data/}}}}}}\n"
-    one, two = default_addresses(topology(text))
-    assert (one.host, one.client, one.monitor, one.store_dir) == ("w1", 4333, 8222, "/data/west-1")
-    assert two.host == "[::1]"
+    first, second = default_addresses(topology(text))
+    assert (first.host, first.client, first.monitor, first.store_dir) == ("w1", 4333, 8222, "/data/west-1")
+    assert second.host == "[::1]"
 
 
 def test_a_region_that_has_a_context_already_gets_none() -> None:

@@ -205,10 +205,10 @@ def send_in_clear(port: int) -> bytes:
 def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profile: str, certificate: str) -> None:
     with running(SuperCluster(tmp_path, topology_text(profile))) as cluster:
         joined = next(address for address in cluster.bundle.servers if address.is_hub == (profile == "domains"))
-        other = "hub-east" if profile == "domains" else "east"
+        peer = "hub-east" if profile == "domains" else "east"
         name = joined.server.name
         cluster.wait(
-            lambda: other in cluster.ask(name, "gatewayz")["outbound_gateways"], "the regions find each other over TLS"
+            lambda: peer in cluster.ask(name, "gatewayz")["outbound_gateways"], "the regions find each other over TLS"
         )
         leafs = 1 if profile == "domains" else 0
         cluster.wait(lambda: cluster.ask(name, "leafz")["leafnodes"] == leafs, "a region joins its hub over TLS")
@@ -218,8 +218,8 @@ def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profi
         assert cluster.ask(name, "routez")["num_routes"] == 0
         assert cluster.ask(name, "leafz")["leafnodes"] == leafs
         gateways = cluster.ask(name, "gatewayz")
-        assert set(gateways["outbound_gateways"]) == {other}
-        assert set(gateways["inbound_gateways"]) <= {other}
+        assert set(gateways["outbound_gateways"]) == {peer}
+        assert set(gateways["inbound_gateways"]) <= {peer}
         check_clear_text_is_refused(cluster)
 
 
@@ -242,10 +242,10 @@ def check_clear_text_is_refused(cluster: SuperCluster) -> None:
 def test_what_is_between_servers_is_the_same_in_every_mode(profile: str, mode: str) -> None:
     """So what refuses a rogue server with passwords does so in every mode."""
     text = topology_text(profile) + ("account: ACME\n" if profile == "mapped" and mode != "operator" else "")
-    other = text.replace("security: {", f"security: {{mode: {mode}, ")
+    changed_text = text.replace("security: {", f"security: {{mode: {mode}, ")
     if mode == "certificates":
-        other = other.replace("ca_file: ", "client_ca_file: /etc/nats/users-ca.pem, ca_file: ", 1)
-    assert between_servers(other) == between_servers(text)
+        changed_text = changed_text.replace("ca_file: ", "client_ca_file: /etc/nats/users-ca.pem, ca_file: ", 1)
+    assert between_servers(changed_text) == between_servers(text)
     every = between_servers(text)
     assert any(every.values())
     for blocks in every.values():

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.lab
 
 
 async def test_the_lab_of_a_scenario_has_the_consumers_of_its_topology(state: Path) -> None:
-    wanted = scenario(topology=TOPOLOGY + "    consumers: {billing: {}, audit: {regions: [east]}}\n")
+    rehearsal = scenario(topology=TOPOLOGY + "    consumers: {billing: {}, audit: {regions: [east]}}\n")
     try:
-        environment = await set_up(wanted, topology_of(wanted), "rehearsal", lambda _text: None)
+        environment = await set_up(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
         async with connect_all(environment.topology, environment.endpoints) as connections:
             admin = JetStreamAdmin(any_connection(connections))
             consumers = {

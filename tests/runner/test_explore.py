@@ -53,9 +53,9 @@ async def explored(
         write_capture(capture)
         return judge(scenario)
 
-    found = Exploration(seed=seed)
-    await explore(found, composed, run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept)
-    return found
+    exploration = Exploration(seed=seed)
+    await explore(exploration, composed, run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept)
+    return exploration
 
 
 def read(path: Path) -> Scenario:
@@ -103,24 +103,29 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
     exploration = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=12, shrinking_runs=200))
     failed = [run for run in exploration.runs if run.outcome == FAIL]
     assert failed
-    for one in failed:
-        assert one.short is not None
-        short = read(one.short)
+    for failure in failed:
+        assert failure.short is not None
+        short = read(failure.short)
         assert [step.action.fault.type for step in short.steps if isinstance(step.action, Inject)] == [
             faults.KILL_REGION
         ]
         assert len(short.steps) == 1
-        assert short.seed == one.seed
-        assert (one.directory / "short" / "manifest.json").is_file()
-        assert (one.directory / "capture" / "manifest.json").is_file()
-        assert not (one.directory / "shrinking").exists()
+        assert short.seed == failure.seed
+        assert (failure.directory / "short" / "manifest.json").is_file()
+        assert (failure.directory / "capture" / "manifest.json").is_file()
+        assert not (failure.directory / "shrinking").exists()
 
 
 async def test_what_does_not_fail_again_is_kept_as_it_is(tmp_path: Path) -> None:
     outcomes = iter([FAIL, PASS, PASS, PASS])
-    (one,) = (await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=1))).runs
-    assert (one.short, one.note) == (None, "it did not fail again in 3 runs: the capture is what there is")
-    assert (one.directory / "capture").is_dir()
+    (explored_run,) = (
+        await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=1))
+    ).runs
+    assert (explored_run.short, explored_run.note) == (
+        None,
+        "it did not fail again in 3 runs: the capture is what there is",
+    )
+    assert (explored_run.directory / "capture").is_dir()
 
 
 async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> None:
@@ -131,16 +136,18 @@ async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> N
         count += 1
         return FAIL if count % 2 else PASS
 
-    (one,) = (await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=300))).runs
-    assert one.short is not None
-    assert len(read(one.short).steps) == 1
+    (explored_run,) = (
+        await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=300))
+    ).runs
+    assert explored_run.short is not None
+    assert len(read(explored_run.short).steps) == 1
 
 
 async def test_a_failing_scenario_is_not_shrunk_if_that_is_not_wanted(tmp_path: Path) -> None:
-    (one,) = (
+    (explored_run,) = (
         await explored(tmp_path, lambda _: FAIL, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=0))
     ).runs
-    assert (one.short, one.note) == (None, None)
+    assert (explored_run.short, explored_run.note) == (None, None)
 
 
 async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp_path: Path) -> None:
@@ -155,14 +162,14 @@ async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp
 
 async def test_stopped_in_between_it_has_what_had_ended(tmp_path: Path) -> None:
     async def run(scenario: Scenario, capture: Path) -> RunOutcome:
-        if len(found.runs) == 2:
+        if len(exploration.runs) == 2:
             raise asyncio.CancelledError
         return PASS
 
-    found = Exploration(seed=7)
+    exploration = Exploration(seed=7)
     with pytest.raises(asyncio.CancelledError):
-        await explore(found, composed, run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent())
-    assert len(found.runs) == 2
+        await explore(exploration, composed, run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent())
+    assert len(exploration.runs) == 2
     assert json.loads((tmp_path / "explored.json").read_text())["runs"] == 2
 
 

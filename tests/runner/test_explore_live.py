@@ -57,14 +57,14 @@ def exploring(directory: Path) -> subprocess.Popen[str]:
 
 async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) -> None:
     running = exploring(tmp_path)
-    said, talk = await asyncio.to_thread(running.communicate, timeout=150)
+    output, talk = await asyncio.to_thread(running.communicate, timeout=150)
     assert running.returncode == 0, talk
-    found = json.loads(said)
-    assert (found["runs"], found["pass"], found["lost"], found["duplicated"]) == (1, 1, 0, 0)
-    assert found["acknowledged"] > 0
-    assert found.pop("schema") == "vstream.scenario-explore/1"
-    assert found == json.loads((tmp_path / "explored" / "explored.json").read_text())
-    directory = tmp_path / found["explored"][0]["directory"]
+    answer = json.loads(output)
+    assert (answer["runs"], answer["pass"], answer["lost"], answer["duplicated"]) == (1, 1, 0, 0)
+    assert answer["acknowledged"] > 0
+    assert answer.pop("schema") == "vstream.scenario-explore/1"
+    assert answer == json.loads((tmp_path / "explored" / "explored.json").read_text())
+    directory = tmp_path / answer["explored"][0]["directory"]
     assert [path.name for path in directory.iterdir()] == ["scenario.yaml"]
     assert (processes_in(state), lab.names()) == ([], ())
 
@@ -76,8 +76,8 @@ async def test_stopped_it_says_what_it_knows_and_leaves_nothing(state: Path, tmp
     )
     # To the whole group, as a terminal does.
     os.killpg(running.pid, signal.SIGINT)
-    said, talk = await asyncio.to_thread(running.communicate, timeout=60)
+    output, talk = await asyncio.to_thread(running.communicate, timeout=60)
     assert running.returncode == 130, talk
     assert "Traceback" not in talk
-    assert json.loads(said)["runs"] == 0
+    assert json.loads(output)["runs"] == 0
     assert (processes_in(state), lab.names()) == ([], ())

@@ -53,13 +53,13 @@ pytestmark = pytest.mark.lab
 
 
 async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: Path) -> None:
-    wanted = scenario(
+    rehearsal = scenario(
         ("load", Wait(nanoseconds=2 * NS)),
         ("together", Converge(within=60 * NS)),
         ("matrix", Try(regions=("west", "east"))),
         readers=tuple(ReaderKind),
     )
-    capture, seen = await run_scenario(wanted, tmp_path / "capture")
+    capture, seen = await run_scenario(rehearsal, tmp_path / "capture")
 
     manifest = capture.manifest()
     assert (manifest.is_complete, manifest.stopped_by, manifest.seed) == (True, None, 7)
@@ -75,9 +75,9 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
         if operation.subject == ClientOperation.PUBLISH.value
     }
     assert acked
-    for found in stored(capture, "read").values():
-        assert set(found) == acked | tried
-        assert set(found.values()) == {1}
+    for counts in stored(capture, "read").values():
+        assert set(counts) == acked | tried
+        assert set(counts.values()) == {1}
     assert {delivery.client for delivery in capture.deliveries()} == {f"{region}/consumer-foo" for region in REGIONS}
     assert {delivery.id for delivery in capture.deliveries() if delivery.region == "west"} == acked | tried
 
@@ -254,19 +254,19 @@ BROKEN = (
 @pytest.fixture(scope="module")
 def broken_west(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     """West is paused, and later killed. Half of the publishers repeat what was not acknowledged."""
-    wanted = scenario(*BROKEN, retries=(Retry.NONE, Retry.SAME_ID), rate=20)
+    rehearsal = scenario(*BROKEN, retries=(Retry.NONE, Retry.SAME_ID), rate=20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(tmp_path_factory.mktemp("broken") / "state"))
-        return asyncio.run(run_scenario(wanted, tmp_path_factory.mktemp("broken") / "capture"))[0]
+        return asyncio.run(run_scenario(rehearsal, tmp_path_factory.mktemp("broken") / "capture"))[0]
 
 
 def during(capture: Capture, window: str, region: str) -> Counter[tuple[OperationOutcome, str | None]]:
     """How publishes of *region* ended that were due in *window*, and were tried once."""
-    found = next(one for one in capture.windows() if one.name == window)
+    period = next(run_window for run_window in capture.windows() if run_window.name == window)
     return Counter(
         (operation.outcome, operation.error)
         for operation in operations(capture, OperationKind.PUBLISH, region)
-        if found.start <= operation.due < found.end and not is_retried(operation)
+        if period.start <= operation.due < period.end and not is_retried(operation)
     )
 
 
@@ -282,9 +282,9 @@ def test_whatever_was_acknowledged_is_everywhere_once(broken_west: Capture) -> N
         for operation in operations(broken_west, OperationKind.PUBLISH)
         if operation.outcome is not OperationOutcome.REJECTED
     }
-    for found in stored(broken_west, "read").values():
-        assert acked <= set(found) <= published
-        assert set(found.values()) == {1}
+    for counts in stored(broken_west, "read").values():
+        assert acked <= set(counts) <= published
+        assert set(counts.values()) == {1}
 
 
 def test_a_fault_is_felt_where_it_is_and_as_what_it_is(broken_west: Capture) -> None:
@@ -305,18 +305,18 @@ def test_a_step_drains_a_region_as_the_command_does(broken_west: Capture) -> Non
 
 
 def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None:
-    found = [fault for fault in broken_west.faults() if fault.outcome is FaultOutcome.CONFIRMED]
-    assert [(operation.id, operation.asked, operation.regions, operation.outcome) for operation in found] == [
+    confirmed = [fault for fault in broken_west.faults() if fault.outcome is FaultOutcome.CONFIRMED]
+    assert [(operation.id, operation.asked, operation.regions, operation.outcome) for operation in confirmed] == [
         ("paused", "pause west", ("west",), FaultOutcome.CONFIRMED),
         ("killed", "kill-region west", ("west",), FaultOutcome.CONFIRMED),
     ]
-    for finding in found:
+    for finding in confirmed:
         assert finding.evidence is not None
         assert "west-1" in finding.evidence
         assert finding.injected <= (finding.confirmed or 0) <= (finding.healing or 0) <= (finding.healed or 0)
     window = next(window for window in broken_west.windows() if window.name == "paused")
-    assert window.start == found[0].injected
-    assert (found[0].healing or 0) - NS // 10 <= window.end <= (found[0].healing or 0)
+    assert window.start == confirmed[0].injected
+    assert (confirmed[0].healing or 0) - NS // 10 <= window.end <= (confirmed[0].healing or 0)
 
 
 def test_retried_messages_are_all_acknowledged_and_stored_once(broken_west: Capture) -> None:
@@ -325,8 +325,8 @@ def test_retried_messages_are_all_acknowledged_and_stored_once(broken_west: Capt
     assert max(publish.attempts for publish in publishes) > 1
     identities = {publish.id for publish in publishes}
     for role in ("read", "write"):
-        for found in stored(broken_west, role).values():
-            assert {count for one, count in found.items() if one in identities} == {1}
+        for counts in stored(broken_west, role).values():
+            assert {count for identity, count in counts.items() if identity in identities} == {1}
 
 
 def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(broken_west: Capture) -> None:
@@ -336,14 +336,14 @@ def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(broken_west: Cap
         ("one", FaultOutcome.FAILED),
     ]
     refused = [window for window in broken_west.windows() if window.name in {"no", "one"}]
-    assert [one.is_ok for one in refused] == [False, False]
+    assert [window.is_ok for window in refused] == [False, False]
     assert during(broken_west, "paused", "east")
 
 
 async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: Path, tmp_path: Path) -> None:
     full = FaultSpec(type=faults.DISK_FULL, targets=("east",))
     dark = FaultSpec(type=faults.POWER_LOSS, targets=("west",), options={"lose": 2 * NS})
-    wanted = scenario(
+    rehearsal = scenario(
         (None, Wait(nanoseconds=2 * NS)),
         ("full", Inject(fault=full, id="full")),
         ("no room", Wait(nanoseconds=2 * NS)),
@@ -352,19 +352,19 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
         ("dark", Inject(fault=dark, id="dark")),
         (None, Wait(nanoseconds=NS)),
     )
-    capture, _ = await run_scenario(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(rehearsal, tmp_path / "capture")
     assert [(fault.asked, fault.outcome) for fault in capture.faults()] == [
         ("disk-full east", FaultOutcome.CONFIRMED),
         ("power-loss west --lose 2s", FaultOutcome.CONFIRMED),
     ]
     assert not any(outcome is OperationOutcome.OK for outcome, _ in during(capture, "no room", "east"))
     elsewhere = {text for text in acknowledged(capture) if not text.startswith("west/")}
-    assert {one.partition("/")[0] for one in elsewhere} == {"central", "east"}
-    for name, found in stored(capture, "read").items():
-        assert elsewhere <= set(found), f"{name} lacks {sorted(elsewhere - set(found))[:3]}"
+    assert {identity.partition("/")[0] for identity in elsewhere} == {"central", "east"}
+    for name, counts in stored(capture, "read").items():
+        assert elsewhere <= set(counts), f"{name} lacks {sorted(elsewhere - set(counts))[:3]}"
     (stream,) = check(capture).streams
     assert {origin for origin, count in stream.lost_by_origin.items() if count} == {"west"}
-    assert next(one for one in stream.served if one.region == "west").lost.count > 0
+    assert next(reader for reader in stream.served if reader.region == "west").lost.count > 0
 
 
 @pytest.mark.night
@@ -372,13 +372,13 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
     state: Path, tmp_path: Path
 ) -> None:
     upgrade = FaultSpec(type=faults.UPGRADE, targets=("west",), options={"to": "2.15.1"})
-    wanted = scenario(
+    rehearsal = scenario(
         ("load", Wait(nanoseconds=2 * NS)),
         ("together", Converge(within=60 * NS)),
         ("upgrade", Inject(fault=upgrade, id="up")),
         version="2.12.8",
     )
-    capture, _ = await run_scenario(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(rehearsal, tmp_path / "capture")
     assert capture.manifest().is_complete
     windows = {window.name: window.is_ok for window in capture.windows()}
     assert windows == {"load": True, "together": True, "upgrade": True, "quiesce": True}
@@ -394,14 +394,14 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
         "central-1": "2.12.8",
         "east-1": "2.12.8",
     }
-    assert all(acknowledged(capture) <= set(found) for found in stored(capture, "read").values())
+    assert all(acknowledged(capture) <= set(counts) for counts in stored(capture, "read").values())
 
 
 @pytest.mark.night
 async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Path, tmp_path: Path) -> None:
     # A meta leader looks every 10 s whether its peers were silent for 10 s: it may be the region's own for 20 s.
     isolate = FaultSpec(type=faults.ISOLATE, targets=("west",))
-    wanted = scenario(
+    rehearsal = scenario(
         (None, Wait(nanoseconds=NS)),
         ("cut", Inject(fault=isolate, id="cut")),
         ("alone", Wait(nanoseconds=22 * NS)),
@@ -409,7 +409,7 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
         ("together", Heal(ids=("cut",))),
         links="proxy",
     )
-    capture, _ = await run_scenario(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(rehearsal, tmp_path / "capture")
 
     (fault,) = capture.faults()
     assert (fault.asked, fault.regions, fault.outcome) == (
@@ -425,8 +425,8 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
         for operation in operations(capture, OperationKind.TRY, "west")
     }
     assert [
-        works[one.value]
-        for one in (
+        works[operation.value]
+        for operation in (
             ClientOperation.PUBLISH,
             ClientOperation.DIRECT_GET,
             ClientOperation.FETCH,
@@ -434,8 +434,8 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
         )
     ] == [True] * 4
     assert [
-        works[one.value]
-        for one in (ClientOperation.CREATE_STREAM, ClientOperation.CREATE_CONSUMER, ClientOperation.LIST_STREAMS)
+        works[operation.value]
+        for operation in (ClientOperation.CREATE_STREAM, ClientOperation.CREATE_CONSUMER, ClientOperation.LIST_STREAMS)
     ] == [False] * 3
     assert {operation.outcome for operation in operations(capture, OperationKind.TRY, "east")} == {OperationOutcome.OK}
     window = next(window for window in capture.windows() if window.name == "matrix")
@@ -444,7 +444,7 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
     assert last["west"].links == {}
     assert last["east"].control_plane is not None
     assert last["east"].links == {"central": 1}
-    assert all(acknowledged(capture) <= set(found) for found in stored(capture, "read").values())
+    assert all(acknowledged(capture) <= set(counts) for counts in stored(capture, "read").values())
 
 
 async def test_a_disk_without_room_for_the_capture_leaves_no_server_behind(state: Path, tmp_path: Path) -> None:

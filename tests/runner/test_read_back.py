@@ -29,11 +29,11 @@ def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(rout
     def captured(stream: RenderedStream) -> CapturedStream:
         return asyncio.run(read_back(nobody, stream, [], Capture(tmp_path), within=-1))
 
-    found = [captured(stream) for stream in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
-    roles = {one.name: one.role for one in found}
-    mirrors = [one for one in found if one.mirror is not None]
+    streams = [captured(stream) for stream in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
+    roles = {stream.name: stream.role for stream in streams}
+    mirrors = [stream for stream in streams if stream.mirror is not None]
     assert {(mirror.role, roles[mirror.mirror or ""]) for mirror in mirrors} == {("read", "origin"), ("read", "order")}
     # All but those of the one virtual stream whose read streams source the write streams.
-    assert {one.virtual for one in found} - {mirror.virtual for mirror in mirrors} == {
-        one.virtual for one in found if one.role == "read" and one.mirror is None
+    assert {stream.virtual for stream in streams} - {mirror.virtual for mirror in mirrors} == {
+        stream.virtual for stream in streams if stream.role == "read" and stream.mirror is None
     }

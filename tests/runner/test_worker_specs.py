@@ -64,19 +64,19 @@ def staged(wanted: Scenario) -> Environment:
 
 
 def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:
-    wanted = replace(
+    rehearsal = replace(
         scenario(topology=TOPOLOGY),
         workload=Workload(
-            publishers=tuple(one for one in workload if isinstance(one, Publishers)),
-            readers=tuple(one for one in workload if isinstance(one, Readers)),
+            publishers=tuple(action for action in workload if isinstance(action, Publishers)),
+            readers=tuple(action for action in workload if isinstance(action, Readers)),
         ),
     )
-    return {worker.region: worker for worker in worker_specs.workers(wanted, staged(wanted), Path("capture"), 0)}
+    return {worker.region: worker for worker in worker_specs.workers(rehearsal, staged(rehearsal), Path("capture"), 0)}
 
 
 def test_clients_know_the_servers_of_their_region_alone() -> None:
-    found = cast(publishers("foo", "west", "east"))
-    assert {region: one.urls for region, one in found.items()} == {
+    workers = cast(publishers("foo", "west", "east"))
+    assert {region: worker.urls for region, worker in workers.items()} == {
         "west": ("nats://west:4222",),
         "east": ("nats://east:4222",),
     }
@@ -87,29 +87,29 @@ def test_a_region_without_clients_has_no_worker() -> None:
 
 
 def test_no_two_clients_and_no_two_messages_are_called_the_same() -> None:
-    found = cast(publishers("foo", "west"), publishers("foo", "west", "east"), publishers("one", "west"))
-    assert [(publisher.client, publisher.prefix) for publisher in found["west"].publishers] == [
+    workers = cast(publishers("foo", "west"), publishers("foo", "west", "east"), publishers("one", "west"))
+    assert [(publisher.client, publisher.prefix) for publisher in workers["west"].publishers] == [
         ("west/publish-foo", "west/foo/"),
         ("west/publish-foo-2", "west/foo-2/"),
         ("west/publish-one", "west/one/"),
     ]
-    assert [publisher.prefix for publisher in found["east"].publishers] == ["east/foo/"]
+    assert [publisher.prefix for publisher in workers["east"].publishers] == ["east/foo/"]
 
 
 def test_readers_read_what_publishers_of_all_regions_write() -> None:
-    found = cast(
+    workers = cast(
         publishers("foo", "west", "east"), publishers("one", "east"), readers("foo", ReaderKind.DIRECT, "west")
     )
-    (reader,) = found["west"].readers
+    (reader,) = workers["west"].readers
     assert reader.subjects == (("foo.west.{key}", 3, 10), ("foo.east.{key}", 3, 10))
 
 
 def test_consumers_are_made_on_what_their_region_reads_from() -> None:
-    found = cast(
+    workers = cast(
         readers("foo", ReaderKind.CONSUMER, "west", "east"), readers("one", ReaderKind.CONSUMER, "west", "east")
     )
     physical = {
-        consumer.client: (consumer.physical, consumer.name) for spec in found.values() for consumer in spec.consumers
+        consumer.client: (consumer.physical, consumer.name) for spec in workers.values() for consumer in spec.consumers
     }
     assert physical == {
         "west/consumer-foo": ("foo-read-west", "vstream-west"),
@@ -121,9 +121,9 @@ def test_consumers_are_made_on_what_their_region_reads_from() -> None:
 
 def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
     """The virtual name is mapped to the read stream; but a stream that really bears it has no such consumer."""
-    wanted = scenario(topology=TOPOLOGY)
-    found = worker_specs.targets(wanted, staged(wanted), 1, ("west", "east"))
-    assert {(one.region, one.stream): one.bound for one in found} == {
+    rehearsal = scenario(topology=TOPOLOGY)
+    targets = worker_specs.targets(rehearsal, staged(rehearsal), 1, ("west", "east"))
+    assert {(target.region, target.stream): target.bound for target in targets} == {
         ("west", "foo"): "foo",
         ("east", "foo"): "foo",
         ("west", "one"): "one-read-west",
@@ -132,9 +132,9 @@ def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
 
 
 def test_every_stream_is_sampled_where_it_lives() -> None:
-    wanted = scenario(topology=TOPOLOGY)
-    found = worker_specs.sampler(staged(wanted), Path("capture"), 0)
-    assert {region.name: region.streams for region in found.regions} == {
+    rehearsal = scenario(topology=TOPOLOGY)
+    sampler = worker_specs.sampler(staged(rehearsal), Path("capture"), 0)
+    assert {region.name: region.streams for region in sampler.regions} == {
         "west": ("foo-write-west", "foo-read-west", "one-read-west"),
         "east": ("foo-write-east", "foo-read-east", "one"),
     }

@@ -107,10 +107,10 @@ def test_a_step_that_breaks_nothing(text: str, expected: object) -> None:
 def test_every_fault_is_decoded_with_its_options(
     text: str, kind: faults.FaultType, targets: tuple[str, ...], options: dict[str, object], lasting: int | None
 ) -> None:
-    found = action(f"  - {text}\n")
-    assert isinstance(found, Inject)
-    assert (found.fault.type, found.fault.targets, found.fault.options) == (kind, targets, options)
-    assert found.lasting == lasting
+    injection = action(f"  - {text}\n")
+    assert isinstance(injection, Inject)
+    assert (injection.fault.type, injection.fault.targets, injection.fault.options) == (kind, targets, options)
+    assert injection.lasting == lasting
 
 
 def test_every_fault_can_be_written() -> None:
@@ -119,11 +119,11 @@ def test_every_fault_can_be_written() -> None:
 
 
 def test_faults_have_the_names_of_their_steps_or_made_up_ones_that_nothing_else_has() -> None:
-    found = scenario(
+    rehearsal = scenario(
         "steps:\n  - kill-server: west-1\n    as: f1\n  - pause: east\n  - isolate: west\n  - heal: f1\n  - heal\n"
     )
-    assert [step.action.id for step in found.steps if isinstance(step.action, Inject)] == ["f1", "f2", "f3"]
-    assert [step.action for step in found.steps][3:] == [Heal(ids=("f1",)), Heal(ids=None)]
+    assert [step.action.id for step in rehearsal.steps if isinstance(step.action, Inject)] == ["f1", "f2", "f3"]
+    assert [step.action for step in rehearsal.steps][3:] == [Heal(ids=("f1",)), Heal(ids=None)]
 
 
 def test_a_step_knows_its_name_its_time_and_its_place() -> None:
@@ -211,8 +211,8 @@ def test_every_expectation_is_decoded(text: str, first: tuple[object, ...]) -> N
 
 def test_an_operation_has_to_work_where_it_is_tried() -> None:
     steps = "steps:\n  - try: [east, west]\n    as: t\n  - try\n  - try: all\n    as: u\n"
-    found = expected("  - in: t\n    works: {publish: true}\n  - in: u\n    works: {fetch: true}\n", steps)
-    regions = [(one[3], one[4]) for one in found if one[0] is Measure.WORKS]
+    expectations = expected("  - in: t\n    works: {publish: true}\n  - in: u\n    works: {fetch: true}\n", steps)
+    regions = [(expectation[3], expectation[4]) for expectation in expectations if expectation[0] is Measure.WORKS]
     assert regions == [("t", "east"), ("t", "west"), ("u", "west"), ("u", "central"), ("u", "east")]
 
 
@@ -223,7 +223,7 @@ def safety(text: str) -> dict[Measure, list[tuple[str | None, float]]]:
     return result
 
 
-SAFE = {one: [(None, 0.0)] for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
+SAFE = {measure: [(None, 0.0)] for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
 
 
 def test_safety_is_expected_without_being_asked_for() -> None:
@@ -238,12 +238,12 @@ def test_what_is_said_of_safety_is_all_that_is_expected_of_it() -> None:
         if expectation.measure is Measure.LOST
     ]
     assert (anything.compare, anything.value) == (Compare.AT_LEAST, 0)
-    (some,) = [
+    (diverged,) = [
         expectation
         for expectation in scenario(f"{STEPS}expect: [{{diverged: '<= 3'}}]\n").expectations
         if expectation.measure is Measure.DIVERGED
     ]
-    assert (some.compare, some.value) == (Compare.AT_MOST, 3)
+    assert (diverged.compare, diverged.value) == (Compare.AT_MOST, 3)
 
 
 def test_what_is_said_of_the_safety_of_one_stream_leaves_the_others_safe() -> None:
@@ -265,17 +265,22 @@ def test_one_order_is_expected_of_streams_that_promise_it() -> None:
 
 
 def test_an_expectation_knows_its_place() -> None:
-    one = scenario(f'{STEPS}expect:\n  - published: {{west: ">= 99%", east: ">= 98%"}}\n').expectations[1]
-    assert (one.value, one.span.line, one.span.column, one.compare) == (0.98, 7, 39, Compare.AT_LEAST)
+    expectation = scenario(f'{STEPS}expect:\n  - published: {{west: ">= 99%", east: ">= 98%"}}\n').expectations[1]
+    assert (expectation.value, expectation.span.line, expectation.span.column, expectation.compare) == (
+        0.98,
+        7,
+        39,
+        Compare.AT_LEAST,
+    )
 
 
 def test_a_topology_that_is_written_inside_is_the_same_as_one_beside() -> None:
     inside = json.dumps(yaml.safe_load(ACME))
     loading = loaded(f"scenario: 1\nname: s\ntopology: {inside}\n{STEPS}")
     assert concise(loading.diagnostics) == ""
-    kept = loading.require()
-    assert kept.topology_file == "s.yaml"
-    assert load_topology(kept.topology_text.encode(), "t").require() == load_topology(ACME, "t").require()
+    rehearsal = loading.require()
+    assert rehearsal.topology_file == "s.yaml"
+    assert load_topology(rehearsal.topology_text.encode(), "t").require() == load_topology(ACME, "t").require()
     assert loading.require_topology() == load_topology(ACME, "t").require()
 
 
@@ -294,9 +299,9 @@ def test_paths_are_relative_to_the_file() -> None:
 
 
 def test_the_texts_are_kept_as_they_are() -> None:
-    found = scenario(STEPS)
-    assert found.text == HEAD + STEPS
-    assert found.topology_text == ACME.decode()
+    rehearsal = scenario(STEPS)
+    assert rehearsal.text == HEAD + STEPS
+    assert rehearsal.topology_text == ACME.decode()
 
 
 def test_one_version_or_one_for_each_region_is_decoded() -> None:
@@ -330,5 +335,5 @@ def test_reading_fails_only_for_what_is_not_there() -> None:
 @pytest.mark.parametrize("bound", [" " * 20_000, " " * 20_000 + "\0", "-> " * 7_000], ids=["spaces", "zero", "arrows"])
 def test_a_long_bound_is_refused_at_once(bound: str) -> None:
     """Not after hours: scenarios of strangers are checked in CI, and patterns could go back and forth over spaces."""
-    found = problems(f"{STEPS}expect: [{{lost: {json.dumps(bound)}}}]\n")
-    assert found
+    refusals = problems(f"{STEPS}expect: [{{lost: {json.dumps(bound)}}}]\n")
+    assert refusals

@@ -69,14 +69,16 @@ def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
     scenario = loaded(composed(seed))
     assert isinstance(scenario.steps[-1].action, Converge)
     expected = {expectation.measure: expectation.value for expectation in scenario.expectations}
-    assert {expected[one] for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)} == {0}
+    assert {
+        expected[measure] for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)
+    } == {0}
     assert Measure.CONVERGED in expected
 
 
 def test_every_fault_that_is_promised_to_be_survived_comes_up_and_no_other() -> None:
     actions = [step.action for seed in range(repetitions(100, night=300)) for step in loaded(composed(seed)).steps]
-    found = {action.fault.type.name for action in actions if isinstance(action, Inject)}
-    assert found == set(faults.FAULTS) - {"power-loss", "disk-full", "upgrade"}
+    names = {action.fault.type.name for action in actions if isinstance(action, Inject)}
+    assert names == set(faults.FAULTS) - {"power-loss", "disk-full", "upgrade"}
 
 
 def test_links_are_left_alone_if_nothing_carries_them() -> None:
@@ -106,17 +108,20 @@ def test_links_are_touched_only_while_all_of_them_carry_messages_and_in_one_dire
     for seed in range(300):
         opened: dict[str, ScenarioData] = {}
         for step in composed(seed)["steps"]:
-            cuts = [name for name, one in opened.items() if "partition" in one or "isolate" in one]
+            cuts = [name for name, fault in opened.items() if "partition" in fault or "isolate" in fault]
             if "heal" in step:
                 one_way = [name for name in cuts if "one-way" in opened[name]]
                 assert step["heal"] in {*one_way, "all"} or not one_way
                 opened = (
-                    {} if step["heal"] == "all" else {name: one for name, one in opened.items() if name != step["heal"]}
+                    {}
+                    if step["heal"] == "all"
+                    else {name: fault for name, fault in opened.items() if name != step["heal"]}
                 )
             if {"partition", "isolate", "link"} & step.keys():
                 assert not cuts
                 assert not any(
-                    one.get("kill-region") or one.get("pause") in ("west", "central", "east") for one in opened.values()
+                    fault.get("kill-region") or fault.get("pause") in ("west", "central", "east")
+                    for fault in opened.values()
                 )
             if "as" in step:
                 opened[step["as"]] = step

@@ -58,6 +58,6 @@ def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any], valida
 
 @pytest.mark.parametrize("key", ["scenario", "name", "topology", "steps"])
 def test_what_must_be_there_is_required_by_both(key: str, validator: Any) -> None:
-    value = {name: one for name, one in HEAD.items() if name != key}
+    value = {name: part for name, part in HEAD.items() if name != key}
     assert loaded(json.dumps(value)).scenario is None
     assert not validator.is_valid(value)

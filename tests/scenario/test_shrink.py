@@ -85,15 +85,15 @@ async def test_what_the_failure_needs_of_the_load_stays() -> None:
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 30)))
 async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed: set[int]) -> None:
     data = composed(seed)
-    kept = [
+    essential = [
         step for index, step in enumerate(data["steps"]) if index in needed and action(step) not in {"wait", "heal"}
     ]
-    runs = Runs(lambda one: all(step in one["steps"] for step in kept))
+    runs = Runs(lambda one: all(step in one["steps"] for step in essential))
     shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
-    assert len(runs.asked) == len({repr(one) for one in runs.asked})
-    for one in [*runs.asked, shrunk]:
-        assert concise(load(to_yaml(one).encode(), "s.yaml", lambda _: b"").diagnostics) == ""
-    assert all(step in shrunk["steps"] for step in kept)
+    assert len(runs.asked) == len({repr(candidate) for candidate in runs.asked})
+    for candidate in [*runs.asked, shrunk]:
+        assert concise(load(to_yaml(candidate).encode(), "s.yaml", lambda _: b"").diagnostics) == ""
+    assert all(step in shrunk["steps"] for step in essential)
     assert runs.is_broken(shrunk)
 
 

@@ -52,8 +52,8 @@ def test_the_scenarios_are_valid_and_each_expectation_is_found_again() -> None:
         text = to_yaml({**scenario.data, "topology": "acme.yaml"}).encode()
         loaded = load_scenario.load(text, "survive.yaml", lambda _: _TEXT)
         assert loaded.diagnostics == ()
-        found = {(item.measure, item.window, item.stream, item.region) for item in loaded.require().expectations}
-        assert set(scenario.asked) <= found
+        expectations = {(item.measure, item.window, item.stream, item.region) for item in loaded.require().expectations}
+        assert set(scenario.asked) <= expectations
 
 
 def test_a_loss_of_power_may_take_what_nobody_asked_about() -> None:

@@ -246,10 +246,10 @@ def test_every_account_sees_what_the_model_says(clients: dict[str, Client], flow
     wrong = []
     for account, subject in PUBLISHES:
         clients[account].publish(subject)
-        own = clients[account].received()
+        at_publisher = clients[account].received()
         seen: Counter[tuple[str, str]] = Counter()
         for name in NAMES:
-            seen.update((name, heard) for heard in (own if name == account else clients[name].received()))
+            seen.update((name, heard) for heard in (at_publisher if name == account else clients[name].received()))
         if subject.startswith("share."):  # One of two destinations, by weight.
             continue
         if seen not in expected(flow, account, subject):
@@ -286,8 +286,8 @@ def test_every_line_of_the_table_is_what_the_server_does(clients: dict[str, Clie
             inward = row.kind in {"stream import", "service export"}
             publisher, receiver = (peer, account) if inward else (account, peer)
             clients[publisher].publish(_example(row.source))
-            own = clients[publisher].received()
-            received = own if receiver == publisher else clients[receiver].received()
+            at_publisher = clients[publisher].received()
+            received = at_publisher if receiver == publisher else clients[receiver].received()
             expected = flow.tables[receiver].resolve(_example(row.destination), CLUSTER)
             if row.kind.startswith("service"):  # The exporting account maps what comes.
                 assert any(map(expected.admits, received)), (row, received)

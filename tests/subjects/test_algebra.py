@@ -148,8 +148,8 @@ def test_the_trie_finds_exactly_the_overlapping_pairs(many: list[str]) -> None:
 @given(st.lists(patterns(), max_size=12), literals, patterns())
 def test_the_trie_finds_exactly_what_matches(many: list[str], subject: str, pattern: str) -> None:
     trie = SubjectTrie(many)
-    assert [n for n, one in enumerate(many) if matches(subject, one)] == trie.matching(subject)
-    assert [n for n, one in enumerate(many) if overlaps(pattern, one)] == trie.overlapping(pattern)
+    assert [n for n, candidate in enumerate(many) if matches(subject, candidate)] == trie.matching(subject)
+    assert [n for n, candidate in enumerate(many) if overlaps(pattern, candidate)] == trie.overlapping(pattern)
 
 
 def test_pairs_of_many_patterns_without_overlap_take_work_in_proportion() -> None:

@@ -168,7 +168,7 @@ def publish_until_seen(clients: dict[tuple[str, str], Client], side: tuple[str, 
     while missing:
         assert time.monotonic() < deadline, missing
         clients[side].publish(f"{MARKER}{side[0]}")
-        missing -= {other for other in missing if f"{MARKER}{side[0]}" in clients[other].received()}
+        missing -= {listener for listener in missing if f"{MARKER}{side[0]}" in clients[listener].received()}
 
 
 def receive(clients: dict[tuple[str, str], Client], marker: str) -> Counter[tuple[str, str, str]]:

@@ -113,14 +113,14 @@ def test_the_server_refuses_what_we_refuse_in_the_words_we_know(tmp_path: Path) 
         line = mapping.span.line if mapping.span else 0
         errors = [error for error in compile_mappings([mapping]).errors if error.rejection]
         weights = [error.server_message for error in errors if error.kind is MappingErrorKind.INVALID_WEIGHT]
-        others = [error.server_message for error in errors if error.kind is not MappingErrorKind.INVALID_WEIGHT]
+        refusals = [error.server_message for error in errors if error.kind is not MappingErrorKind.INVALID_WEIGHT]
         is_single = len(mapping.destinations) == 1
         if any(error.kind is MappingErrorKind.INVALID_SOURCE for error in errors):
             line = BLOCK_LINE  # the server blames the whole block
         if errors:
-            expected[line] += weights if weights and is_single else weights + others[:1]
-    assert {line: sorted(some) for line, some in expected.items()} == {
-        line: sorted(PREFIX.sub("", one) for one in some) for line, some in printed.items()
+            expected[line] += weights if weights and is_single else weights + refusals[:1]
+    assert {line: sorted(messages) for line, messages in expected.items()} == {
+        line: sorted(PREFIX.sub("", message) for message in messages) for line, messages in printed.items()
     }
     assert EXAMPLES // 10 < len(expected) < EXAMPLES * 9 // 10
 

@@ -51,8 +51,8 @@ def test_a_rule_maps_a_subject_to_its_destination() -> None:
 
 
 def test_the_rest_of_the_weights_stays() -> None:
-    one = table(rule("a.*", to("b.$1", 60), to("c.$1", 0)))
-    assert seen(one, "a.x") == {(60, "mapped", "b.x"), (40, "identity", "a.x")}
+    mapping_table = table(rule("a.*", to("b.$1", 60), to("c.$1", 0)))
+    assert seen(mapping_table, "a.x") == {(60, "mapped", "b.x"), (40, "identity", "a.x")}
 
 
 def test_a_rule_without_destinations_keeps_the_subject() -> None:
@@ -69,8 +69,8 @@ def test_a_rule_without_destinations_keeps_the_subject() -> None:
     ],
 )
 def test_clusters_have_their_own_weights(cluster: str | None, expected: set[tuple[int, str, str]]) -> None:
-    one = table(rule("a.*", to("w.$1", 100, "west"), to("e.$1", 30, "east"), to("d.$1")))
-    assert expected == seen(one, "a.x", cluster)
+    mapping_table = table(rule("a.*", to("w.$1", 100, "west"), to("e.$1", 30, "east"), to("d.$1")))
+    assert expected == seen(mapping_table, "a.x", cluster)
 
 
 def test_a_cluster_without_destinations_keeps_the_subject() -> None:
@@ -82,52 +82,52 @@ def test_the_source_as_a_destination_means_loss() -> None:
 
 
 def test_the_source_as_a_destination_of_one_cluster_loses_everything_in_the_others() -> None:
-    one = table(rule("a", to("a", 100, "west")))
-    assert seen(one, "a", "west") == {(100, "identity", "a")}
-    assert seen(one, "a", "east") == {(100, "dropped", "")}
+    mapping_table = table(rule("a", to("a", 100, "west")))
+    assert seen(mapping_table, "a", "west") == {(100, "identity", "a")}
+    assert seen(mapping_table, "a", "east") == {(100, "dropped", "")}
 
 
 def test_an_empty_token_reaches_nobody() -> None:
-    one = table(rule("a.*", to("b.{{split(1,-)}}")))
-    assert seen(one, "a.-") == {(100, "dropped", "b.")}
-    assert one.resolve("a.-").admits(None)
+    mapping_table = table(rule("a.*", to("b.{{split(1,-)}}")))
+    assert seen(mapping_table, "a.-") == {(100, "dropped", "b.")}
+    assert mapping_table.resolve("a.-").admits(None)
 
 
 def test_a_missing_destination_panics_the_server() -> None:
-    one = table(rule("a", to("")))
-    assert [(error.kind, error.rejection) for error in one.errors] == [(MappingErrorKind.PANICS, False)]
-    assert seen(one, "a") == {(100, "panics", "")}
+    mapping_table = table(rule("a", to("")))
+    assert [(error.kind, error.rejection) for error in mapping_table.errors] == [(MappingErrorKind.PANICS, False)]
+    assert seen(mapping_table, "a") == {(100, "panics", "")}
 
 
 def test_a_missing_destination_that_is_never_chosen_does_no_harm() -> None:
-    one = table(rule("a", to("", 0), to("b")))
-    assert not one.errors
-    assert seen(one, "a") == {(100, "mapped", "b")}
+    mapping_table = table(rule("a", to("", 0), to("b")))
+    assert not mapping_table.errors
+    assert seen(mapping_table, "a") == {(100, "mapped", "b")}
 
 
 def test_overlapping_sources_are_ambiguous() -> None:
     wide, narrow = rule("a.>", to("b.>")), rule("a.x", to("c"))
-    one = table(wide, narrow)
-    resolution = one.resolve("a.x")
+    mapping_table = table(wide, narrow)
+    resolution = mapping_table.resolve("a.x")
     assert resolution.ambiguous
     assert resolution.certain is None
     assert [candidate.mapping for candidate in resolution.candidates] == [wide, narrow]
     assert resolution.admits("b.x")
     assert resolution.admits("c")
     assert not resolution.admits("a.x")
-    assert [{mapping.source for mapping in pair} for pair in one.overlapping()] == [{"a.>", "a.x"}]
+    assert [{mapping.source for mapping in pair} for pair in mapping_table.overlapping()] == [{"a.>", "a.x"}]
 
 
 def test_a_token_that_begins_with_a_star_overlaps_any_token() -> None:
-    one = table(rule("*a.b", to("c")))
-    assert seen(one, "z.b") == {(100, "mapped", "c")}
+    mapping_table = table(rule("*a.b", to("c")))
+    assert seen(mapping_table, "z.b") == {(100, "mapped", "c")}
 
 
 def test_the_last_of_equal_sources_wins() -> None:
     first, last = rule("a", to("b..c")), rule("a", to("d"))
-    one = table(first, last)
-    assert one.overridden == (first,)
-    assert one.mappings == (last,)
+    mapping_table = table(first, last)
+    assert mapping_table.overridden == (first,)
+    assert mapping_table.mappings == (last,)
 
 
 def test_partition_of_a_literal_source_depends_on_the_order_of_rules() -> None:
@@ -190,10 +190,10 @@ INVALID = "invalid mapping destination: "
 def test_a_mapping_that_the_server_refuses_is_left_out_with_its_reason(
     broken: Mapping, kind: MappingErrorKind, wording: str
 ) -> None:
-    found = compile_mappings([broken, rule("z", to("y"))])
-    assert [(kind, wording)] == [(error.kind, error.server_message) for error in found.errors]
-    assert any(error.rejection for error in found.errors)
-    assert seen(found, "z") == {(100, "mapped", "y")}
+    mapping_table = compile_mappings([broken, rule("z", to("y"))])
+    assert [(kind, wording)] == [(error.kind, error.server_message) for error in mapping_table.errors]
+    assert any(error.rejection for error in mapping_table.errors)
+    assert seen(mapping_table, "z") == {(100, "mapped", "y")}
 
 
 def test_all_errors_of_a_mapping_are_reported() -> None:

@@ -261,10 +261,10 @@ calls = st.sampled_from(("{{wildcard(1)}}", "{{partition(7,1)}}", "{{partition(5
 @laws
 @given(st.lists(calls, min_size=1, max_size=4).map(".".join), st.sampled_from(("a", "bc", "d-e")))
 def test_whole_token_functions_keep_the_token_count(destination: str, token: str) -> None:
-    found = applied("*", destination, token)
-    assert found is not None
-    assert found.count(".") == destination.count(".")
-    assert is_literal(found) or "random" in destination
+    mapped = applied("*", destination, token)
+    assert mapped is not None
+    assert mapped.count(".") == destination.count(".")
+    assert is_literal(mapped) or "random" in destination
 
 
 def test_every_function_has_a_version() -> None:

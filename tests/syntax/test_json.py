@@ -41,8 +41,8 @@ def test_json_accepts_what_python_accepts(text: str) -> None:
         expected = False
     else:
         expected = True
-    found = [diagnostic.code for diagnostic in jsontext.parse(text, "f.json").diagnostics]
-    assert expected == (not [code for code in found if code != "VS002"])
+    codes = [diagnostic.code for diagnostic in jsontext.parse(text, "f.json").diagnostics]
+    assert expected == (not [code for code in codes if code != "VS002"])
 
 
 def test_keys_and_values_have_places() -> None:
@@ -75,8 +75,8 @@ def test_of_a_key_that_is_written_twice_the_last_counts() -> None:
     ],
 )
 def test_what_is_wrong_is_said_where_it_is(text: str, column: int, message: str) -> None:
-    (found,) = jsontext.parse(text, "f.json").diagnostics
-    assert (found.code, found.span, found.message) == ("VS001", Span.point("f.json", 1, column), message)
+    (diagnostic,) = jsontext.parse(text, "f.json").diagnostics
+    assert (diagnostic.code, diagnostic.span, diagnostic.message) == ("VS001", Span.point("f.json", 1, column), message)
 
 
 def test_numbers_that_do_not_fit_are_reported() -> None:

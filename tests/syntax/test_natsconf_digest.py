@@ -38,15 +38,15 @@ enormous: 123456789012345678901234567890.0
 
 def servers_digest(file: Path) -> str:
     ran = subprocess.run([binaries.locate(), "-t", "-c", file], capture_output=True, text=True, check=False)
-    found = re.search(r"is valid \((sha256:\w+)\)", ran.stdout + ran.stderr)
-    assert found is not None, ran.stdout + ran.stderr
-    return found[1]
+    match = re.search(r"is valid \((sha256:\w+)\)", ran.stdout + ran.stderr)
+    assert match is not None, ran.stdout + ran.stderr
+    return match[1]
 
 
 def own_digest(file: Path) -> str:
     def include(path: str, by: str) -> tuple[str, str]:
-        found = Path(by).parent / path
-        return str(found), found.read_text()
+        included = Path(by).parent / path
+        return str(included), included.read_text()
 
     document = natsconf.parse(file.read_text(), str(file), include=include, env={})
     assert not document.diagnostics

@@ -92,8 +92,8 @@ def server_says(directory: Path, text: str) -> tuple[Reading, str]:
     output = result.stderr.decode(errors="replace")
     if REFUSALS.match(output):
         return Reading(accepted=False), output
-    known = ("is valid (sha256:", "config has no values or is empty", "unknown field")
-    assert any(phrase in output for phrase in known), f"neither a verdict nor a refusal: {output}"
+    phrases = ("is valid (sha256:", "config has no values or is empty", "unknown field")
+    assert any(phrase in output for phrase in phrases), f"neither a verdict nor a refusal: {output}"
     keys = ((ast.literal_eval(quoted), int(line)) for line, quoted in UNKNOWN.findall(output))
     return Reading(accepted=True, keys=frozenset(keys)), output
 

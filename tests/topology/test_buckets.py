@@ -76,8 +76,10 @@ def test_what_takes_the_writes_of_a_bucket_is_as_clients_make_it_whatever_the_de
     assert {naming.local_name(stream.config.name) for stream in bundle.streams} == {name}
     written = [stream for stream in bundle.streams if stream.role.value in {"write", "origin"}]
     assert written
-    for one in written:
-        assert {field: one.config.fields[field] for field in MADE_BY_CLIENTS[section]} == MADE_BY_CLIENTS[section]
+    for write_stream in written:
+        assert {field: write_stream.config.fields[field] for field in MADE_BY_CLIENTS[section]} == MADE_BY_CLIENTS[
+            section
+        ]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -147,7 +149,7 @@ def test_subscribers_without_jetstream_hear_write_streams_and_may_hear_nothing_e
     heard = {stream.config.name for stream in bundle.streams if "republish" in stream.config.fields}
     assert heard == {"W_west/news", "W_central/news", "W_east/news"}
     app = bundle.accounts[0]
-    assert [one.to for one in app.imports if one.subject.startswith(naming.REPUBLISH_PREFIX)] == ["news.>"] * 3
+    assert [share.to for share in app.imports if share.subject.startswith(naming.REPUBLISH_PREFIX)] == ["news.>"] * 3
 
 
 @pytest.mark.parametrize(("routing", "hearing"), [("domains", "APP"), ("regional", "APP_west")])
@@ -155,22 +157,22 @@ def test_where_writes_stand_aside_read_streams_are_heard_and_store_nothing_of_it
     routing: str, hearing: str
 ) -> None:
     news = {"subjects": ["news.>"], "core_subscribers": True, "regions": ["west"]}
-    wanted = topology({"news": news, "foo": {"subjects": ["foo.>"]}}, routing=routing, server_version="2.12")
-    found = render_bundle(wanted)
-    read = [stream for stream in found.streams if stream.role is Role.READ]
-    heard = [one.config.fields for one in read if "republish" in one.config.fields]
-    assert [(one["name"], one["republish"], "subjects" in one) for one in heard] == [
+    desired = topology({"news": news, "foo": {"subjects": ["foo.>"]}}, routing=routing, server_version="2.12")
+    bundle = render_bundle(desired)
+    read = [stream for stream in bundle.streams if stream.role is Role.READ]
+    heard = [stream.config.fields for stream in read if "republish" in stream.config.fields]
+    assert [(fields["name"], fields["republish"], "subjects" in fields) for fields in heard] == [
         ("news", {"src": ">", "dest": ">"}, False)
     ]
-    assert len([one for one in read if "subjects" in one.config.fields]) == 3
-    users = [(account.name, user) for account in profile_of(wanted).accounts(wanted) for user in account.users]
+    assert len([stream for stream in read if "subjects" in stream.config.fields]) == 3
+    users = [(account.name, user) for account in profile_of(desired).accounts(desired) for user in account.users]
     assert [name for name, user in users if "news.>" in user.subscribe] == [hearing]
-    assert "VS210" not in codes(workspaces.rendered(found))
+    assert "VS210" not in codes(workspaces.rendered(bundle))
 
 
 def test_which_streams_are_buckets_is_known() -> None:
-    found = topology({"foo": {"subjects": ["foo.>"]}}, **WIDE, kv={"one": MODELS["homed"]})
-    assert {stream.name: stream.is_bucket for stream in found.streams} == {"foo": False, "KV_one": True}
+    desired = topology({"foo": {"subjects": ["foo.>"]}}, **WIDE, kv={"one": MODELS["homed"]})
+    assert {stream.name: stream.is_bucket for stream in desired.streams} == {"foo": False, "KV_one": True}
 
 
 @pytest.mark.parametrize(
@@ -186,12 +188,12 @@ def test_what_clients_delete_of_a_bucket_is_purged_wherever_it_is_and_nothing_el
     model: str, holders: set[str]
 ) -> None:
     app = accounts(topology({"foo": {"subjects": ["foo.>"]}}, **WIDE, objects={"one": MODELS[model]}))[0]
-    purges = [one for one in app.imports if "STREAM.PURGE" in one.subject]
+    purges = [share for share in app.imports if "STREAM.PURGE" in share.subject]
     assert {purge.subject for purge in purges} == {"$JS.API.STREAM.PURGE.OBJ_one"}
     for region in ("west", "central", "east"):
         to = f"{naming.REGION_PREFIX}.{region}.$JS.API.STREAM.PURGE.OBJ_one"
         assert {purge.account for purge in purges if purge.to == to} == holders
-    assert [one for one in app.users[0].publish if "STREAM.PURGE" in one] == [
+    assert [subject for subject in app.users[0].publish if "STREAM.PURGE" in subject] == [
         f"{naming.REGION_PREFIX}.*.$JS.API.STREAM.PURGE.OBJ_one"
     ]
 
@@ -199,12 +201,12 @@ def test_what_clients_delete_of_a_bucket_is_purged_wherever_it_is_and_nothing_el
 @pytest.mark.parametrize(("model", "catalogs"), [("virtual", 0), ("ordered", 0), ("stretch", 3), ("homed", 3)])
 def test_every_write_account_knows_every_stream_by_its_subjects(model: str, catalogs: int) -> None:
     bundle = rendered({}, **WIDE, kv={"one": MODELS[model]})
-    asked = [one for one in bundle.accounts[0].imports if one.subject == "$JS.API.STREAM.NAMES"]
-    assert [one.account for one in asked] == ["W_west", "W_central", "W_east"]
-    known = {
+    asked = [share for share in bundle.accounts[0].imports if share.subject == "$JS.API.STREAM.NAMES"]
+    assert [share.account for share in asked] == ["W_west", "W_central", "W_east"]
+    listed = {
         stream.config.name: stream.config.fields["subjects"] for stream in bundle.streams if stream.account == "W_west"
     }
-    assert known == {"W_west/KV_one": ["$KV.one.>"]}
+    assert listed == {"W_west/KV_one": ["$KV.one.>"]}
     assert sum(stream.role.value == "catalog" for stream in bundle.streams) == catalogs
 
 
@@ -212,8 +214,8 @@ def test_every_write_account_knows_every_stream_by_its_subjects(model: str, cata
 async def test_a_write_stream_never_becomes_a_catalog_which_would_delete_its_messages() -> None:
     before = rendered({}, **WIDE, kv={"one": MODELS["virtual"]})
     after = rendered({}, **WIDE, kv={"one": MODELS["homed"]})
-    found = plan(after, (await world(before)).observed())
-    reasons = {blocker.name: blocker.reason for blocker in found.blocked}
+    change_plan = plan(after, (await world(before)).observed())
+    reasons = {blocker.name: blocker.reason for blocker in change_plan.blocked}
     assert {"W_west/KV_one", "W_central/KV_one", "W_east/KV_one"} <= reasons.keys()
     assert reasons["W_west/KV_one"].startswith("its role is `write`, and would become `catalog`: ")
-    assert "W_west/KV_one" not in {change.config.name for change in found.changes}
+    assert "W_west/KV_one" not in {change.config.name for change in change_plan.changes}

@@ -93,11 +93,11 @@ async def test_unmodified_clients_use_buckets_counters_and_subscriptions_in_ever
         assert ran.code == 0, ran.out + ran.err
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
-    async with clients("app") as app, clients("vstream") as own:
+    async with clients("app") as app, clients("vstream") as operators:
         for model in MODELS:
             await everybody_hears_everything_once(app, model)
             await keys_are_written_and_read(app, model)
-            await objects_are_stored_and_deleted_everywhere(app, own["west"], model)
+            await objects_are_stored_and_deleted_everywhere(app, operators["west"], model)
         for stream in ("vhits", "ohits", "shits", "hhits"):
             await counters_add_up(app, stream)
         await nothing_but_buckets_is_purged(app["west"])
@@ -111,11 +111,11 @@ async def keys_are_written_and_read(app: dict[str, Client], model: str) -> None:
     async def lacks(key: str, value: bytes | None) -> str | None:
         for region, bucket in buckets.items():
             try:
-                found = (await bucket.get(key)).value
+                value_there = (await bucket.get(key)).value
             except nats.js.errors.KeyNotFoundError:
-                found = None
-            if found != value:
-                return f"{region} has {found!r} at {key}"
+                value_there = None
+            if value_there != value:
+                return f"{region} has {value_there!r} at {key}"
         return None
 
     for region, bucket in buckets.items():
@@ -146,7 +146,7 @@ async def objects_are_stored_and_deleted_everywhere(app: dict[str, Client], own:
                     return f"{region} has other bytes"
             except (nats.js.errors.NotFoundError, nats.errors.TimeoutError, nats.js.errors.ObjectNotFoundError):
                 return f"{region} has no object"
-            if [one.name for one in await store.list()] != ["one"]:
+            if [entry.name for entry in await store.list()] != ["one"]:
                 return f"{region} does not list it"
         return None
 
@@ -191,11 +191,11 @@ async def counters_add_up(app: dict[str, Client], stream: str) -> None:
         for region in REGIONS:
             js = app[region].jetstream(timeout=PATIENCE)
             try:
-                found = (await js.get_last_msg(stream, f"{stream}.a", direct=True)).data
+                stored = (await js.get_last_msg(stream, f"{stream}.a", direct=True)).data
             except nats.js.errors.NotFoundError:
                 return f"{region} has none"
-            if found is None or json.loads(found)["val"] != "30":
-                return f"{region} has {found!r}"
+            if stored is None or json.loads(stored)["val"] != "30":
+                return f"{region} has {stored!r}"
         return None
 
     await until(differs)

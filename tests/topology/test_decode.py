@@ -226,29 +226,29 @@ def test_the_nearer_level_decides_and_write_and_read_over_common_at_one_level(
     stream: str, write: int, read: int
 ) -> None:
     text = stream.replace("{", "{subjects: foo, ", 1).replace(", }", "}")
-    (found,) = topology(f"{LEVELS}streams: {{foo: {text}}}\n").streams
-    assert (found.write["west"].fields["max_msgs"], found.read["west"].fields["max_msgs"]) == (write, read)
+    (foo,) = topology(f"{LEVELS}streams: {{foo: {text}}}\n").streams
+    assert (foo.write["west"].fields["max_msgs"], foo.read["west"].fields["max_msgs"]) == (write, read)
 
 
 def test_an_override_changes_no_other_region() -> None:
-    (found,) = topology(f"{LEVELS}streams: {{foo: {{subjects: foo, overrides: {{west: {{max_msgs: 8}}}}}}}}\n").streams
-    assert found.write["east"].fields["max_msgs"] == 2
+    (foo,) = topology(f"{LEVELS}streams: {{foo: {{subjects: foo, overrides: {{west: {{max_msgs: 8}}}}}}}}\n").streams
+    assert foo.write["east"].fields["max_msgs"] == 2
 
 
 def test_metadata_and_config_are_put_together_from_all_levels() -> None:
-    (found,) = topology(
+    (foo,) = topology(
         "defaults: {metadata: {a: '1', b: '1'}, config: {no_ack: false}, write: {max_age: 1h}}\n"
         "streams: {foo: {subjects: foo, metadata: {b: '2'}, read: {metadata: {c: '3'}, config: {first_seq: 5}}}}\n"
     ).streams
-    assert found.write["west"].fields["metadata"] == {"a": "1", "b": "2"}
-    assert found.read["west"].fields["metadata"] == {"a": "1", "b": "2", "c": "3"}
-    assert (found.read["west"].fields["no_ack"], found.read["west"].fields["first_seq"]) == (False, 5)
-    assert "first_seq" not in found.write["west"].fields
+    assert foo.write["west"].fields["metadata"] == {"a": "1", "b": "2"}
+    assert foo.read["west"].fields["metadata"] == {"a": "1", "b": "2", "c": "3"}
+    assert (foo.read["west"].fields["no_ack"], foo.read["west"].fields["first_seq"]) == (False, 5)
+    assert "first_seq" not in foo.write["west"].fields
 
 
 def fields(text: str, *, role: str = "write", region: str = "west") -> Any:
-    (found,) = topology(f"streams: {{foo: {{subjects: foo, {text}}}}}\n").streams
-    return getattr(found, role)[region].fields
+    (foo,) = topology(f"streams: {{foo: {{subjects: foo, {text}}}}}\n").streams
+    return getattr(foo, role)[region].fields
 
 
 def test_what_is_not_said_has_a_default_that_is_written_out() -> None:
@@ -268,8 +268,8 @@ def test_the_default_window_is_never_longer_than_max_age() -> None:
 @pytest.mark.parametrize(("version", "window"), [("2.10", 10**8), ("2.13", 10**8), ("2.14", 0), ("2.15", 0)])
 def test_read_streams_do_not_deduplicate_as_far_as_the_server_lets_them(version: str, window: int) -> None:
     text = START.replace("2.12", version) + "streams: {foo: {subjects: foo, max_age: 1h}}\n"
-    (found,) = load(text.encode(), "t.yaml").require().streams
-    assert found.read["west"].fields["duplicate_window"] == window
+    (foo,) = load(text.encode(), "t.yaml").require().streams
+    assert foo.read["west"].fields["duplicate_window"] == window
 
 
 def test_three_replicas_by_default_only_where_every_region_of_the_stream_has_three_servers() -> None:
@@ -283,15 +283,15 @@ def test_three_replicas_by_default_only_where_every_region_of_the_stream_has_thr
 
 
 def test_the_regions_of_a_stream_are_in_the_order_of_the_topology() -> None:
-    (found,) = topology("streams: {foo: {subjects: foo, max_age: 1h, regions: [east, west]}}\n").streams
-    assert found.regions == ("west", "east")
+    (foo,) = topology("streams: {foo: {subjects: foo, max_age: 1h, regions: [east, west]}}\n").streams
+    assert foo.regions == ("west", "east")
 
 
 def test_placement_names_the_cluster_and_the_tags() -> None:
     text = f"{HEAD}regions: {{west: {{servers: 1, cluster: c1, tags: [[ssd, az:a]]}}}}\n"
     text += "streams: {foo: {subjects: foo, max_age: 1h, placement_tags: ssd}}\n"
-    (found,) = load(text.encode(), "t.yaml").require().streams
-    assert found.write["west"].fields["placement"] == {"cluster": "c1", "tags": ["ssd"]}
+    (foo,) = load(text.encode(), "t.yaml").require().streams
+    assert foo.write["west"].fields["placement"] == {"cluster": "c1", "tags": ["ssd"]}
 
 
 @given(shapes.topologies)

@@ -71,8 +71,8 @@ class TestEveryProfile:
 
     def test_has_a_golden_bundle(self, profile: Profile) -> None:
         topologies = (ROOT / "tests" / "golden").glob("**/*.yaml")
-        wanted = f"routing: {profile.routing.value}"
-        has_golden = any(wanted in path.read_text(encoding="utf-8") for path in topologies)
+        routing_line = f"routing: {profile.routing.value}"
+        has_golden = any(routing_line in path.read_text(encoding="utf-8") for path in topologies)
         assert profile.has_physical_names or has_golden, "add a topology to tests/golden"
 
 

@@ -24,9 +24,9 @@ FOO = {"subjects": ["v.foo.>"]}
     ids=["roots", "object store", "core subscribers", "operator mode"],
 )
 def test_what_mapping_cannot_do_is_done_by_accounts(asked: dict[str, Any]) -> None:
-    found = topology(**{"streams": {"foo": FOO}, **NEW, **asked})
-    assert found.routing is Routing.ACCOUNTS
-    assert {stream.routing for stream in found.streams} == {Routing.ACCOUNTS}
+    desired = topology(**{"streams": {"foo": FOO}, **NEW, **asked})
+    assert desired.routing is Routing.ACCOUNTS
+    assert {stream.routing for stream in desired.streams} == {Routing.ACCOUNTS}
 
 
 @pytest.mark.parametrize(

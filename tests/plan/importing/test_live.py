@@ -78,13 +78,13 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
     file = made / "found.yaml"
     written = vstream("init", file, *addresses(), "--format", "json")
     assert written.code == 0, written.out + written.err
-    said = written.json()
-    assert said["streams"] == {
+    answer = written.json()
+    assert answer["streams"] == {
         "sensors": "virtual", "near": "virtual", "ledger": "ordered", "stock": "stretch", "prices": "homed", "KV_users": "stretch",
     }  # fmt: skip
-    left = {(leftover["kind"], leftover["name"]) for leftover in said["leftovers"]}
+    left = {(leftover["kind"], leftover["name"]) for leftover in answer["leftovers"]}
     assert left == {("stream", "orders"), ("consumer", "sensors > mine")}
-    assert said["problems"] == []
+    assert answer["problems"] == []
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out + planned.err
     assert f"{file} is valid" in vstream("validate", file).err  # with a warning about servers before 2.15

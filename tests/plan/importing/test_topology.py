@@ -61,8 +61,8 @@ def made(naming: str = "isolated") -> Discovered:
         text = text.replace(', "beats.*.x"', "")
     topology = load(text.encode(), "made.yaml").require()
     plain = imports.observed({"name": "plain", "subjects": ["moved.>"]}, "west")
-    found = imports.running(topology)
-    return replace(found, streams={**found.streams, "plain": plain})
+    observed = imports.running(topology)
+    return replace(observed, streams={**observed.streams, "plain": plain})
 
 
 def without_marks(found: Discovered) -> Discovered:
@@ -139,8 +139,8 @@ def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be
 
 def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> None:
     topology = load((ROOT / "tests" / "golden" / "blog.yaml").read_bytes(), "blog.yaml").require()
-    found = without_marks(imports.running(topology))
-    streams = dict(found.streams)
+    observed = without_marks(imports.running(topology))
+    streams = dict(observed.streams)
     for name in ("foo-read-west", "foo-read-east"):
         fields = dict(streams[name].config.fields)
         fields["sources"] = [
@@ -149,8 +149,8 @@ def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> No
         fields["subject_transform"] = {"src": "foo.*.>", "dest": "foo.>"}
         del fields["allow_direct"]
         streams[name] = imports.observed(fields)
-    rules = {server: {**rules, "$JS.ACK.foo.>": ("west 100% $JS.ACK.foo-read-west.>",)} for server, rules in found.rules.items()}  # fmt: skip
-    written, read = again(replace(found, streams=streams, rules=rules))
+    rules = {server: {**rules, "$JS.ACK.foo.>": ("west 100% $JS.ACK.foo-read-west.>",)} for server, rules in observed.rules.items()}  # fmt: skip
+    written, read = again(replace(observed, streams=streams, rules=rules))
     assert (read.name, written.naming) == ("imported", "blog")
     changed = {
         change.config.name: {field.field for field in change.fields}
@@ -163,24 +163,24 @@ def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> No
 
 
 def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
-    found = made()
+    observed = made()
     plain: dict[str, Any] = {"name": "orders", "subjects": ["orders.>"]}
     alone: dict[str, Any] = {"name": "x-write-west", "subjects": ["x.west.>"]}
     bucket: dict[str, Any] = {"name": "KV_b", "subjects": ["$KV.b.>"]}
-    others = {one["name"]: imports.observed(one, "west") for one in (plain, alone, bucket)}
-    rules = {server: {**rules, "legacy.>": ("* 100% new.>",)} for server, rules in found.rules.items()}
+    strangers = {config["name"]: imports.observed(config, "west") for config in (plain, alone, bucket)}
+    rules = {server: {**rules, "legacy.>": ("* 100% new.>",)} for server, rules in observed.rules.items()}
     pushing = {"durable_name": "push", "deliver_subject": "to.me", "ack_policy": "explicit"}
     single = {"durable_name": "mine", "ack_policy": "explicit"}
     consumers = {
-        **found.consumers,
+        **observed.consumers,
         "sensors-read-west": {
-            **found.consumers["sensors-read-west"],
+            **observed.consumers["sensors-read-west"],
             "push": imports.consumer("sensors-read-west", pushing),
             "mine": imports.consumer("sensors-read-west", single),
         },
     }
-    found = replace(found, streams={**found.streams, **others}, rules=rules, consumers=consumers)
-    written, _ = again(found)
+    observed = replace(observed, streams={**observed.streams, **strangers}, rules=rules, consumers=consumers)
+    written, _ = again(observed)
     assert {(leftover.kind, leftover.name) for leftover in written.leftovers} == {
         ("stream", "orders"),
         ("stream", "x-write-west"),
@@ -197,14 +197,14 @@ def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
 
 
 def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None:
-    found = made()
+    observed = made()
     fields = {"durable_name": "hand", "ack_policy": "explicit", "max_deliver": 4}
     consumers = {
         stream: {**consumer, "hand": imports.consumer(stream, fields)}
-        for stream, consumer in found.consumers.items()
+        for stream, consumer in observed.consumers.items()
         if stream.startswith("sensors-read-")
     }
-    written, read = again(replace(found, consumers=consumers))
+    written, read = again(replace(observed, consumers=consumers))
     (sensors,) = [stream for stream in read.streams if stream.name == "sensors"]
     assert {consumer.name for consumer in sensors.consumers} == {"hand", "reader", "once"}
     assert written.adopts
@@ -212,12 +212,12 @@ def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None
 
 def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
     topology = load((ROOT / "examples" / "three-regions.yaml").read_bytes(), "three.yaml").require()
-    found = imports.running(topology, has_monitors=False)
+    observed = imports.running(topology, has_monitors=False)
     connected = [
         DiscoveredServer(name=f"{endpoint.cluster}-1", cluster=endpoint.cluster, version=(2, 15))
-        for endpoint in found.endpoints
+        for endpoint in observed.endpoints
     ]
-    written = import_topology(replace(found, servers=tuple(connected)), name=None, file="found.yaml")
+    written = import_topology(replace(observed, servers=tuple(connected)), name=None, file="found.yaml")
     assert written.plan is None
     assert "subjects: []   # FILL IN" in written.text
     assert {(diagnostic.code, diagnostic.is_error) for diagnostic in written.diagnostics} == {("VS102", True)}
@@ -225,9 +225,9 @@ def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
 
 
 def test_several_topologies_are_told_apart_by_name() -> None:
-    found = made()
-    other = load((ROOT / "examples" / "single-region.yaml").read_bytes(), "one.yaml").require()
-    both = replace(found, streams={**found.streams, **imports.running(other).streams})
+    observed = made()
+    single_region = load((ROOT / "examples" / "single-region.yaml").read_bytes(), "one.yaml").require()
+    both = replace(observed, streams={**observed.streams, **imports.running(single_region).streams})
     with pytest.raises(UnknownNameError, match=r"`acme` .*`single-region`"):
         import_topology(both, name=None, file="found.yaml")
     written, read = again(both, "acme")
@@ -240,27 +240,27 @@ def test_several_topologies_are_told_apart_by_name() -> None:
 def test_another_routing_is_refused(routing: str) -> None:
     text = f"{HEAD}routing: {routing}\nroots: [v.>]\n{REGIONS}streams: {{foo: {{subjects: v.foo, write: {{max_age: 1h}}}}}}\n"
     topology = load(text.encode(), "x.yaml").require()
-    found = imports.running(topology)
+    observed = imports.running(topology)
     with pytest.raises(RefusedError, match=f"routing: {routing}"):
-        import_topology(found, name=None, file="found.yaml")
+        import_topology(observed, name=None, file="found.yaml")
     with pytest.raises(RefusedError, match=f"`routing: .*{routing}`"):
-        import_topology(replace(found, streams={}), name=None, file="found.yaml")
+        import_topology(replace(observed, streams={}), name=None, file="found.yaml")
 
 
 def test_servers_of_different_versions_make_a_topology_for_the_oldest() -> None:
-    found = made()
-    older = tuple(replace(server, version=(2, 12 if server.name == "west-1" else 15)) for server in found.servers)
-    _, read = again(replace(found, servers=older))
+    observed = made()
+    older = tuple(replace(server, version=(2, 12 if server.name == "west-1" else 15)) for server in observed.servers)
+    _, read = again(replace(observed, servers=older))
     assert read.server_version == (2, 12)
 
 
 def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
-    found = made()
-    streams = {name: stream for name, stream in found.streams.items() if name != "sensors-write-east"}
-    written, _ = again(replace(found, streams=streams))
-    said = [leftover for leftover in written.leftovers if leftover.kind == "field"]
-    assert {one.name for one in said} == {"sensors-read-west", "sensors-read-central", "sensors-read-east"}
-    assert all("`sensors-write-east`, which does not exist" in one.text for one in said)
+    observed = made()
+    streams = {name: stream for name, stream in observed.streams.items() if name != "sensors-write-east"}
+    written, _ = again(replace(observed, streams=streams))
+    fields = [leftover for leftover in written.leftovers if leftover.kind == "field"]
+    assert {leftover.name for leftover in fields} == {"sensors-read-west", "sensors-read-central", "sensors-read-east"}
+    assert all("`sensors-write-east`, which does not exist" in leftover.text for leftover in fields)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_what_the_language_has_no_word_for_is_one_clear_error(change: dict[str, 
 
 
 def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
-    found = made()
+    observed = made()
     streams = {
         name.replace("stock", "st+ck"): imports.observed(
             {
@@ -290,27 +290,27 @@ def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
         )
         if "stock" in name
         else stream
-        for name, stream in found.streams.items()
+        for name, stream in observed.streams.items()
     }
-    written, _ = again(replace(found, streams=streams))
+    written, _ = again(replace(observed, streams=streams))
     assert {leftover.name for leftover in written.leftovers} == {
         "st+ck", "st+ck-read-west", "st+ck-read-central", "st+ck-read-east",
     }  # fmt: skip
 
 
 def test_durables_on_streams_that_nobody_reads_from_are_left_over() -> None:
-    found = made()
+    observed = made()
     fields = {"durable_name": "tap", "ack_policy": "explicit"}
-    consumers = {**found.consumers, "sensors-write-west": {"tap": imports.consumer("sensors-write-west", fields)}}
-    written, _ = again(replace(found, consumers=consumers))
+    consumers = {**observed.consumers, "sensors-write-west": {"tap": imports.consumer("sensors-write-west", fields)}}
+    written, _ = again(replace(observed, consumers=consumers))
     assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [
         ("consumer", "sensors-write-west > tap")
     ]
 
 
 def test_where_nothing_runs_there_are_regions_only() -> None:
-    found = made()
-    written, read = again(replace(found, streams={}, rules={}, consumers={}))
+    observed = made()
+    written, read = again(replace(observed, streams={}, rules={}, consumers={}))
     assert (read.streams, [region.name for region in read.regions]) == ((), ["west", "middle", "east"])
     assert read.stretch is not None
     assert list(read.stretch.members) == ["west", "middle", "east"]
@@ -345,8 +345,8 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     text = (ROOT / "tests" / "golden" / "named.yaml").read_text(encoding="utf-8")
     full = text.replace("users: {", "users: {history: 5, ttl: 2h, max_bytes: 1GiB, marker_ttl: 1m, ")
     topology = load(full.encode(), "named.yaml").require()
-    found = imports.running(topology)
-    written, read = again(found if is_marked else without_marks(found), "acme")
+    observed = imports.running(topology)
+    written, read = again(observed if is_marked else without_marks(observed), "acme")
     assert written.leftovers == ()
     assert {stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in read.streams} == {
         stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in topology.streams
@@ -366,7 +366,7 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
         for field in change.fields
     } == (set() if is_marked else {"metadata"})
     # The order says its subjects, too, where nobody says what servers have loaded.
-    _, unheard = again(replace(found, rules={}), "acme")
+    _, unheard = again(replace(observed, rules={}), "acme")
     assert {stream.name: stream.subjects for stream in unheard.streams} == {
         stream.name: stream.subjects for stream in topology.streams
     }

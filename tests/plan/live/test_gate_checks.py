@@ -75,7 +75,7 @@ async def test_a_note_is_taken_instead_of_reading_back_unless_it_may_be_old(
         await asyncio.to_thread(old.api, "STREAM.UPDATE.foo", changed)
 
     origin = "foo-write-west"
-    until, since, own = f"vstream.until.{origin}", f"vstream.from.{origin}", "vstream.from.foo"
+    until, since, of_foo = f"vstream.until.{origin}", f"vstream.from.{origin}", "vstream.from.foo"
     written: list[tuple[str, bytes, dict[str, str] | None]] = [(f"{origin}.a", b"", None)] * 5
     await asyncio.to_thread(fill, old, origin, written)
     await asyncio.to_thread(fill, old, "foo", [], sources=[{"name": origin}])
@@ -93,9 +93,9 @@ async def test_a_note_is_taken_instead_of_reading_back_unless_it_may_be_old(
         await note([], {})
         assert await checker.last_taken("foo", {origin: (3, 3)}) == {origin: 5}
         assert await checker.last_taken("foo", {origin: (9, 5)}) == {origin: 9}
-        await note([], {since: 4, own: 4})
+        await note([], {since: 4, of_foo: 4})
         assert await checker.start_sequences("foo") == {origin: 6}
-        await note([], {since: 4, own: 6})
+        await note([], {since: 4, of_foo: 6})
         assert await checker.start_sequences("foo") == {origin: 4}
 
 

@@ -102,8 +102,8 @@ def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.asyncio
 async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp_path: Path, version: str) -> None:
-    said: list[Ran] = []
-    run = partial(done, said=said)
+    runs: list[Ran] = []
+    run = partial(done, said=runs)
     run("lab", "up", file, "--server-version", version)
     # What servers begin with is what is compared: nothing of it is to load.
     saved = tmp_path / "plan.json"
@@ -145,7 +145,7 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
     run("lab", "down", "signed")
     run("lab", "up", file, "--server-version", version)
     run("plan", file, "--detailed-exitcode")
-    nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
+    nothing_secret_is_anywhere([old.read_text(), saved.read_text()], runs)
 
 
 @pytest.mark.parametrize("routing", with_night(["domains"], ["regional", "mapped"]))
@@ -153,8 +153,8 @@ def test_other_profiles_are_pushed_through_connect(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str
 ) -> None:
     """From the first apply on, vstream knows of these servers what it knows of real ones."""
-    said: list[Ran] = []
-    run = partial(done, said=said)
+    runs: list[Ran] = []
+    run = partial(done, said=runs)
     text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}")
     if routing == "mapped":
         text = text.replace("roots: [v.>]\n", "")
@@ -166,35 +166,35 @@ def test_other_profiles_are_pushed_through_connect(
     run("lab", "up", file)
     monkeypatch.setenv("VSTREAM_KEYS", str(tmp_path / "keys"))
     shutil.copytree(keys.keyring("signed").directory, tmp_path / "keys" / "signed")
-    known = connect_section(tmp_path / "keys" / "signed")
+    section = connect_section(tmp_path / "keys" / "signed")
     if routing == "regional":
         swapped = {"west.creds": "east.creds", "east.creds": "west.creds"}
-        file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], known))
+        file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], section))
         assert "is in account `APP_east`, not in `APP_west`" in run("apply", file, "--yes", code=3).err
     if routing == "mapped":
-        file.write_text(text + re.sub(r", monitor: \[.*?\]", "", known))
+        file.write_text(text + re.sub(r", monitor: \[.*?\]", "", section))
         unseen = run("apply", file, "--yes", code=3).out
         assert "Unknown: which accounts east-1, west-1 have loaded. No account was pushed." in unseen
         assert "apply again" in run("apply", file, "--yes", code=3).out  # nothing is left but what nobody knows
-    file.write_text(text + known)
+    file.write_text(text + section)
     run("apply", file, "--yes")
     for region in ("west", "east"):
         asyncio.run(applications_use_virtual_streams_and_nothing_else(region, names, BEYOND[routing]))
     grown = text.replace("  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:")
-    file.write_text(grown + known)
+    file.write_text(grown + section)
     saved = tmp_path / "plan.json"
     assert "to load" in run("plan", file, "--output", saved).out
     run("apply", saved, "--yes")
     run("probe", file)
     old = asyncio.run(what_somebody_else_pushed_is_taken_back(file, run, tmp_path, grown))
-    nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
+    nothing_secret_is_anywhere([old.read_text(), saved.read_text()], runs)
 
 
 def connect_section(ring: Path) -> str:
     lines = ["connect:"]
     for region, endpoint in lab.endpoints("signed").items():
-        own = ring / f"user-vstream-{region}.creds"
-        creds = own if own.is_file() else ring / "user-vstream.creds"
+        of_region = ring / f"user-vstream-{region}.creds"
+        creds = of_region if of_region.is_file() else ring / "user-vstream.creds"
         lines.append(
             f"  {region}: {{urls: [{', '.join(endpoint.urls)}], creds: {creds}, monitor: [{', '.join(endpoint.monitor)}]}}"
         )
@@ -245,8 +245,8 @@ async def publish_until(stop: asyncio.Event, js: JetStreamContext) -> int:
 
 async def lacking(js: JetStreamContext, acknowledged: int) -> str | None:
     info = await js.stream_info("foo", subjects_filter="foo.steady")
-    there = (info.state.subjects or {}).get("foo.steady", 0)
-    return None if there >= acknowledged > 0 else f"{there} of {acknowledged}"
+    stored = (info.state.subjects or {}).get("foo.steady", 0)
+    return None if stored >= acknowledged > 0 else f"{stored} of {acknowledged}"
 
 
 async def a_region_and_a_stream_join(file: Path, run: partial[Ran], version: str) -> None:
@@ -281,9 +281,9 @@ async def what_somebody_else_pushed_is_taken_back(
     assert clients["name"] in drifted.out, drifted.out
     run("apply", file, "--yes")
     run("plan", file, "--detailed-exitcode", "--format", "json")
-    kept = tmp_path / "old.creds"
-    kept.write_text(lab_credentials(ring, "app").read_text())
-    return kept
+    old_creds = tmp_path / "old.creds"
+    old_creds.write_text(lab_credentials(ring, "app").read_text())
+    return old_creds
 
 
 def lab_credentials(ring: Keyring, user: str) -> Path:
@@ -298,9 +298,9 @@ def nothing_secret_is_anywhere(others: list[str], said: list[Ran]) -> None:
     secrets: set[str] = set()
     for path in ring.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-        found = re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", path.read_text(), re.MULTILINE)
-        assert len(found) == {".nk": 1, ".creds": 2}.get(path.suffix, 0), path
-        secrets.update(found)
+        lines = re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", path.read_text(), re.MULTILINE)
+        assert len(lines) == {".nk": 1, ".creds": 2}.get(path.suffix, 0), path
+        secrets.update(lines)
     secrets |= set(re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", others[0], re.MULTILINE))
     texts = [others[1], *(text for ran in said for text in (ran.out, ran.err))]
     assert not any("eyJ" in text for text in texts), "a token was printed, or saved with a plan"

@@ -107,16 +107,16 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 @pytest.mark.asyncio
 async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(running: Running) -> None:
     grown = TOPOLOGY.replace("foo: {", "bar: {subjects: [bar.>]}, foo: {")
-    wanted = render_bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
-    await running.admin(bundle=wanted).load()
-    for claim in wanted.claims:
+    bundle = render_bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
+    await running.admin(bundle=bundle).load()
+    for claim in bundle.claims:
         if claim["name"] != "SYS":
             loaded = await loaded_claims(running.monitor, claim["sub"], 5)
             assert loaded is not None
             assert mark_of(loaded) == mark_of(claim)
-    before = [await loaded_claims(running.monitor, claim["sub"], 5) for claim in wanted.claims]
-    await running.admin(bundle=wanted).load()
-    assert [await loaded_claims(running.monitor, claim["sub"], 5) for claim in wanted.claims] == before
+    before = [await loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims]
+    await running.admin(bundle=bundle).load()
+    assert [await loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims] == before
 
 
 @pytest.mark.asyncio
@@ -130,7 +130,7 @@ async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: R
     assert await read_loaded_rules(running.monitor, clients, (), 5) == desired
     # Somebody lets applications publish everything, which no rule, export or import shows.
     changed = copy.deepcopy(bundle.claims)
-    claimed = next(one for one in changed if one["name"] == "APP")
+    claimed = next(claim for claim in changed if claim["name"] == "APP")
     claimed["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
     await running.admin(bundle=replace(bundle, claims=changed)).load()
     loaded = await read_loaded_rules(running.monitor, clients, (), 5)
@@ -151,11 +151,11 @@ async def test_tokens_of_another_operator_are_not_loaded(
 ) -> None:
     monkeypatch.setattr(push_accounts, "_LOADED", 1)
     good = running.bundle
-    other = Keyring(tmp_path / "other")
-    other.complete(running.topology)
+    foreign_ring = Keyring(tmp_path / "other")
+    foreign_ring.complete(running.topology)
     trusted = Path(shutil.copytree(running.ring.directory, tmp_path / "trusted"))
     # The same accounts, signed by whom the server does not trust.
-    shutil.copy(other.directory / "signer.nk", running.ring.directory / "signer.nk")
+    shutil.copy(foreign_ring.directory / "signer.nk", running.ring.directory / "signer.nk")
     stranger = Keyring(running.ring.directory)
     foreign = running._replace(ring=stranger, bundle=render_bundle(running.topology, signer=stranger))
     with pytest.raises(VstreamError, match="not loaded it"):

@@ -40,11 +40,11 @@ class ShippedCluster(SuperCluster):
     """Servers that have a directory of their own each, as hosts have."""
 
     def run(self, name: str, configuration: Path) -> None:
-        own = self.directory / "hosts" / name
-        shutil.copytree(configuration.parent, own / "servers")
+        host_directory = self.directory / "hosts" / name
+        shutil.copytree(configuration.parent, host_directory / "servers")
         for file in self.directory.glob("*.cfg"):
-            shutil.copy(file, own)
-        super().run(name, own / "servers" / configuration.name)
+            shutil.copy(file, host_directory)
+        super().run(name, host_directory / "servers" / configuration.name)
 
 
 class Site:

@@ -94,7 +94,7 @@ async def test_read_streams_that_mirrored_source_from_where_they_are(version: st
     )
     last = [*(f"update bar-read-{region}" for region in REGIONS), *(f"update {name}" for name in quiet)]
     assert sorted(ended) == sorted([*last, "update bar", "update baz", "delete bar", "delete baz"])
-    for one in (foo, bar):
-        assert (one.refused, one.unknown) == (dict.fromkeys(REGIONS, 0), set())
-    for one in (foo, bar, baz):
-        await check_contents(NAME, {region: f"{one.prefix}-read-{region}" for region in REGIONS}, one)
+    for sent in (foo, bar):
+        assert (sent.refused, sent.unknown) == (dict.fromkeys(REGIONS, 0), set())
+    for sent in (foo, bar, baz):
+        await check_contents(NAME, {region: f"{sent.prefix}-read-{region}" for region in REGIONS}, sent)

@@ -40,8 +40,8 @@ async def servers_with(before: Bundle, *, as_former: bool) -> FakeServers:
     servers = FakeServers()
     for stream in before.streams:
         name = stream.config.name
-        aside = f"M_clients/{name}" if as_former and "/" not in name else name
-        await servers.create(StreamConfig(name=aside, fields=stream.config.fields))
+        stream_name = f"M_clients/{name}" if as_former and "/" not in name else name
+        await servers.create(StreamConfig(name=stream_name, fields=stream.config.fields))
     return servers
 
 
@@ -154,9 +154,9 @@ async def test_only_the_name_of_the_account_makes_an_account_of_its_own() -> Non
     plain = rendered(routing="mapped", regions=TWO, server_version="2.12")
     assert plain.accounts == ()
     assert [artifact.path for artifact in plain.artifacts if artifact.path.endswith(".cfg")] == ["mappings.cfg"]
-    (own,) = MAPPED.accounts
-    assert (own.name, own.has_jetstream) == ("ACME", True)
-    assert replace(own, has_jetstream=False).exports == own.exports
+    (account,) = MAPPED.accounts
+    assert (account.name, account.has_jetstream) == ("ACME", True)
+    assert replace(account, has_jetstream=False).exports == account.exports
     assert MAPPED.mappings == plain.mappings
 
 

@@ -63,11 +63,13 @@ async def much(sent: Load) -> None:
     """More than accounts pass on to each other without flow control: sourcing stalls for good after some 2 MB."""
     endpoint = lab.client_endpoints(NAME)["west"]
     client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password, connect_timeout=30)
-    known = [f"west-h{number}" for number in range(3000)]
-    for batch in (known[at : at + 250] for at in range(0, len(known), 250)):
+    identities = [f"west-h{number}" for number in range(3000)]
+    for batch in (identities[at : at + 250] for at in range(0, len(identities), 250)):
         padded = {"Padding": "x" * 1024}
-        await asyncio.gather(*(client.request(f"foo.{one}", one.encode(), timeout=20, headers=padded) for one in batch))
-    sent.acked["west"].update(known)
+        await asyncio.gather(
+            *(client.request(f"foo.{identity}", identity.encode(), timeout=20, headers=padded) for identity in batch)
+        )
+    sent.acked["west"].update(identities)
     await client.close()
 
 
@@ -107,6 +109,6 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
     for region, endpoint in lab.client_endpoints(NAME).items():
         # Nothing is left of what the account of clients had, and `foo` means the new stream there.
         async with connect(endpoint, region) as client:
-            said = await client.request_json("$JS.API.STREAM.INFO.foo")
-            assert len(sent.everything) <= said["state"]["messages"] <= len(sent.everything | sent.unknown)
+            info = await client.request_json("$JS.API.STREAM.INFO.foo")
+            assert len(sent.everything) <= info["state"]["messages"] <= len(sent.everything | sent.unknown)
             assert (await client.request_json("$JS.API.STREAM.NAMES"))["streams"] == ["foo"]

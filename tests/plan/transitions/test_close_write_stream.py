@@ -21,7 +21,7 @@ ALL = [*TWO, "east"]
 def regions(routing: str, names: list[str], known: list[str] = ALL) -> Bundle:
     stream = {"subjects": ["v.foo.>"], "regions": names}
     more: dict[str, Any] = {} if routing == "mapped" else {"roots": ["v.>"], "server_version": "2.12"}
-    return rendered({"foo": stream}, routing=routing, regions={one: {"servers": 1} for one in known}, **more)
+    return rendered({"foo": stream}, routing=routing, regions={region: {"servers": 1} for region in known}, **more)
 
 
 def planned(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) -> Plan:
@@ -45,7 +45,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
     plan = planned(servers, regions(routing, TWO))
     assert plan.blocked == ()
     closing = [change for change in plan.changes if isinstance(change, Update) and change.handover is Handover.CLOSE]
-    assert [one.config.name for one in closing] == ([closes] if closes else [])
+    assert [change.config.name for change in closing] == ([closes] if closes else [])
     titles = [stage.title for stage in stages(plan)]
     assert titles == [
         *(["close write streams"] if closes else []),

@@ -142,8 +142,8 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
 
 def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
     missing = (*DEAD, "foo-read-west", "bar-write-east", "mine")
-    found = dead_streams(topology(TWO), ["east"], missing)
-    assert found == (
+    dead = dead_streams(topology(TWO), ["east"], missing)
+    assert dead == (
         DeadStream(name="foo-read-east", region="east", role=Role.READ),
         DeadStream(name="foo-write-east", region="east", role=Role.WRITE),
     )

@@ -82,8 +82,8 @@ async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connec
 async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     state: object, connection: Connection
 ) -> None:
-    wanted = topology()
-    rendered = render_bundle(wanted, addresses=lab.addresses(NAME))
+    desired = topology()
+    rendered = render_bundle(desired, addresses=lab.addresses(NAME))
     admin = JetStreamAdmin(connection)
     for stream in sorted(rendered.streams, key=lambda one: one.role is Role.READ):
         bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
@@ -94,12 +94,12 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints(NAME)):
         await sent.acknowledged(RATE)
-        done = await apply_until_done(wanted, NAME, adopt=frozenset({"all"}))
+        done = await apply_until_done(desired, NAME, adopt=frozenset({"all"}))
         await sent.acknowledged(RATE)
     # Each read stream in two steps: its sources go, and come as they shall be.
     assert sorted(done) == sorted(
         [*(f"update foo-write-{region}" for region in REGIONS), *2 * [f"update {name}" for name in READS.values()]]
     )
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
-    assert (await plan_lab(wanted, NAME)).is_empty
+    assert (await plan_lab(desired, NAME)).is_empty
     await check_contents(NAME, READS, sent)

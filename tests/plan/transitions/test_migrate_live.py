@@ -35,12 +35,12 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
         await sent.acknowledged(2 * RATE)
         imported = await asyncio.to_thread(vstream, "init", file, "--lab", "blog", "--format", "json")
         assert imported.code == 0, imported.out + imported.err
-        said = imported.json()
-        assert (said["topology"], said["naming"], said["streams"]) == ("blog", "blog", {"foo": "virtual"})
-        assert (said["adopts"], said["leftovers"]) == (True, [])
+        answer = imported.json()
+        assert (answer["topology"], answer["naming"], answer["streams"]) == ("blog", "blog", {"foo": "virtual"})
+        assert (answer["adopts"], answer["leftovers"]) == (True, [])
         planned = (await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")).json()
         assert [change["name"] for change in planned["changes"]] == [
-            change["name"] for change in said["plan"]["changes"]
+            change["name"] for change in answer["plan"]["changes"]
         ]
         assert not {change["risk"] for change in planned["changes"]} & {"re-sourcing", "data loss"}
         applied = await asyncio.to_thread(vstream, "apply", file, "--adopt", "all", "--yes", timeout=240)

@@ -68,10 +68,10 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
     async with under_load(sent, {region: endpoints[region] for region in TWO}):
         await sent.acknowledged(RATE)
         added = await apply_until_done(topology(ALL), "killed")
-        there = Load(RATE)
-        async with under_load(there, {"east": endpoints["east"]}):
-            await there.acknowledged(RATE)
-    both = replace(sent, acked={**sent.acked, **there.acked}, unknown=sent.unknown | there.unknown)
+        east_load = Load(RATE)
+        async with under_load(east_load, {"east": endpoints["east"]}):
+            await east_load.acknowledged(RATE)
+    both = replace(sent, acked={**sent.acked, **east_load.acked}, unknown=sent.unknown | east_load.unknown)
     await check_contents("killed", {region: f"foo-read-{region}" for region in ALL}, both)
     async with under_load(later, {region: endpoints[region] for region in TWO}):
         removed = await apply_until_done(small, "killed")
@@ -96,9 +96,9 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
             "delete foo-write-east",
         ]
     )
-    for one in (sent, later):
-        assert (one.refused, one.unknown) == ({"west": 0, "central": 0}, set())
-    assert there.acked["east"]
+    for west_load in (sent, later):
+        assert (west_load.refused, west_load.unknown) == ({"west": 0, "central": 0}, set())
+    assert east_load.acked["east"]
     acked = {region: both.acked[region] | later.acked.get(region, set()) for region in ALL}
     await check_contents("killed", {region: f"foo-read-{region}" for region in TWO}, replace(both, acked=acked))
     await run(topology(ALL), "killed")

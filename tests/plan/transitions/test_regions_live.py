@@ -68,11 +68,11 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
         assert not any(task.done() for task in tasks.values())
         tasks["east"].cancel()
         # Its servers go, once it is not in the topology any more.
-        others = starts("moving")
+        first_starts = starts("moving")
         file.write_text(document(["west", "central"]))
         shrunk = await command("apply", file, "--yes", "--allow-destructive")
         assert shrunk.code == 0, shrunk.out + shrunk.err
-        assert starts("moving") == {server: others[server] for server in ("west-1", "central-1")}
+        assert starts("moving") == {server: first_starts[server] for server in ("west-1", "central-1")}
         assert {(await monitoring.meta(url)).cluster_size for url in monitors()} == {2}  # type: ignore[union-attr]
     # Clients of a region without streams are told so: nobody listens there. They lose nothing that was acknowledged.
     assert load.refused["east"] > 0
@@ -122,13 +122,13 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
         applied = await command("apply", file, "--yes")
         assert applied.code == 0, applied.out + applied.err
         east = {"east": lab.endpoints("moving")["east"]}
-        there = Load(RATE)
-        async with under_load(there, east):
-            await there.acknowledged(RATE)
-        load.acked |= there.acked
+        east_load = Load(RATE)
+        async with under_load(east_load, east):
+            await east_load.acknowledged(RATE)
+        load.acked |= east_load.acked
     assert forgotten
-    assert (load.refused, load.unknown, there.unknown) == ({"west": 0, "central": 0}, set(), set())
-    assert there.acked["east"]
+    assert (load.refused, load.unknown, east_load.unknown) == ({"west": 0, "central": 0}, set(), set())
+    assert east_load.acked["east"]
     await check_contents("moving", {region: f"foo-read-{region}" for region in ("west", "central", "east")}, load)
     assert starts("moving") == now
     assert (await command("plan", file, "--detailed-exitcode")).code == 0

@@ -60,8 +60,8 @@ client = partial(labs.client, "accounts")
 
 
 async def ill(file: Path) -> str | None:
-    said = [await asyncio.to_thread(vstream, *command, file) for command in (("status",), ("repair", "messages"))]
-    return None if all(one.code == 0 for one in said) else "\n".join(one.out for one in said)
+    runs = [await asyncio.to_thread(vstream, *command, file) for command in (("status",), ("repair", "messages"))]
+    return None if all(ran.code == 0 for ran in runs) else "\n".join(ran.out for ran in runs)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -140,9 +140,9 @@ async def everybody_publishes(connection: Client, region: str) -> None:
 
 
 async def lacking(js: JetStreamContext) -> str | None:
-    wanted = {"foo": 3 * (MESSAGES + 1), "one": 3 * MESSAGES, "prices": 3 * MESSAGES, "KV_settings": 3}
-    held = {name: (await js.stream_info(name)).state.messages for name in wanted}
-    return None if held == wanted else f"{held} of {wanted}"
+    expected = {"foo": 3 * (MESSAGES + 1), "one": 3 * MESSAGES, "prices": 3 * MESSAGES, "KV_settings": 3}
+    held = {name: (await js.stream_info(name)).state.messages for name in expected}
+    return None if held == expected else f"{held} of {expected}"
 
 
 async def uses_everything(js: JetStreamContext, region: str) -> None:
@@ -220,5 +220,5 @@ async def no_consumer_asks_for_it(connection: Client) -> None:
 
 
 async def lines(refused: list[str], what: str, wanted: int) -> str | None:
-    found = sum(f"permissions violation for {what}" in text.lower() for text in refused)
-    return None if found >= wanted else f"{found} of {wanted}: {refused}"
+    count = sum(f"permissions violation for {what}" in text.lower() for text in refused)
+    return None if count >= wanted else f"{count} of {wanted}: {refused}"

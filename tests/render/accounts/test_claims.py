@@ -64,9 +64,9 @@ def decoded(text: str) -> dict[str, Any]:
 
 @pytest.fixture
 def ring(tmp_path: Path) -> Keyring:
-    found = Keyring(tmp_path / "keys")
-    assert len(found.complete(topology())) == 2 + 2 + 7 + 5
-    return found
+    keyring = Keyring(tmp_path / "keys")
+    assert len(keyring.complete(topology())) == 2 + 2 + 7 + 5
+    return keyring
 
 
 def test_the_claims_of_a_topology_are_the_expected_ones(golden: Golden) -> None:
@@ -74,18 +74,18 @@ def test_the_claims_of_a_topology_are_the_expected_ones(golden: Golden) -> None:
     names = {claim["sub"]: name for name, claim in claims.items()}
     for claim in claims.values():
         claim["sub"] = names[claim["sub"]]
-        for one in claim["nats"].get("imports") or ():
-            one |= {"account": names[one["account"]], "token": "…"}
+        for share in claim["nats"].get("imports") or ():
+            share |= {"account": names[share["account"]], "token": "…"}
     files = {f"{name}.json": json.dumps(claim, indent=1, ensure_ascii=False) + "\n" for name, claim in claims.items()}
     golden.check_directory(GOLDEN / "claims", files)
 
 
 def test_every_account_says_what_it_says_in_configuration_files() -> None:
-    wanted = topology()
-    files = render_bundle(replace(wanted, security=Security.PASSWORDS))
-    said, signed = account_entries(with_single_verbs(accounts(wanted))), account_entries(rendered().accounts)
-    assert {*said} == {*signed} - {USERS}
-    assert [key for key in said if key.startswith("import") and said[key] != signed[key]] == []
+    desired = topology()
+    files = render_bundle(replace(desired, security=Security.PASSWORDS))
+    configured, signed = account_entries(with_single_verbs(accounts(desired))), account_entries(rendered().accounts)
+    assert {*configured} == {*signed} - {USERS}
+    assert [key for key in configured if key.startswith("import") and configured[key] != signed[key]] == []
     # But for the API, which is shared verb by verb, the keys are those of the files.
     apart = {
         key for key in {*account_entries(files.accounts)} ^ {*signed} if "API." not in key and "_vs.api." not in key
@@ -101,21 +101,23 @@ def test_what_servers_check_of_claims_holds() -> None:
     exported: dict[tuple[str, ShareKind], list[str]] = {}
     for account in rendered().accounts:
         for shared in ShareKind:
-            found = [export.subject for export in account.exports if export.kind is shared]
-            assert not [(a, b) for a in found for b in found if a != b and algebra.is_subset(a, b)]
-            exported[account.name, shared] = found
+            subjects = [export.subject for export in account.exports if export.kind is shared]
+            assert not [(a, b) for a in subjects for b in subjects if a != b and algebra.is_subset(a, b)]
+            exported[account.name, shared] = subjects
     for account in rendered().accounts:
-        for one in account.imports:
-            assert any(algebra.is_subset(one.subject, other) for other in exported[one.account, one.kind]), one
+        for share in account.imports:
+            assert any(algebra.is_subset(share.subject, subject) for subject in exported[share.account, share.kind]), (
+                share
+            )
 
 
 def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> None:
     for claims in rendered().claims:
-        for one in claims["nats"].get("imports") or ():
-            activation = jwt.decode(one["token"])
-            assert (activation["iss"], activation["sub"]) == (one["account"], claims["sub"])
-            assert (activation["nats"]["subject"], activation["nats"]["kind"]) == (one["subject"], one["type"])
-        assert all(one["token_req"] for one in claims["nats"].get("exports") or ())
+        for share in claims["nats"].get("imports") or ():
+            activation = jwt.decode(share["token"])
+            assert (activation["iss"], activation["sub"]) == (share["account"], claims["sub"])
+            assert (activation["nats"]["subject"], activation["nats"]["kind"]) == (share["subject"], share["type"])
+        assert all(share["token_req"] for share in claims["nats"].get("exports") or ())
 
 
 def of_profile(routing: str) -> str:
@@ -143,16 +145,20 @@ def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(rou
 
 @pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
 def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
-    wanted = topology(of_profile(routing))
-    said, signed = render_bundle(replace(wanted, security=Security.PASSWORDS)), render_bundle(wanted)
-    assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
-    held = {key for key in {*account_entries(said.accounts)} ^ {*account_entries(signed.accounts)} if "API." not in key}
+    desired = topology(of_profile(routing))
+    configured, signed = render_bundle(replace(desired, security=Security.PASSWORDS)), render_bundle(desired)
+    assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, configured.mappings)] != []
+    held = {
+        key
+        for key in {*account_entries(configured.accounts)} ^ {*account_entries(signed.accounts)}
+        if "API." not in key
+    }
     assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
-    found = {claim["name"]: claim for claim in signed.claims}
+    by_name = {claim["name"]: claim for claim in signed.claims}
     clients = {"regional": {"APP_west", "APP_central", "APP_east"}}.get(routing, {"APP"})
-    assert found.keys() - {"SYS", "S_stretch"} == clients
+    assert by_name.keys() - {"SYS", "S_stretch"} == clients
     for name in clients:
-        roles = {signing_key["role"].partition("-")[0] for signing_key in found[name]["nats"]["signing_keys"]}
+        roles = {signing_key["role"].partition("-")[0] for signing_key in by_name[name]["nats"]["signing_keys"]}
         assert roles == {"app", "vstream", "probe", "audit"}
     for account in signed.accounts:
         for shared in ShareKind:
@@ -172,11 +178,11 @@ def test_a_token_that_cannot_be_pushed_is_refused() -> None:
 
 
 def test_the_same_keys_give_the_same_bytes_and_other_keys_others(ring: Keyring, tmp_path: Path) -> None:
-    other = Keyring(tmp_path / "other")
-    other.complete(topology())
+    other_ring = Keyring(tmp_path / "other")
+    other_ring.complete(topology())
     text = rendered(ring=ring).text("operator.cfg")
     assert text == rendered(ring=Keyring(ring.directory)).text("operator.cfg")
-    assert text != rendered(ring=other).text("operator.cfg")
+    assert text != rendered(ring=other_ring).text("operator.cfg")
 
 
 def test_tokens_are_signed_with_the_key_that_they_name(ring: Keyring) -> None:
@@ -265,19 +271,19 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
             TOPOLOGY.replace("foo: {subjects: [foo.>], core_subscribers: true}", "bar: {subjects: [bar.>]}")
         ).values()
     ]
-    held = {one["sub"]: [one, one] for one in before}
+    held = {claim["sub"]: [claim, claim] for claim in before}
     first, second, third = push_stages(after, held, 2)
 
     def exports(stage: list[dict[str, Any]], name: str) -> set[str]:
-        claims = next(one for one in stage if one["name"] == name)
+        claims = next(claim for claim in stage if claim["name"] == name)
         return {export["subject"] for export in claims["nats"]["exports"]}
 
     assert {"foo.>", "bar.>"} <= exports(first, "W_west")
     assert {"foo.>", "bar.>"} <= exports(second, "W_west")
     assert "foo.>" not in exports(third, "W_west")
-    assert [one["name"] for one in second][-1] == "APP"
-    assert "APP" not in {one["name"] for one in (*first, *third)}
-    assert third == [one for one in after if one["name"].startswith("W_")]
+    assert [claim["name"] for claim in second][-1] == "APP"
+    assert "APP" not in {claim["name"] for claim in (*first, *third)}
+    assert third == [claim for claim in after if claim["name"].startswith("W_")]
 
 
 def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_does_not() -> None:
@@ -287,7 +293,7 @@ def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_d
     assert len(push_stages(claims, held, 3)) == 1
     new = push_stages(claims, {}, 2)
     assert [len(stage) for stage in new] == [len(claims), len(claims)]
-    assert not any(one["nats"].get("imports") for one in new[0])
+    assert not any(claim["nats"].get("imports") for claim in new[0])
 
 
 def test_exports_of_somebody_else_are_not_kept_while_others_change() -> None:
@@ -296,5 +302,5 @@ def test_exports_of_somebody_else_are_not_kept_while_others_change() -> None:
         {**claim, "iss": "OTHER", "nats": {**claim["nats"], "exports": [{"type": "service", "subject": ">"}]}}
         for claim in claims
     ]
-    for stage in push_stages(claims, {one["sub"]: [one, one] for one in foreign}, 2):
-        assert all(other["subject"] != ">" for one in stage for other in one["nats"].get("exports") or ())
+    for stage in push_stages(claims, {claim["sub"]: [claim, claim] for claim in foreign}, 2):
+        assert all(share["subject"] != ">" for claim in stage for share in claim["nats"].get("exports") or ())

@@ -168,10 +168,10 @@ async def a_region_answers_for_itself_alone() -> None:
 
 async def acknowledgements_stay_at_home() -> None:
     """A consumer of the same name in another region is another: what is acknowledged here is not done there."""
-    async with client("west") as here, client("east") as there:
+    async with client("west") as west_client, client("east") as east_client:
         consumers = [
-            await one.jetstream(timeout=PATIENCE).pull_subscribe("v.one.>", durable="both", stream="one")
-            for one in (here, there)
+            await connection.jetstream(timeout=PATIENCE).pull_subscribe("v.one.>", durable="both", stream="one")
+            for connection in (west_client, east_client)
         ]
         mine, theirs = [await fetch_all(consumer, 3) for consumer in consumers]
         for message in mine:

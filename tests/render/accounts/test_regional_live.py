@@ -189,7 +189,7 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
     says(file, moving(two, two))
     assert (await command("lab", "up", file)).code == 0
     assert (await command("apply", file, "--yes")).code == 0
-    load, there = Load(RATE, prefix="v.foo"), Load(RATE, prefix="v.foo")
+    load, east_load = Load(RATE, prefix="v.foo"), Load(RATE, prefix="v.foo")
     async with under_load(load, lab.client_endpoints("regional")):
         await load.acknowledged(RATE)
         says(file, moving(three, three))
@@ -197,8 +197,8 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
         assert grown.code == 0, grown.err
         joined = await command("apply", file, "--yes", "--allow-many")
         assert joined.code == 0, joined.out + joined.err
-        async with under_load(there, {"east": lab.client_endpoints("regional")["east"]}):
-            await there.acknowledged(RATE)
+        async with under_load(east_load, {"east": lab.client_endpoints("regional")["east"]}):
+            await east_load.acknowledged(RATE)
         await load.acknowledged(RATE)
         # First out of the streams, then out of the topology: its account must outlive its streams.
         says(file, moving(three, two))
@@ -209,9 +209,9 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
         assert gone.code == 0, gone.out + gone.err
         await load.acknowledged(RATE)
     assert {server.region for server in lab.status("regional").servers} == {*two}
-    assert (load.unknown, there.unknown) == (set(), set())
-    assert (load.refused["west"], load.refused["central"], there.refused["east"]) == (0, 0, 0)
-    load.acked |= there.acked
+    assert (load.unknown, east_load.unknown) == (set(), set())
+    assert (load.refused["west"], load.refused["central"], east_load.refused["east"]) == (0, 0, 0)
+    load.acked |= east_load.acked
     await check_contents("regional", {region: f"APP_{region}/foo" for region in two}, load)
     planned = await command("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out

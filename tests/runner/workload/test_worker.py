@@ -149,11 +149,11 @@ async def test_the_same_seed_publishes_the_same(world: World) -> None:
     def published(capture: Capture) -> dict[str | None, tuple[str | None, str | None]]:
         return {operation.id: (operation.subject, operation.digest) for operation in capture.operations()}
 
-    one, other = published(world.capture), published(Capture(again.capture))
-    assert {identity: one[identity] for identity in one.keys() & other.keys()} == {
-        identity: other[identity] for identity in one.keys() & other.keys()
+    original, repeated = published(world.capture), published(Capture(again.capture))
+    assert {identity: original[identity] for identity in original.keys() & repeated.keys()} == {
+        identity: repeated[identity] for identity in original.keys() & repeated.keys()
     }
-    assert one.keys() & other.keys()
+    assert original.keys() & repeated.keys()
 
 
 async def test_a_paused_server_makes_operations_indeterminate_and_a_dead_one_rejects_them(world: World) -> None:
@@ -260,7 +260,7 @@ async def test_a_message_is_given_up_in_the_end(world: World) -> None:
         await world.recorded(OperationOutcome.REJECTED, "not connected")
 
     given_up = [operation for operation in world.operations() if operation.outcome is OperationOutcome.REJECTED]
-    assert max(one.attempts for one in given_up) > 1
+    assert max(operation.attempts for operation in given_up) > 1
 
 
 async def test_the_largest_message_that_a_scenario_can_have_is_acknowledged(world: World) -> None:
@@ -287,11 +287,11 @@ async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None
     publisher = replace(PUBLISHER, subject="full.{key}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
         await world.recorded(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")
-    first, *others = [
+    first, *rest = [
         (operation.outcome, operation.error) for operation in sorted(world.operations(), key=lambda one: one.due)
     ]
     assert first == (OperationOutcome.OK, None)
-    assert set(others) == {(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")}
+    assert set(rest) == {(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")}
 
 
 async def test_readers_say_who_answered_and_what_they_read(world: World) -> None:
@@ -311,7 +311,7 @@ async def test_readers_say_who_answered_and_what_they_read(world: World) -> None
 
         async def has_read() -> bool:
             read = [operation for operation in world.operations(OperationKind.READ) if operation.id is not None]
-            return {one.client for one in read} == {reader.client for reader in readers}
+            return {reading.client for reading in read} == {reader.client for reader in readers}
 
         await eventually(has_read)
 
@@ -341,20 +341,20 @@ async def test_a_consumer_receives_every_message_also_after_an_outage(world: Wor
         operation.id for operation in world.operations() if operation.outcome is OperationOutcome.OK
     }
     fetched = world.operations(OperationKind.FETCH)
-    assert sum(one.count for one in fetched) == len(deliveries)
+    assert sum(fetch.count for fetch in fetched) == len(deliveries)
     # Whether a fetch fell into the outage depends on how soon the server was back.
     assert OperationOutcome.OK in {operation.outcome for operation in fetched}
 
 
 async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) -> None:
     consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
-    other = await nats.connect(world.server.endpoint.urls[0], connect_timeout=30)
+    other_client = await nats.connect(world.server.endpoint.urls[0], connect_timeout=30)
     async with world.working(replace(world.spec, consumers=(consumer,))):
         await world.recorded(OperationOutcome.OK)
         # As a delivery that was under way when its server was killed: somebody else fetches it, and says nothing.
-        fetching = await other.jetstream(timeout=60).pull_subscribe_bind(consumer="reader", stream="foo")
+        fetching = await other_client.jetstream(timeout=60).pull_subscribe_bind(consumer="reader", stream="foo")
         assert await fetching.fetch(1, timeout=30)
-    await other.close()
+    await other_client.close()
 
     deliveries = list(world.capture.deliveries())
     assert {delivery.seq for delivery in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
