@@ -93,9 +93,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect what is not a unit where only units are wanted, and keep tests that share a lab on one worker."""
     live = [item for item in items if any(item.get_closest_marker(mark) for mark in ("lab", "server", "spark"))]
     if config.getoption("--unit"):
-        others = {*live, *(item for item in items if item.get_closest_marker("wheel"))}
-        config.hook.pytest_deselected(items=list(others))
-        items[:] = [item for item in items if item not in others]
+        deselected = {*live, *(item for item in items if item.get_closest_marker("wheel"))}
+        config.hook.pytest_deselected(items=list(deselected))
+        items[:] = [item for item in items if item not in deselected]
     for item in items:
         if item.get_closest_marker("xdist_group") is None and (group := shared_by(item)) is not None:
             item.add_marker(pytest.mark.xdist_group(group))
@@ -142,7 +142,7 @@ def shared_by(item: pytest.Item) -> str | None:
     """The module of a test that uses a fixture of its module, such as a lab: another worker would start it again."""
     fixtures = getattr(item, "_fixtureinfo", None)
     definitions = fixtures.name2fixturedefs.values() if fixtures is not None else ()
-    if any(definition.scope == "module" for some in definitions for definition in some):
+    if any(definition.scope == "module" for group in definitions for definition in group):
         return item.nodeid.partition("::")[0].replace("/", "-")
     return None
 

@@ -19,8 +19,8 @@ def run(
 
 
 def line(lines: list[str], name: str) -> str:
-    [found] = [line for line in lines if line.startswith(name)]
-    return " ".join(found.removeprefix(name).split())
+    [row] = [line for line in lines if line.startswith(name)]
+    return " ".join(row.removeprefix(name).split())
 
 
 def test_each_goal_has_its_line_and_what_became_clearly_worse_is_named() -> None:
@@ -52,5 +52,5 @@ def test_runs_are_added_to_the_history(
         bench_goals.record(PLAN, seconds)
         bench_goals.finish(history, ["streams=10"], 0.5)
     bench_goals.finish(history, ["goals=True"], 0.5, is_summary=True)
-    assert [one["measured"] for one in bench_goals.read(history)] == [{PLAN: 1.0}, {PLAN: 5.0}]
+    assert [run["measured"] for run in bench_goals.read(history)] == [{PLAN: 1.0}, {PLAN: 5.0}]
     assert ", WORSE" in capsys.readouterr().out

@@ -147,8 +147,8 @@ def test_commands_spell_options_alike() -> None:
         for parameter in command.params
         if parameter.param_type_name == "option" and parameter.opts[0] in SPELLINGS
     }
-    others = {name for name, spelling in options.items() if spelling != SPELLINGS[f"--{name.partition(' --')[2]}"]}
-    assert others == set(OTHER_SPELLINGS)
+    differing = {name for name, spelling in options.items() if spelling != SPELLINGS[f"--{name.partition(' --')[2]}"]}
+    assert differing == set(OTHER_SPELLINGS)
     words = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
     assert not words & OTHER_WORDS.keys()
 

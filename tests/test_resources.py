@@ -51,8 +51,8 @@ def test_an_installed_wheel_finds_its_own_templates(wheel: Path, tmp_path: Path)
     zipfile.ZipFile(wheel).extractall(tmp_path)
     # -I: neither this checkout nor the working directory is on the path, nor is an installed vstream before it.
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {WHERE}"
-    found = subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
-    directory = Path(found.stdout.strip())
+    ran = subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    directory = Path(ran.stdout.strip())
     assert directory == tmp_path / "vstream" / "_templates"
     assert (directory / "mappings.cfg.j2").read_bytes() == (TEMPLATES / "mappings.cfg.j2").read_bytes()
 

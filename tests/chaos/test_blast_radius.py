@@ -91,10 +91,10 @@ def test_the_stretch_cluster_loses_its_member_with_the_region() -> None:
     )
     stretched = load_topology.load(text.encode(), "acme.yaml").require()
     west = (*WEST, "stretch-west")
-    one = assess_impact(stretched, lost=(), taken=west)
-    assert one.stretch == GroupEffect(peers=3, left=2)
-    assert one.meta == GroupEffect(peers=12, left=8)
-    assert one.refusals == ()
+    impact = assess_impact(stretched, lost=(), taken=west)
+    assert impact.stretch == GroupEffect(peers=3, left=2)
+    assert impact.meta == GroupEffect(peers=12, left=8)
+    assert impact.refusals == ()
     two = assess_impact(stretched, lost=west, taken=("stretch-east",))
     assert two.refusals == ("the stretch cluster would have 1 of its 3 servers: no majority",)
     assert assess_impact(stretched, lost=(), taken=("west-1",)).stretch == GroupEffect(peers=3, left=3)
@@ -102,7 +102,7 @@ def test_the_stretch_cluster_loses_its_member_with_the_region() -> None:
 
 def cut(*pairs: str) -> tuple[tuple[str, str], ...]:
     """`west-east` is what west sends to east."""
-    return tuple((one, other) for one, _, other in (pair.partition("-") for pair in pairs))
+    return tuple((near, far) for near, _, far in (pair.partition("-") for pair in pairs))
 
 
 WEST_ALONE = cut("west-central", "central-west", "west-east", "east-west")

@@ -100,7 +100,7 @@ def test_killed_before_the_first_signal(tmp_path: Path, when: str, opened: list[
     ended = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), when], cwd=ROOT, env=os.environ, check=False)
     assert ended.returncode == -signal.SIGKILL
     book = journal.read(target(tmp_path).directory)
-    assert [one.id for one in (book.faults if book else ())] == opened
+    assert [fault.id for fault in (book.faults if book else ())] == opened
 
 
 async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(

@@ -17,11 +17,11 @@ from vstream.lab.links.state import Pair
 
 pytestmark = pytest.mark.lab
 
-EVERYBODY = {(region, other) for region in REGIONS for other in REGIONS}
+EVERYBODY = {(region, peer) for region in REGIONS for peer in REGIONS}
 
 
 def between(*sides: tuple[str, ...]) -> set[Pair]:
-    return {(one, other) for side in sides for far in sides if far != side for one in side for other in far}
+    return {(region, peer) for side in sides for far in sides if far != side for region in side for peer in far}
 
 
 WEST_ALONE = between(("west",), ("central", "east"))

@@ -107,10 +107,10 @@ async def test_a_paused_server_is_resumed_by_name(file: Path) -> None:
 
 def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
     before = pids(LAB)
-    said = succeeded(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).json()
-    assert said["fault"]["servers"] == ["west-1"]
-    assert said["healthy_after_seconds"] > 0
-    assert said["effects"]["meta"] == {"peers": 3, "left": 2, "majority": True}
+    answer = succeeded(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).json()
+    assert answer["fault"]["servers"] == ["west-1"]
+    assert answer["healthy_after_seconds"] > 0
+    assert answer["effects"]["meta"] == {"peers": 3, "left": 2, "majority": True}
     after = pids(LAB)
     assert {name for name in after if after[name] != before[name]} == {"west-1"}
 
@@ -119,8 +119,8 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
     """A record that points to another process, as after a process id was given away, is not believed."""
     directory = lab_directory(LAB)
     succeeded(chaos(file, "kill-server", "west-1"))
-    kept = records.read(directory, "west-1")
-    assert kept is not None
+    record = records.read(directory, "west-1")
+    assert record is not None
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         records.write(
@@ -128,9 +128,9 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
             ServerRecord(
                 server="west-1",
                 state=records.RUNNING,
-                argv=kept.argv,
-                config=kept.config,
-                version=kept.version,
+                argv=record.argv,
+                config=record.config,
+                version=record.version,
                 pid=stranger.pid,
                 create_time=psutil.Process(stranger.pid).create_time(),
             ),

@@ -117,8 +117,8 @@ def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:
     where = target(tmp_path)
     put(where.directory.faults / "f1" / "r0-0", old="old")
     journal.write(where.directory, Journal().add("power-loss r0 --lose 5s", FAULT)[0])
-    kept = journal.read(where.directory)
-    assert kept is not None
-    assert kept.faults[0].fault == FAULT
+    book = journal.read(where.directory)
+    assert book is not None
+    assert book.faults[0].fault == FAULT
     assert inject.prune_journal(where).faults == ()
     assert os.listdir(where.directory.faults) == []  # noqa: PTH208

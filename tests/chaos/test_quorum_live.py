@@ -54,10 +54,10 @@ def file(large: Path) -> Iterator[Path]:
 async def leader(stream: str) -> str:
     """Who leads *stream*, as soon as somebody does: right after a heal nobody may."""
     deadline = time.monotonic() + 60
-    while (found := await _leader(stream)) is None:
+    while (elected := await _leader(stream)) is None:
         assert time.monotonic() < deadline, f"nobody leads {stream}"
         await asyncio.sleep(0.1)
-    return found
+    return elected
 
 
 async def _leader(stream: str) -> str | None:
@@ -160,7 +160,7 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     rolled = await asyncio.to_thread(chaos, file, "rolling-restart", "--format", "json")
     load.stop()
     await publishing
-    restarted = [one["server"] for one in succeeded(rolled).json()["restarted"]]
+    restarted = [restart["server"] for restart in succeeded(rolled).json()["restarted"]]
     assert restarted == list(pids(LAB))
     print(f"\nnine servers in {time.monotonic() - began:.1f} s, {len(load.acked)} messages acknowledged")  # noqa: T201
     assert load.given_up == []
@@ -173,8 +173,8 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     lost = [(text, ACKNOWLEDGED.get(text)) for text in sorted((acked - mine).elements())]
     assert lost == [], "acknowledged, and in no write stream"
     assert mine == acked
-    wanted = len(written)
-    waiting = asyncio.create_task(until_stored(wanted, within=90))
+    count = len(written)
+    waiting = asyncio.create_task(until_stored(count, within=90))
     if is_resynced:
         report = await asyncio.to_thread(vstream, "repair", "sources", file, "--format", "json", timeout=300)
         streams = succeeded(report).json()["streams"]

@@ -46,7 +46,7 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
     before = pids(LAB)
 
     upgraded = succeeded(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).json()
-    assert [(one["server"], one["version"]) for one in upgraded["restarted"]] == [("west-1", NEW)]
+    assert [(restart["server"], restart["version"]) for restart in upgraded["restarted"]] == [("west-1", NEW)]
     assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW} == said_by_lab()
     after = pids(LAB)
     assert {name for name in after if after[name] != before[name]} == {"west-1"}

@@ -141,8 +141,8 @@ def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
 def test_errors_as_json(tmp_path: Path) -> None:
     ran = vstream("validate", "-", "--format", "json", stdin=BAD)
     assert ran.code == 1
-    found = [(finding["code"], finding["file"], finding["line"]) for finding in ran.json()["findings"]]
-    assert found == [("VS101", "<stdin>", 5), ("VS005", "<stdin>", 5)]
+    findings = [(finding["code"], finding["file"], finding["line"]) for finding in ran.json()["findings"]]
+    assert findings == [("VS101", "<stdin>", 5), ("VS005", "<stdin>", 5)]
 
 
 @pytest.mark.parametrize("command", ["plan", "apply", "probe", "render", "lab up"])
@@ -313,26 +313,26 @@ def test_everything_that_a_connection_lacks_is_said_at_once(command: str, good: 
     good.write_text(GOOD + f"connect: {{west: {west}, east: {{context: nowhere}}}}\n")
     ran = vstream(command, good)
     assert ran.code == 3
-    for said in ("nowhere.pem does not exist", "VSTREAM_TEST_UNSET is not set", "no nats CLI context `nowhere`"):
-        assert said in ran.err
+    for problem in ("nowhere.pem does not exist", "VSTREAM_TEST_UNSET is not set", "no nats CLI context `nowhere`"):
+        assert problem in ran.err
 
 
 def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
+    directory, elsewhere = tmp_path / "here", tmp_path / "there"
     seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode()
     for path in (
-        here / "ops.nk",
-        here / "sub/ops.nk",
-        here / ".ssh/ops.nk",
-        there / "prod.nk",
-        there / "keys/acme/own.nk",
+        directory / "ops.nk",
+        directory / "sub/ops.nk",
+        directory / ".ssh/ops.nk",
+        elsewhere / "prod.nk",
+        elsewhere / "keys/acme/own.nk",
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(seed)
-    (here / "link.nk").symlink_to(there / "prod.nk")
-    monkeypatch.setenv("VSTREAM_KEYS", str(there / "keys"))
+    (directory / "link.nk").symlink_to(elsewhere / "prod.nk")
+    monkeypatch.setenv("VSTREAM_KEYS", str(elsewhere / "keys"))
 
     def run(*logins: str) -> str:
         names = [f"r{number}" for number in range(len(logins))]
@@ -341,18 +341,18 @@ def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
         )
         regions = ", ".join(f"{name}: {{servers: 1}}" for name in names)
         connect = "\n".join(lines)
-        (here / "t.yaml").write_text(
+        (directory / "t.yaml").write_text(
             GOOD.replace("{west: {servers: 1}, east: {servers: 1}}", f"{{{regions}}}") + f"connect:\n{connect}\n"
         )
-        ran = vstream("plan", "t.yaml", cwd=here)
+        ran = vstream("plan", "t.yaml", cwd=directory)
         assert ran.code == 3
         return ran.err
 
-    refused = [there / "prod.nk", "../there/prod.nk", "link.nk", ".ssh/ops.nk", "~/prod.nk", "/etc/shadow"]
+    refused = [elsewhere / "prod.nk", "../there/prod.nk", "link.nk", ".ssh/ops.nk", "~/prod.nk", "/etc/shadow"]
     for named in refused:
         assert f"error: region `r0`: a topology may not name the file {named}\n" in run(f"nkey: {named}")
     assert "export VSTREAM_CREDENTIALS=../there\n" in run("nkey: ../there/prod.nk")
-    assert f"export VSTREAM_CREDENTIALS={there}\n" in run("nkey: link.nk"), "where the link leads"
+    assert f"export VSTREAM_CREDENTIALS={elsewhere}\n" in run("nkey: link.nk"), "where the link leads"
     for login in (
         "tls: {cert: ../there/a.pem, key: b.pem}",
         "creds: ../a.creds",
@@ -365,9 +365,9 @@ def test_a_topology_names_secret_files_only_where_whoever_runs_it_says(
         for number, name in enumerate(names):
             assert f"region `r{number}` cannot be reached at nats://127.0.0.1:1" in errors, name
 
-    are_dialled("ops.nk", "sub/ops.nk", "own.nk", here / "ops.nk")
-    monkeypatch.setenv("VSTREAM_CREDENTIALS", f"/nowhere:{there}")
-    are_dialled(there / "prod.nk", "prod.nk", "link.nk")
+    are_dialled("ops.nk", "sub/ops.nk", "own.nk", directory / "ops.nk")
+    monkeypatch.setenv("VSTREAM_CREDENTIALS", f"/nowhere:{elsewhere}")
+    are_dialled(elsewhere / "prod.nk", "prod.nk", "link.nk")
 
 
 def test_a_plan_file_that_is_not_one_is_refused(tmp_path: Path) -> None:

@@ -40,10 +40,10 @@ def test_a_file_and_what_it_includes(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "west-1.conf"
     file.write_bytes(content)
-    found = configs.read_config(file)
-    assert found.digest is None
-    assert found.problem is not None
-    assert problem in found.problem
+    config = configs.read_config(file)
+    assert config.digest is None
+    assert config.problem is not None
+    assert problem in config.problem
 
 
 def test_server_configurations_are_found_in_a_bundle_or_a_plain_directory(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_server_configurations_are_found_in_a_bundle_or_a_plain_directory(tmp_pa
         configs.read_configs(topology, WHERE, tmp_path)
     (tmp_path / "servers").mkdir()
     (tmp_path / "servers" / "west-1.conf").write_text("port: 4222\n")
-    found = configs.read_configs(topology, WHERE, tmp_path)
-    assert found["west-1"].digest is not None
-    assert found["west-2"].problem == f"{tmp_path} holds neither west-2.conf nor servers/west-2.conf"
+    server_configs = configs.read_configs(topology, WHERE, tmp_path)
+    assert server_configs["west-1"].digest is not None
+    assert server_configs["west-2"].problem == f"{tmp_path} holds neither west-2.conf nor servers/west-2.conf"
 
 
 def test_configs_of_a_missing_directory_is_one_clear_error(tmp_path: Path) -> None:

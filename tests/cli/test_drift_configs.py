@@ -28,8 +28,8 @@ def drift(file: Path) -> list[dict[str, Any]]:
     told = ran.json()
     assert told["drift"] == bool(ran.code)
     assert told["configs_compared"] == 3
-    found: list[dict[str, Any]] = told["findings"]
-    return found
+    findings: list[dict[str, Any]] = told["findings"]
+    return findings
 
 
 def test_drift_finds_an_edited_file_and_another_flag(state: Path, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ async def test_what_is_said_to_be_lost_is_what_is_lost(tmp_path: Path) -> None:
             await command("chaos", "isolate", "west", "-t", file)
             await load.acknowledged(200)
         await command("chaos", "kill-region", "west", "-t", file, "--yes-really")
-        said = said_losses(await command("region", "failover", "west", file))["foo-write-west"]
-        announced = {identity for identity in load.acked["west"] if load.seqs[identity] > said}
+        last_seq = said_losses(await command("region", "failover", "west", file))["foo-write-west"]
+        announced = {identity for identity in load.acked["west"] if load.seqs[identity] > last_seq}
         assert len(announced) >= 200
         await command("region", "failover", "west", file, "--yes")
         for region in LIVING:

@@ -51,7 +51,7 @@ def places(ran: Ran) -> set[tuple[str, int, int]]:
 def test_the_published_recipe_has_what_is_wrong_with_it_at_the_right_place() -> None:
     ran = vstream("lint", BLOG, "--format", "json")
     assert ran.code == 1
-    found = places(ran)
+    reported = places(ran)
     assert {
         ("VS330", 27, 3),  # a Direct Get rule whose source …
         ("VS330", 28, 18),  # … and destinations are no API subjects
@@ -60,7 +60,7 @@ def test_the_published_recipe_has_what_is_wrong_with_it_at_the_right_place() -> 
         ("VS335", 42, 3),  # dead: acknowledgements name the real stream
         ("VS341", 7, 3),  # forms of consumer creation that are missing
         ("VS334", 32, 3),  # deletes messages in one region only
-    } <= found
+    } <= reported
 
 
 def test_a_clean_file_is_clean(here: Path) -> None:

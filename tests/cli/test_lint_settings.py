@@ -134,8 +134,8 @@ def test_settings_of_the_repository_count_in_its_directories(
         (here / directory / "m.cfg").write_text(DEAD)
     (here / "new/a.conf").write_text(OPEN)
     ran = vstream("lint", "--format", "json", ".")
-    found = [(finding["code"], finding["file"], finding["severity"]) for finding in ran.json()["findings"]]
-    assert found == [("VS418", "new/a.conf", "error"), ("VS335", "new/m.cfg", "warning")]
+    findings = [(finding["code"], finding["file"], finding["severity"]) for finding in ran.json()["findings"]]
+    assert findings == [("VS418", "new/a.conf", "error"), ("VS335", "new/m.cfg", "warning")]
     assert ran.code == 1
     monkeypatch.chdir(here / "new")
     assert codes("m.cfg") == ["VS335"]
@@ -184,8 +184,8 @@ def test_no_variable_of_the_environment_is_looked_at_or_shown(here: Path, monkey
         'listen: 127.0.0.1:4222\nmappings { "foo.>": $SEC }\ncluster { name: west, pool_size: $SEC }\n'
     )
     ran = vstream("lint", "a.conf", "--format", "json")
-    found = ran.json()["findings"]
-    assert [(diagnostic["code"], diagnostic["severity"], diagnostic["line"]) for diagnostic in found] == [
+    findings = ran.json()["findings"]
+    assert [(diagnostic["code"], diagnostic["severity"], diagnostic["line"]) for diagnostic in findings] == [
         ("VS012", "note", 2)
     ]
     assert ran.code == 0
@@ -381,10 +381,10 @@ def test_validate_is_lint_of_any_topology(here: Path) -> None:
         text = tear(ALIKE[source.choice(sorted(ALIKE))], source)
         (here / "t.yaml").write_text(text, errors="surrogatepass")
         validated, linted = (vstream(command, "t.yaml", "--format", "json") for command in ("validate", "lint"))
-        found = [finding["code"] for finding in linted.json()["findings"]]
+        codes = [finding["code"] for finding in linted.json()["findings"]]
         # Of a file in which nothing speaks for a topology, lint says so; who validates it says that it is one.
-        assert found == ["VS007"] or (validated.out, validated.code) == (linted.out, linted.code), text
-        seen.update(found)
+        assert codes == ["VS007"] or (validated.out, validated.code) == (linted.out, linted.code), text
+        seen.update(codes)
     assert len(seen) > min(EXAMPLES, 20) // 4
 
 

@@ -97,8 +97,8 @@ async def refused(endpoint: Endpoint) -> str:
 @pytest.mark.night
 @pytest.mark.asyncio
 async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file: Path, tmp_path: Path) -> None:
-    said: list[Ran] = []
-    run = partial(done, said=said)
+    runs: list[Ran] = []
+    run = partial(done, said=runs)
     await asyncio.to_thread(file.write_text, BY_KEY)
     await everybody_logs_in(run, file, tmp_path)
     tried = access_attempts.in_regions("west", ("west", "east"))
@@ -118,7 +118,7 @@ async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file
     assert "authorization violation" in (await refused(replace(mine, nkey=str(old)))).lower()
     async with labs.client("logins", "west") as connection:
         await connection.jetstream(timeout=PATIENCE).publish("v.foo.b", b"")
-    nothing_secret_is_anywhere(said, old.read_text().strip())
+    nothing_secret_is_anywhere(runs, old.read_text().strip())
 
 
 def nothing_secret_is_anywhere(said: list[Ran], old: str) -> None:
@@ -150,9 +150,9 @@ async def test_users_are_who_their_certificates_say(
     assert f"certificates that are not in {tmp_path / 'keys' / 'logins'}: ca.pem, server.pem" in lacking.err
     assert "Traceback" not in lacking.err
     shutil.copytree(CERTIFICATES, tmp_path / "keys" / "logins")
-    said: list[Ran] = []
-    await everybody_logs_in(partial(done, said=said), file, tmp_path)
-    assert not any("eof_received" in ran.err for ran in said)
+    runs: list[Ran] = []
+    await everybody_logs_in(partial(done, said=runs), file, tmp_path)
+    assert not any("eof_received" in ran.err for ran in runs)
     tried = access_attempts.in_domains("west", ("west", "east"))
     await access_attempts.nothing_physical_is_reached("logins", "west", tried)
 

@@ -221,7 +221,7 @@ def test_a_lab_that_has_other_servers_than_the_topology_is_said(small: Path) -> 
     plain = SMALL.partition("    overrides:")[0]
     regions = "{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}"
     fewer = plain.replace(regions, "{west: {servers: 1}, east: {servers: 1}}")
-    for text, said in (
+    for text, message in (
         (fewer.replace("name: small", "name: other"), "it also has central-1"),
         (plain.replace(regions, regions.replace("1", "2", 1)), "it lacks west-2"),
     ):
@@ -229,7 +229,7 @@ def test_a_lab_that_has_other_servers_than_the_topology_is_said(small: Path) -> 
         for command in ("plan", "apply", "probe"):
             ran = vstream(command, small, "--lab", "small", *(["--yes"] if command == "apply" else []))
             assert ran.code == 3, ran.out + ran.err
-            assert said in ran.err
+            assert message in ran.err
     # A region that the lab's own topology has lost: its servers would stop, which has to be allowed.
     small.write_text(fewer)
     assert "server central-1  stops" in vstream("plan", small).out
@@ -276,11 +276,11 @@ def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted
         env=environment(),
     ) as process:
         assert process.stderr is not None
-        said = b""
-        while b"Apply this plan?" not in said:
+        output = b""
+        while b"Apply this plan?" not in output:
             byte = process.stderr.read(1)
-            assert byte, said
-            said += byte
+            assert byte, output
+            output += byte
         # Not in the instant between the question and the reading of the answer: no program that reads then ends by it.
         reader, deadline = psutil.Process(process.pid), time.monotonic() + 60
         while reader.status() != psutil.STATUS_SLEEPING:

@@ -169,9 +169,9 @@ def test_a_command_says_which_permission_is_missing(server: PermittedServer, com
         assert (ran.code, server.violations()[before:]) == (0, []), ran.out + ran.err
         return
     assert ran.code == 3, ran.out + ran.err
-    said = " ".join((ran.out + ran.err).split()).lower()
-    assert f"the user may not {'subscribe' if 'INBOX' in missing else 'publish'} to" in said
-    assert subject.removeprefix("$JS.API.").rstrip("*>.").lower() in said
+    output = " ".join((ran.out + ran.err).split()).lower()
+    assert f"the user may not {'subscribe' if 'INBOX' in missing else 'publish'} to" in output
+    assert subject.removeprefix("$JS.API.").rstrip("*>.").lower() in output
 
 
 @pytest.mark.night
@@ -185,11 +185,11 @@ def test_whatever_permission_a_command_misses_it_says_so(server: PermittedServer
         before = len(server.violations())
         ran = run(server, command, but=missing)
         refused = server.violations()[before:]
-        said = " ".join((ran.out + ran.err).split()).lower()
+        output = " ".join((ran.out + ran.err).split()).lower()
         assert ran.code == (3 if refused else ENDS.get((server.routing, command), 0)), (missing, refused, ran)
         # In a domain, servers say it without the domain's name.
         names = [subject.lower().removeprefix("$js.api.") for subject in refused]
-        assert not refused or any(name in said for name in names), (missing, refused, ran)
+        assert not refused or any(name in output for name in names), (missing, refused, ran)
 
 
 async def lose_the_end(server: PermittedServer) -> None:
@@ -197,8 +197,8 @@ async def lose_the_end(server: PermittedServer) -> None:
     streams = render_bundle(server.topology).streams
     write, read = (next(each.config.name for each in streams if each.role is role) for role in (Role.WRITE, Role.READ))
     permit(server, "apply")
-    store, kept = server.store_of(write), server.directory / "kept"
-    server.restart(lambda: shutil.copytree(store, kept))
+    store, saved = server.store_of(write), server.directory / "kept"
+    server.restart(lambda: shutil.copytree(store, saved))
     app = await nats.connect(server.url, user=server.user_of("app"), password=permitted_server.PASSWORD)
     endpoint = server.topology.region("west").endpoint
     assert endpoint is not None
@@ -214,7 +214,7 @@ async def lose_the_end(server: PermittedServer) -> None:
 
     def lose() -> None:
         shutil.rmtree(store)
-        kept.rename(store)
+        saved.rename(store)
 
     server.restart(lose)
 

@@ -163,4 +163,4 @@ async def test_whoever_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) 
 def count_accepted(port: int) -> int:
     """Connections that the server on *port* has open."""
     mine = psutil.Process().net_connections("tcp")
-    return sum(one.laddr.port == port and one.status == psutil.CONN_ESTABLISHED for one in mine)
+    return sum(connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED for connection in mine)

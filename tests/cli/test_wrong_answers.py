@@ -32,6 +32,8 @@ def test_no_answer_makes_a_command_fail_otherwise_than_by_saying_so(tmp_path: Pa
 
         with ThreadPoolExecutor(len(commands)) as pool:
             outcomes = dict(zip(commands, pool.map(run_all, benches, commands), strict=True))
-    failures = [str(outcome) for own in outcomes.values() for outcome in own if outcome.problem]
+    failures = [str(outcome) for of_command in outcomes.values() for outcome in of_command if outcome.problem]
     assert failures == []
-    assert [command for command, own in outcomes.items() if not any(outcome.changed for outcome in own)] == []
+    assert [
+        command for command, of_command in outcomes.items() if not any(outcome.changed for outcome in of_command)
+    ] == []

@@ -28,7 +28,7 @@ async def put_and_get(place: Place) -> None:
 
 
 async def get_of_another_region(place: Place) -> None:
-    await _holds(await _bucket(place), place.others[0], b"seed")
+    await _holds(await _bucket(place), place.other_regions[0], b"seed")
 
 
 async def get_revision(place: Place) -> None:
@@ -58,7 +58,7 @@ async def create_what_was_deleted(place: Place) -> None:
 
 
 async def create_of_another_region(place: Place) -> None:
-    bucket, key = await _bucket(place), place.others[0]
+    bucket, key = await _bucket(place), place.other_regions[0]
     await _holds(bucket, key, b"seed")
     with contextlib.suppress(nats.js.errors.KeyWrongLastSequenceError):
         await bucket.create(key, b"seed")
@@ -188,7 +188,7 @@ async def object_list(place: Place) -> None:
     store, name = await _object(place)
 
     async def listed() -> bool:
-        return name in {one.name for one in await store.list()}
+        return name in {info.name for info in await store.list()}
 
     await eventually(listed, "not listed", within=SOON)
 
@@ -216,8 +216,8 @@ async def object_watch(place: Place) -> None:
         await store.put(name, b"x")
 
         async def seen() -> bool:
-            one = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
-            return one is not None and one.name == name
+            update = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
+            return update is not None and update.name == name
 
         await eventually(seen, "not seen")
     finally:

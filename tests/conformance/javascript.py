@@ -26,12 +26,12 @@ def installed() -> str:
 def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] = ()) -> Cells:
     """As `matrix.run`, with the other client."""
     endpoints = lab.endpoints(name, "app")
-    said = [
+    documents = [
         {
             "stream": model,
             "heard": heard_in(profile_of(name), model),
             "region": region,
-            "others": [one for one in REGIONS if one != region],
+            "others": [other_region for other_region in REGIONS if other_region != region],
             "urls": list(endpoints[region].urls),
             "user": endpoints[region].user,
             "password": endpoints[region].password,
@@ -42,7 +42,7 @@ def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] = ()) 
     done = subprocess.run(
         ["node", "conformance.mjs"],
         cwd=DIRECTORY,
-        input=json.dumps({"places": said, "operations": list(only)}),
+        input=json.dumps({"places": documents, "operations": list(only)}),
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -70,9 +70,9 @@ def topology(profile: str, models: Sequence[str], *, is_signed: bool = False) ->
         "streams:",
     ]
     for model in models:
-        kept = ", write: {max_age: unlimited}" if model in {"stretch", "homed"} else ""
+        write = ", write: {max_age: unlimited}" if model in {"stretch", "homed"} else ""
         lines.append(
-            f"  {model}: {{subjects: [{model}.>], canary: {model}._canary.*, {_SETTINGS[model]}{kept}{heard}}}"
+            f"  {model}: {{subjects: [{model}.>], canary: {model}._canary.*, {_SETTINGS[model]}{write}{heard}}}"
         )
     keeps = "read: {max_msgs_per_subject: 5}"
     lines += [
@@ -135,8 +135,8 @@ async def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] 
     """Every operation, or *only* some, in the lab *name*, in each of *places* (a model and a region), beside each other."""
     cells: Cells = {}
     async with AsyncExitStack() as stack:
-        found = [await stack.enter_async_context(_place(name, model, region)) for model, region in places]
-        everywhere = {(place.stream, place.region): place for place in found}
+        opened_places = [await stack.enter_async_context(_place(name, model, region)) for model, region in places]
+        everywhere = {(place.stream, place.region): place for place in opened_places}
         for model in dict.fromkeys(model for model, _ in places):
             for region in REGIONS:
                 if (model, region) not in everywhere:
@@ -144,10 +144,10 @@ async def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] 
         # Reads have other sequences than publishes from here on, where they can have.
         seeds = await asyncio.gather(*(_seeded(place) for place in everywhere.values()))
         for (model, _), seed in zip(everywhere, seeds, strict=True):
-            same = (one for one in everywhere.values() if one.stream == model)
-            await asyncio.gather(*(one.visible(seed, _SEEDS, within=_LIMIT) for one in same))
+            same = (place for place in everywhere.values() if place.stream == model)
+            await asyncio.gather(*(place.visible(seed, _SEEDS, within=_LIMIT) for place in same))
         async with asyncio.TaskGroup() as tasks:
-            for place in found:
+            for place in opened_places:
                 for part in (operations.OPERATIONS, buckets.OPERATIONS):
                     tasks.create_task(_all(place, part, cells, only))
     return cells
@@ -197,7 +197,7 @@ async def _place(name: str, model: str, region: str) -> AsyncIterator[Place]:
             region=region,
             stream=model,
             heard=heard_in(profile_of(name), model),
-            others=tuple(one for one in REGIONS if one != region),
+            other_regions=tuple(other_region for other_region in REGIONS if other_region != region),
         )
     finally:
         await client.close()

@@ -133,8 +133,8 @@ async def core_subscribe(place: Place) -> None:
 async def pull_durable(place: Place) -> None:
     subject, name = await place.stored(_COUNT), place.fresh()
     subscription = await place.js.pull_subscribe(subject, durable=name, stream=place.stream)
-    found = await _fetched(subscription, _COUNT)
-    for message in found:
+    messages = await _fetched(subscription, _COUNT)
+    for message in messages:
         must(message.subject == subject, "another subject")
         await message.ack_sync(timeout=_WAIT)
 
@@ -194,7 +194,7 @@ async def pull_several_filters(place: Place) -> None:
     )
     await place.js.add_consumer(place.stream, config)
     subscription = await place.js.pull_subscribe_bind(config.durable_name, place.stream)
-    must({one.subject for one in await _fetched(subscription, 2)} == set(subjects), "another subject")
+    must({message.subject for message in await _fetched(subscription, 2)} == set(subjects), "another subject")
 
 
 async def pull_nothing(place: Place) -> None:
@@ -313,7 +313,7 @@ async def consumer_list(place: Place) -> None:
     name = await _made(place)
 
     async def listed() -> bool:  # servers that take too long to answer are left out
-        return name in {one.name for one in await place.js.consumers_info(place.stream)}
+        return name in {info.name for info in await place.js.consumers_info(place.stream)}
 
     await eventually(listed, "not listed")
 
@@ -354,7 +354,7 @@ async def stream_info(place: Place) -> None:
 
 
 async def stream_list(place: Place) -> None:
-    must(place.stream in {one.config.name for one in await place.js.streams_info()}, "not listed by its name")
+    must(place.stream in {info.config.name for info in await place.js.streams_info()}, "not listed by its name")
 
 
 async def name_by_subject(place: Place) -> None:

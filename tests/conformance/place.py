@@ -33,7 +33,7 @@ class Place:
     stream: str
     heard: str
     """The stream of that model whose subjects core subscribers can hear, where the profile has that."""
-    others: tuple[str, ...]
+    other_regions: tuple[str, ...]
     """The other regions."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -101,12 +101,12 @@ _UNNUMBERED: tuple[tuple[type[BaseException], str], ...] = (
 
 def reason(error: BaseException) -> str:
     """Why an operation failed, in few words that are the same each time: the server's own error where there is one."""
-    for kind, said in _NAMED:
+    for kind, text in _NAMED:
         if isinstance(error, kind):
-            return said
+            return text
     if isinstance(error, nats.js.errors.APIError) and error.err_code:
         return f"{error.err_code} {(error.description or '').partition(':')[0]}"
-    for kind, said in _UNNUMBERED:
+    for kind, text in _UNNUMBERED:
         if isinstance(error, kind):
-            return said
+            return text
     return str(error) or type(error).__name__

@@ -40,9 +40,9 @@ class Results:
     def forget(self, version: str, profile: str) -> None:
         """Drop what runs on *version* have found in *profile*: another run replaces all of it."""
         for cell in [cell for cell in self.cells if cell.profile == profile]:
-            kept = {where: outcome for where, outcome in self.cells[cell].items() if where[0] != version}
-            if kept:
-                self.cells[cell] = kept
+            remaining = {where: outcome for where, outcome in self.cells[cell].items() if where[0] != version}
+            if remaining:
+                self.cells[cell] = remaining
             else:
                 del self.cells[cell]
 
@@ -50,8 +50,8 @@ class Results:
         """Write all of it: one line for each cell and outcome."""
         lines = [
             {"cell": [cell.client, cell.profile, cell.model, cell.group, cell.operation], "outcome": outcome, "at": at}
-            for cell, found in sorted(self.cells.items())
-            for outcome, at in sorted(_by_outcome(found).items())
+            for cell, outcomes in sorted(self.cells.items())
+            for outcome, at in sorted(_by_outcome(outcomes).items())
         ]
         body = ",\n".join(f"  {json.dumps(line, ensure_ascii=False)}" for line in lines)
         path.write_text(
@@ -60,19 +60,19 @@ class Results:
 
     def versions(self) -> tuple[str, ...]:
         """The versions of nats-server, oldest first."""
-        found = {version for places in self.cells.values() for version, _ in places}
-        return tuple(sorted(found, key=lambda version: [int(part) for part in version.split(".")]))
+        versions = {version for places in self.cells.values() for version, _ in places}
+        return tuple(sorted(versions, key=lambda version: [int(part) for part in version.split(".")]))
 
 
 def read(path: Path = FILE) -> Results:
     """What the last run of scripts/conformance has written."""
     answer = json.loads(path.read_text(encoding="utf-8"))
-    found = Results(clients=answer["clients"])
+    result = Results(clients=answer["clients"])
     for line in answer["cells"]:
         for version, regions in line["at"].items():
             for region in regions:
-                found.add(Cell(*line["cell"]), (version, region), line["outcome"])
-    return found
+                result.add(Cell(*line["cell"]), (version, region), line["outcome"])
+    return result
 
 
 def by_outcome(found: Mapping[Where, str]) -> Iterator[tuple[str, str]]:
@@ -83,12 +83,12 @@ def by_outcome(found: Mapping[Where, str]) -> Iterator[tuple[str, str]]:
     for outcome, at in sorted(counted.items(), key=lambda one: -sum(map(len, one[1].values()))):
         if len(counted) == 1:
             yield outcome, ""
-        elif at.keys() == versions and len({tuple(one) for one in at.values()}) == 1:
+        elif at.keys() == versions and len({tuple(places) for places in at.values()}) == 1:
             yield outcome, "in " + ", ".join(next(iter(at.values())))
-        elif all(set(one) == regions for one in at.values()):
+        elif all(set(places) == regions for places in at.values()):
             yield outcome, "on " + ", ".join(at)
         else:
-            yield outcome, ", ".join(f"{version} in {', '.join(one)}" for version, one in at.items())
+            yield outcome, ", ".join(f"{version} in {', '.join(regions)}" for version, regions in at.items())
 
 
 def _by_outcome(found: Mapping[Where, str]) -> dict[str, dict[str, list[str]]]:

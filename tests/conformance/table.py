@@ -36,8 +36,8 @@ def unexplained(results: Results) -> list[str]:
     """Each cell that failed for a reason which nobody expects."""
     return [
         f"{cell.client}, {cell.profile}, {cell.model}, {version} in {region}: {cell.operation}: {outcome}"
-        for cell, found in sorted(results.cells.items())
-        for (version, region), outcome in sorted(found.items())
+        for cell, outcomes in sorted(results.cells.items())
+        for (version, region), outcome in sorted(outcomes.items())
         if outcome != WORKS and outcome not in REASONS
     ]
 
@@ -45,12 +45,12 @@ def unexplained(results: Results) -> list[str]:
 def differing(results: Results) -> list[str]:
     """Each cell that came to something else in operator mode than with accounts in configuration files."""
     return [
-        f"{cell.client}, {cell.profile}, {cell.model}, {version} in {region}: {cell.operation}: {outcome}, and {other}"
+        f"{cell.client}, {cell.profile}, {cell.model}, {version} in {region}: {cell.operation}: {outcome}, and {usual}"
         for profile in SIGNED
-        for cell, found in sorted(results.cells.items())
+        for cell, outcomes in sorted(results.cells.items())
         if cell.profile == signed(profile)
-        for (version, region), outcome in sorted(found.items())
-        if outcome != (other := results.cells[replace(cell, profile=profile)].get((version, region), outcome))
+        for (version, region), outcome in sorted(outcomes.items())
+        if outcome != (usual := results.cells[replace(cell, profile=profile)].get((version, region), outcome))
     ]
 
 
@@ -84,10 +84,10 @@ def _operator_mode(results: Results) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     different = differing(results)
     for profile, client in itertools.product(SIGNED, results.clients):
-        cells = [(cell, found) for cell, found in results.cells.items() if cell.profile == signed(profile)]
-        found = [item for cell, places in cells if cell.client == client for item in places.items()]
-        versions = [one for one in results.versions() if any(one == version for (version, _), _ in found)]
-        works = sum(outcome == WORKS for _, outcome in found)
+        cells = [(cell, places) for cell, places in results.cells.items() if cell.profile == signed(profile)]
+        items = [item for cell, places in cells if cell.client == client for item in places.items()]
+        versions = [tested for tested in results.versions() if any(tested == version for (version, _), _ in items)]
+        works = sum(outcome == WORKS for _, outcome in items)
         compared = sum(
             1
             for cell, places in cells
@@ -96,17 +96,17 @@ def _operator_mode(results: Results) -> Iterator[str]:
             if where in results.cells.get(replace(cell, profile=profile), {})
         )
         differs = sum(text.startswith(f"{client}, {signed(profile)}, ") for text in different)
-        yield f"| `{profile}` | {', '.join(versions)} | {client} | {len(found)} | {works} | {differs} of {compared} |"
+        yield f"| `{profile}` | {', '.join(versions)} | {client} | {len(items)} | {works} | {differs} of {compared} |"
     yield ""
-    yield from ([f"- {one}" for one in different] + [""] if different else [])
+    yield from ([f"- {difference}" for difference in different] + [""] if different else [])
 
 
 def _rows(results: Results, client: str, group: str) -> Iterator[str]:
     """What works everywhere, in one line, then a table in which operations that come to the same share a row."""
     columns = [(profile, model) for profile, models in PROFILES.items() for model in models]
     tried = {cell.operation for cell in results.cells if (cell.client, cell.group) == (client, group)}
-    known = all_operations()[group]
-    operations = [*(one for one in known if one in tried), *sorted(tried - known.keys())]
+    in_order = all_operations()[group]
+    operations = [*(operation for operation in in_order if operation in tried), *sorted(tried - in_order.keys())]
     alike: dict[tuple[str, ...], list[str]] = {}
     for operation in operations:
         cells = (Cell(client, profile, model, group, operation) for profile, model in columns)

@@ -28,13 +28,13 @@ PLACES = {
 @pytest.mark.parametrize("profile", with_night(["mapped"], sorted(matrix.PROFILES.keys() - {"mapped"})))
 def test_clients_find_what_the_table_says(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
-    said = results.read()
+    recorded = results.read()
     with matrix.running(profile, VERSION, [model for model, _ in PLACES[profile]]) as name:
-        found = asyncio.run(matrix.run(name, PLACES[profile]))
+        outcomes = asyncio.run(matrix.run(name, PLACES[profile]))
     assert processes_in(tmp_path) == []
     differs = {}
-    for (model, region, group, operation), outcome in found.items():
-        expected = said.cells[results.Cell("nats.py", profile, model, group, operation)][VERSION, region]
+    for (model, region, group, operation), outcome in outcomes.items():
+        expected = recorded.cells[results.Cell("nats.py", profile, model, group, operation)][VERSION, region]
         if outcome != expected:
             differs[model, region, operation] = f"{outcome}, and the table has {expected}"
     assert differs == {}
@@ -42,13 +42,13 @@ def test_clients_find_what_the_table_says(profile: str, tmp_path: Path, monkeypa
 
 def test_the_document_is_what_was_found_and_every_failure_has_a_reason() -> None:
     """After a change of clients, operations or reasons: `scripts/conformance`."""
-    said = results.read()
-    assert said.clients["nats.py"] == importlib.metadata.version("nats-py")
-    assert table.unexplained(said) == []
-    assert table.differing(said) == []
-    assert DOCUMENT.read_text(encoding="utf-8") == table.document(said)
-    everywhere = {(version, region) for version in said.versions() for region in matrix.REGIONS}
-    plain = {cell: found for cell, found in said.cells.items() if cell.profile in matrix.PROFILES}
-    assert [cell for cell, found in plain.items() if found.keys() != everywhere] == []
-    operations = {cell.operation for cell in said.cells if cell.client == "nats.py"}
-    assert operations == {one for named in matrix.all_operations().values() for one in named}
+    recorded = results.read()
+    assert recorded.clients["nats.py"] == importlib.metadata.version("nats-py")
+    assert table.unexplained(recorded) == []
+    assert table.differing(recorded) == []
+    assert DOCUMENT.read_text(encoding="utf-8") == table.document(recorded)
+    everywhere = {(version, region) for version in recorded.versions() for region in matrix.REGIONS}
+    plain = {cell: outcomes for cell, outcomes in recorded.cells.items() if cell.profile in matrix.PROFILES}
+    assert [cell for cell, outcomes in plain.items() if outcomes.keys() != everywhere] == []
+    operations = {cell.operation for cell in recorded.cells if cell.client == "nats.py"}
+    assert operations == {operation for named in matrix.all_operations().values() for operation in named}

@@ -65,9 +65,9 @@ def read_commands(section: str, part: str) -> list[str]:
     """The `vstream` commands that the page has in *part* of *section*, such as `Act.`."""
     text = PAGE.partition(f"## {section}\n")[2]
     assert text, section
-    found = re.search(rf"^\*\*{re.escape(part)}\*\*(.*?)(?=^\*\*|^#|\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, part
-    return [re.sub(r"\s+", " ", command) for command in re.findall(r"`(vstream [^`]+)`", found[1])]
+    matched = re.search(rf"^\*\*{re.escape(part)}\*\*(.*?)(?=^\*\*|^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert matched, part
+    return [re.sub(r"\s+", " ", command) for command in re.findall(r"`(vstream [^`]+)`", matched[1])]
 
 
 def follow(file: Path, section: str, part: str, code: int = 0) -> None:
@@ -200,11 +200,11 @@ def test_the_commands_are_rehearsed_by_shipped_scenarios(
 @pytest.mark.spark
 def test_restore(file: Path, tmp_path: Path) -> None:
     backup, check, *_ = re.findall(r"`(vstream [^`]+)`", PAGE.partition("## Restore\n")[2])
-    kept = str(tmp_path / "monday")
-    look(file, backup.replace("/backups/monday", kept), 0)
+    directory = str(tmp_path / "monday")
+    look(file, backup.replace("/backups/monday", directory), 0)
     assert check.split() == ["vstream", "audit", "/backups/monday"]  # which may stand in two lines
     succeeded(vstream("lab", "down", "acme", "--purge"))
     succeeded(vstream("lab", "up", file, "--server-version", "2.15.1"))
     for command in read_commands("Restore", "Act."):
-        look(file, command.replace("/backups/monday", kept), 0)
+        look(file, command.replace("/backups/monday", directory), 0)
     follow(file, "Restore", "Verify.")

@@ -33,14 +33,14 @@ def metrics(**more: Any) -> dict[str, list[Any]]:
 
 
 def test_the_parser_of_prometheus_reads_every_metric_back() -> None:
-    found = metrics()
-    assert {sample.labels["topology"] for samples in found.values() for sample in samples} == {'ac"me\\'}
-    assert [sample.value for sample in found["vstream_up"]] == [1]
-    assert len(found["vstream_server_up"]) == 3
-    assert len(found["vstream_pair_pending_messages"]) == 9
-    assert found["vstream_pair_state"] == []
-    assert found["vstream_pair_lossy_in_seconds"] == []
-    assert sum(sample.value for sample in found["vstream_stream_messages"]) == 30
+    families = metrics()
+    assert {sample.labels["topology"] for samples in families.values() for sample in samples} == {'ac"me\\'}
+    assert [sample.value for sample in families["vstream_up"]] == [1]
+    assert len(families["vstream_server_up"]) == 3
+    assert len(families["vstream_pair_pending_messages"]) == 9
+    assert families["vstream_pair_state"] == []
+    assert families["vstream_pair_lossy_in_seconds"] == []
+    assert sum(sample.value for sample in families["vstream_stream_messages"]) == 30
 
 
 def test_what_a_server_calls_itself_cannot_move_the_cursor() -> None:
@@ -147,24 +147,26 @@ def test_metric_names_follow_the_rules_of_prometheus() -> None:
 def expressions() -> list[str]:
     rules = yaml.safe_load(vstream("export", "--alerts").out)
     dashboard = vstream("export", "--dashboard").json()
-    found = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    found += [target["expr"].replace("$topology", ".*") for panel in dashboard["panels"] for target in panel["targets"]]
-    return found
+    result = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    result += [
+        target["expr"].replace("$topology", ".*") for panel in dashboard["panels"] for target in panel["targets"]
+    ]
+    return result
 
 
 def test_alerts_and_dashboard_ask_for_what_there_is() -> None:
-    found = metrics()
-    known = {*found, *(sample.name for samples in found.values() for sample in samples)}
+    families = metrics()
+    names = {*families, *(sample.name for samples in families.values() for sample in samples)}
     asked = expressions()
     assert len(asked) > 15
     for expression in asked:
         promql_parser.parse(expression)
-        assert set(NAME.findall(expression)) <= known, expression
+        assert set(NAME.findall(expression)) <= names, expression
 
 
 def test_the_dashboard_needs_no_editing() -> None:
     dashboard = vstream("export", "--dashboard").json()
-    variables = {one["name"] for one in dashboard["templating"]["list"]}
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     assert variables == {"datasource", "topology"}
     assert set(re.findall(r"\$\{?(\w+)\}?", json.dumps(dashboard))) == variables
     panels = dashboard["panels"]

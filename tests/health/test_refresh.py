@@ -58,15 +58,15 @@ def test_a_stream_that_does_not_is_refreshed_at_the_second_look(seconds: float |
 def test_a_stream_is_refreshed_again_later_and_later() -> None:
     stuck = _silent(_well())
     seconds = (0, 1, 2, 20, 22, 40, 60, 63)
-    said = _decisions(*(_later(stuck, at) for at in seconds))
-    refreshed = [at for at, look in zip(seconds, said, strict=True) if ("refresh", READER) in look]
+    decisions = _decisions(*(_later(stuck, at) for at in seconds))
+    refreshed = [at for at, look in zip(seconds, decisions, strict=True) if ("refresh", READER) in look]
     assert refreshed == [1, 22, 63]
 
 
 def test_what_was_well_in_between_is_refreshed_at_once() -> None:
     stuck, well = _silent(_well()), _well()
-    said = _decisions(stuck, _later(stuck, 1), _later(well, 2), _later(stuck, 8), _later(stuck, 9))
-    assert said[-1] == [("refresh", READER)]
+    decisions = _decisions(stuck, _later(stuck, 1), _later(well, 2), _later(stuck, 8), _later(stuck, 9))
+    assert decisions[-1] == [("refresh", READER)]
 
 
 def test_a_message_that_waits_while_the_reader_stands_still() -> None:

@@ -31,8 +31,8 @@ def sized(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
 
 
 def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
-    found = sized(Load(rate=100, size=930))
-    (foo,) = found.streams
+    sizing = sized(Load(rate=100, size=930))
+    (foo,) = sizing.streams
     # 930 bytes, 30 of the record, 40 of the subject; read streams also the header that names the origin.
     by_name = {part.stream: part for part in foo.parts}
     assert by_name["foo-write-west"].bytes == 1000 * 100 * 3600
@@ -40,9 +40,9 @@ def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
     assert foo.outage == 3600
     # Each of three regions sends 100 messages of 930 + 40 + 60 bytes to two others.
     assert foo.crossing == 3 * 2 * 100 * 1030 * 8
-    assert [place.needs for place in found.places] == [1000 * 100 * 3600 + 1120 * 300 * 7200] * 3
-    assert found.fits
-    assert found.rules == 9
+    assert [place.needs for place in sizing.places] == [1000 * 100 * 3600 + 1120 * 300 * 7200] * 3
+    assert sizing.fits
+    assert sizing.rules == 9
 
 
 def test_the_first_limit_ends_the_outage() -> None:

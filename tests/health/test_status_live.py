@@ -105,11 +105,11 @@ def well(file: Path) -> None:
         ("stock", "stock-read-west"),
         ("prices", "prices-read-west"),
     ):
-        one = by_pair[pair]
-        assert (one["cursor"], one["last_seq"], one["pending"], one["state"]) == (5, 5, 0, "ok"), one
+        entry = by_pair[pair]
+        assert (entry["cursor"], entry["last_seq"], entry["pending"], entry["state"]) == (5, 5, 0, "ok"), entry
     assert all(region["publish"] == {"works": 4, "of": 4, "unknown": 0} for region in picture["regions"])
     assert all(server["mapping_ok"] for server in picture["servers"])
-    sent = {(one["from"], one["to"]): one["sent_bytes"] for one in picture["traffic"]}
+    sent = {(flow["from"], flow["to"]): flow["sent_bytes"] for flow in picture["traffic"]}
     assert sent["west", "east"] > 5 * len(json.dumps({"number": 0}))
     assert len(sent) == 3 * 3  # to the other two, and to the stretch cluster
     text = vstream("status", file)
@@ -145,9 +145,9 @@ def dead(file: Path) -> None:
             picture["meta_leader"] and pairs(picture)["sensors-write-east", "sensors-read-west"]["lossy_in_s"]
         ),
     )
-    one = pairs(picture)["sensors-write-east", "sensors-read-west"]
-    assert one["state"] == "unknown"
-    assert 3000 < one["lossy_in_s"] < 3600
+    entry = pairs(picture)["sensors-write-east", "sensors-read-west"]
+    assert entry["state"] == "unknown"
+    assert 3000 < entry["lossy_in_s"] < 3600
     # Nothing was written in central since: nothing there can be lost.
     assert pairs(picture)["sensors-write-central", "sensors-read-west"]["lossy_in_s"] is None
     assert pairs(picture)["sensors-write-east", "sensors-read-central"]["state"] == "ok"
@@ -218,8 +218,8 @@ def scraped(file: Path) -> None:
             assert line, "it ended"
     finally:
         tool.terminate()
-        _, said = tool.communicate(timeout=120)
-    assert tool.returncode == -signal.SIGTERM, said
+        _, stderr = tool.communicate(timeout=120)
+    assert tool.returncode == -signal.SIGTERM, stderr
     assert [sample.value for sample in families["vstream_server_up"]] == [1] * 6
     assert len(families["vstream_pair_pending_messages"]) == 20
     stored = {sample.labels["physical"]: sample.value for sample in families["vstream_stream_last_sequence"]}
@@ -246,9 +246,9 @@ def repeats(file: Path) -> None:
         if times == 2:
             break
     shown.terminate()
-    _, said = shown.communicate(timeout=120)
-    assert shown.returncode == -signal.SIGTERM, said
-    assert "Traceback" not in said
+    _, stderr = shown.communicate(timeout=120)
+    assert shown.returncode == -signal.SIGTERM, stderr
+    assert "Traceback" not in stderr
     assert 20 < longest <= 40
 
 

@@ -76,10 +76,10 @@ def ask(command: str, broken: BrokenLab) -> tuple[str, int]:
     """The verdict and the exit code of *command*; of `export`, its metrics."""
     if command == "export":
         text = broken.vstream("export", str(broken.file), "--once").out
-        found = {
+        matches = {
             name: re.search(rf"^vstream_{name}{{.*}} (\d+)$", text, re.MULTILINE) for name in ("problems", "unknown")
         }
-        return ", ".join(f"{name} {match[1] if match else '?'}" for name, match in found.items()), 0
+        return ", ".join(f"{name} {match[1] if match else '?'}" for name, match in matches.items()), 0
     options = ("--timeout", "20") if command == "probe" else ()
     ran = broken.vstream(*command.split(), str(broken.file), *options)
     print(command, ran.code, ran.out, ran.err)  # noqa: T201 - what is shown of a failure
@@ -173,14 +173,14 @@ async def test_lost_mapping_rules_are_named(small: BrokenLab) -> None:
 
 async def test_a_server_that_hangs_is_not_one_to_start(small: BrokenLab) -> None:
     await small.reset()
-    said = {}
+    by_fault = {}
     for fault in ("pause", "kill-region"):
         await small.chaos(fault, "central")
         doctor = (await asyncio.to_thread(vstream, "doctor", small.file, "--format", "json")).json()
-        (said[fault],) = (finding for finding in doctor["findings"] if finding["code"] == "VD404")
+        (by_fault[fault],) = (finding for finding in doctor["findings"] if finding["code"] == "VD404")
         succeeded(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
-    assert "takes connections, but has not answered" in said["pause"]["evidence"]
-    assert ["restart it" in one["do"] for one in said.values()] == [True, False]
+    assert "takes connections, but has not answered" in by_fault["pause"]["evidence"]
+    assert ["restart it" in finding["do"] for finding in by_fault.values()] == [True, False]
 
 
 async def test_what_a_region_that_refuses_the_login_hides_is_unknown(small: BrokenLab, tmp_path: Path) -> None:
@@ -255,6 +255,6 @@ async def test_every_fact_is_collected(small: BrokenLab, monkeypatch: pytest.Mon
         f"{kind.__name__}.{field.name}"
         for kind, objects in values.items()
         for field in fields(kind)
-        if field.name not in OPTIONAL[kind] and not any(getattr(one, field.name) for one in objects)
+        if field.name not in OPTIONAL[kind] and not any(getattr(instance, field.name) for instance in objects)
     }
     assert empty == set()

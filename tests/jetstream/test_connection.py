@@ -217,11 +217,11 @@ async def test_closing_a_connection_that_the_server_ends_cancels_nobody_and_leav
             await connection.close()
             await port.is_left(0)
 
-    async with Port(SERVES).open() as port, connect(port.endpoint, "west") as other:
+    async with Port(SERVES).open() as port, connect(port.endpoint, "west") as connected:
         closing = [asyncio.create_task(closed_after(steps)) for steps in range(60)]
         await asyncio.gather(*closing)
         assert not any(task.cancelling() for task in closing)
-        assert other.is_connected
+        assert connected.is_connected
         assert port.calls == 1
 
 

@@ -40,8 +40,8 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
         # In a thread of its own: `fill` has an event loop.
         await asyncio.to_thread(fill, server, "foo", [("foo.x", b"%d" % number, None) for number in range(100)])
         async with reconnecting(server) as connection:
-            found = [message.seq async for message in read_messages(connection, "foo", patience=20)]
-        assert found == list(range(1, 101))
+            sequences = [message.seq async for message in read_messages(connection, "foo", patience=20)]
+        assert sequences == list(range(1, 101))
     finally:
         server.stop()
 
@@ -84,8 +84,8 @@ async def test_what_was_lost_on_its_way_is_asked_for_again(
             return AckSubject.parse(reply.reply).number not in lost
 
         monkeypatch.setattr(connection, "collect", lose_some)
-        found = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=10, timeout=1)]
-    assert found == list(range(1, 11))
+        sequences = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=10, timeout=1)]
+    assert sequences == list(range(1, 11))
     assert len(asked) == 2
 
 

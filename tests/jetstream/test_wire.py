@@ -201,7 +201,7 @@ async def test_no_credentials_go_to_a_server_that_only_another_server_has_named(
         async with Server(connect_urls=named, auth_required=True).open() as server:
             connection = await open_connection(login(f"nats://{server.url}"), "west", timeout=60)
             assert connection.known_addresses == (gossiped.url,)
-            pool = [known.uri.netloc for known in connection.client._server_pool]
+            pool = [server.uri.netloc for server in connection.client._server_pool]
             await connection.close()
             assert pool == [server.url]
         assert gossiped.calls == 0
@@ -210,7 +210,7 @@ async def test_no_credentials_go_to_a_server_that_only_another_server_has_named(
 async def test_servers_that_another_has_named_are_used_where_nothing_secret_is_sent() -> None:
     async with Server(connect_urls=["127.0.0.1:1"]).open() as server:
         connection = await open_connection(Endpoint(urls=(f"nats://{server.url}",)), "west", timeout=60)
-        assert "127.0.0.1:1" in [known.uri.netloc for known in connection.client._server_pool]
+        assert "127.0.0.1:1" in [server.uri.netloc for server in connection.client._server_pool]
         await connection.close()
 
 
@@ -297,9 +297,9 @@ async def test_a_message_without_end_is_not_kept(endless: bytes) -> None:
         server.endless = endless
         with pytest.raises(NotReachableError):
             await connection.request("x", timeout=1)
-        kept = len(connection.client._ps.buf)
+        buffered = len(connection.client._ps.buf)
         await connection.close()
-        assert kept < 4 * 1024 * 1024
+        assert buffered < 4 * 1024 * 1024
 
 
 async def test_a_first_line_without_end_is_an_error_and_no_traceback() -> None:

@@ -40,8 +40,8 @@ def test_without_a_version_the_server_of_this_environment_is_used() -> None:
 
 @pytest.mark.server
 def test_an_installed_server_of_the_asked_version_is_used_as_it_is(cache: Path) -> None:
-    here = binaries.locate()
-    assert binaries.locate(binaries.version_of(here)) == here
+    installed = binaries.locate()
+    assert binaries.locate(binaries.version_of(installed)) == installed
     assert not cache.exists()
 
 

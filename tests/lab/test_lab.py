@@ -120,9 +120,9 @@ async def test_the_ports_of_a_killed_server_stay_its_own_in_every_state_director
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("VSTREAM_STATE_DIR", str(tmp_path / "elsewhere"))
         await lab.up("b", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
-        other = lab.addresses("b")[0].client
+        second = lab.addresses("b")[0].client
     try:
-        assert other != first
+        assert second != first
         await lab.up("a", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
         assert lab.addresses("a")[0].client == first
         await lab.down("a")

@@ -227,8 +227,8 @@ def test_what_a_server_runs_with_is_another_only_if_more_than_the_clusters_it_di
     more = [grown, Artifact(path="servers/r1-0.conf", text="new"), Artifact(path="mappings.cfg", text="b")]
     assert conf.differing(directory.conf, more) == ()
     assert conf.differing(directory.conf, [Artifact(path=path, text=GATEWAYS.format("", 2))]) == (path,)
-    kept = {one.path: one.text for one in conf.keeping_running(directory.conf, more)}
-    assert kept == {path: running, "servers/r1-0.conf": "new", "mappings.cfg": "a"}
+    texts = {file.path: file.text for file in conf.keeping_running(directory.conf, more)}
+    assert texts == {path: running, "servers/r1-0.conf": "new", "mappings.cfg": "a"}
 
 
 @pytest.mark.parametrize("path", ["../x.conf", "/etc/x.conf", "servers/../../x.conf"])

@@ -20,18 +20,18 @@ def edit(line: int, start: int, end: int, text: str, file: str = "f") -> Edit:
 
 
 def test_edits_of_several_findings_are_made_together() -> None:
-    found = [finding(edit(1, 1, 4, "ONE")), finding(edit(2, 1, 6, "THREE"), edit(1, 5, 8, "TWO"))]
-    assert apply_fixes(found, {"f": TEXT}, {"f"}) == {"f": "ONE TWO\nTHREE\n"}
+    findings = [finding(edit(1, 1, 4, "ONE")), finding(edit(2, 1, 6, "THREE"), edit(1, 5, 8, "TWO"))]
+    assert apply_fixes(findings, {"f": TEXT}, {"f"}) == {"f": "ONE TWO\nTHREE\n"}
 
 
 def test_of_fixes_that_overlap_the_first_is_made_and_the_other_not_at_all() -> None:
-    found = [finding(edit(1, 1, 8, "ONE")), finding(edit(1, 5, 8, "TWO"), edit(2, 1, 6, "THREE"))]
-    assert apply_fixes(found, {"f": TEXT}, {"f"}) == {"f": "ONE\nthree\n"}
+    findings = [finding(edit(1, 1, 8, "ONE")), finding(edit(1, 5, 8, "TWO"), edit(2, 1, 6, "THREE"))]
+    assert apply_fixes(findings, {"f": TEXT}, {"f"}) == {"f": "ONE\nthree\n"}
 
 
 def test_a_fix_that_reaches_into_a_file_that_may_not_be_written_is_not_made() -> None:
-    found = [finding(edit(1, 1, 4, "ONE"), edit(1, 1, 4, "ONE", "other"))]
-    assert apply_fixes(found, {"f": TEXT, "other": TEXT}, {"f"}) == {}
+    findings = [finding(edit(1, 1, 4, "ONE"), edit(1, 1, 4, "ONE", "other"))]
+    assert apply_fixes(findings, {"f": TEXT, "other": TEXT}, {"f"}) == {}
 
 
 def test_two_findings_with_the_same_fix_make_it_once() -> None:
@@ -51,8 +51,8 @@ def test_offsets_are_those_of_the_text(text: str, start: int, length: int) -> No
     end = min(start + length, len(text))
     first, last = (text.count("\n", 0, at) + 1 for at in (start, end))
     columns = (start - text.rfind("\n", 0, start), end - text.rfind("\n", 0, end))
-    one = finding(Edit(span=Span("f", first, columns[0], last, columns[1]), text="X"))
-    assert apply_fixes([one], {"f": text}, {"f"}) == {"f": text[:start] + "X" + text[end:]}
+    mistake = finding(Edit(span=Span("f", first, columns[0], last, columns[1]), text="X"))
+    assert apply_fixes([mistake], {"f": text}, {"f"}) == {"f": text[:start] + "X" + text[end:]}
 
 
 def test_the_diff_is_a_unified_one() -> None:

@@ -40,8 +40,8 @@ def test_sarif_says_what_the_finding_says() -> None:
     (run,) = json.loads(findings.sarif(ALL, PAGES))["runs"]
     rules: list[dict[str, Any]] = run["tool"]["driver"]["rules"]
     first, bare, note = run["results"]
-    assert [rules[one["ruleIndex"]]["id"] for one in (first, bare, note)] == ["VS330", "VS999", "VS007"]
-    assert [one["level"] for one in (first, bare, note)] == ["error", "warning", "note"]
+    assert [rules[result["ruleIndex"]]["id"] for result in (first, bare, note)] == ["VS330", "VS999", "VS007"]
+    assert [result["level"] for result in (first, bare, note)] == ["error", "warning", "note"]
     place = first["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "nats/a%20b%25.cfg"
     assert place["region"] == {"startLine": 2, "startColumn": 3, "endLine": 2, "endColumn": 9}
@@ -54,8 +54,8 @@ def test_sarif_says_what_the_finding_says() -> None:
 
 
 def test_absolute_files_are_uris_in_sarif() -> None:
-    one = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span("/a b", 1, 1, 1, 2))
-    (run,) = json.loads(findings.sarif([one], PAGES))["runs"]
+    finding = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span("/a b", 1, 1, 1, 2))
+    (run,) = json.loads(findings.sarif([finding], PAGES))["runs"]
     assert run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "file:///a%20b"
 
 
@@ -71,8 +71,8 @@ def test_annotations_are_one_line_each_and_escaped() -> None:
 
 @pytest.mark.parametrize(("file", "expected"), [("a:b,c", "a%3Ab%2Cc"), ("a\nb", "a\\nb")])
 def test_names_of_files_cannot_end_a_property(file: str, expected: str) -> None:
-    one = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span(file, 1, 1, 1, 2))
-    (line,) = findings.github([one])
+    finding = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span(file, 1, 1, 1, 2))
+    (line,) = findings.github([finding])
     assert f"file={expected}," in line
 
 
@@ -103,8 +103,8 @@ def test_the_text_shows_lines_with_carets_related_places_and_the_hint() -> None:
 
 
 def test_of_a_line_that_is_too_long_the_part_that_matters_is_shown() -> None:
-    one = Finding(code="VS001", severity=Severity.ERROR, message="", where=Span("f", 1, 1000, 1, 1003))
-    _, _, line, carets, _ = (text.plain for text in diagnostics.full([one], {"f": "x" * 999 + "abc" + "y" * 5000}))
+    finding = Finding(code="VS001", severity=Severity.ERROR, message="", where=Span("f", 1, 1000, 1, 1003))
+    _, _, line, carets, _ = (text.plain for text in diagnostics.full([finding], {"f": "x" * 999 + "abc" + "y" * 5000}))
     assert len(line) < 180
     assert line[carets.index("^") : carets.rindex("^") + 1] == "abc"
 

@@ -1286,13 +1286,13 @@ def check(case: Case, text: str) -> tuple[Finding, ...]:
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case.code}" for number, case in enumerate(CASES)])
 def test_a_mistake_is_found_at_its_place_and_its_hint_makes_it_go_away(case: Case) -> None:
-    found = {
+    hints = {
         (finding.code, finding.span.line, finding.span.column): finding.hint or ""
         for finding in check(case, case.mistake)
         if finding.span
     }
-    assert (case.code, *case.place) in found
-    assert case.hint in found[case.code, *case.place]
+    assert (case.code, *case.place) in hints
+    assert case.hint in hints[case.code, *case.place]
     assert case.code not in {finding.code for finding in check(case, case.corrected)}
 
 
@@ -1674,10 +1674,10 @@ def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(ca
     def find(text: str) -> dict[tuple[str, str, int, int], str]:
         files = {case.file: text.encode(), "a.conf": beside.encode()}
         report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-        found = [finding for finding in report.diagnostics if finding.span]
+        placed = [finding for finding in report.diagnostics if finding.span]
         return {
             (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column): diagnostic.hint or ""
-            for diagnostic in found
+            for diagnostic in placed
             if diagnostic.span
         }
 
@@ -1758,12 +1758,12 @@ def test_a_read_stream_that_differs_from_the_others_is_found(code: str, streams:
     before, rest = text.partition("‹")[0], text.partition("›")[2]
     mistake = text.replace("‹", "").replace("›", "")
     report = lint([Source(name="s.json", content=mistake.encode())], surroundings({}))
-    found = {
+    hints = {
         (diagnostic.code, diagnostic.span.column): diagnostic.hint or ""
         for diagnostic in report.diagnostics
         if diagnostic.span
     }
-    assert hint in found[code, len(before) + 1]
+    assert hint in hints[code, len(before) + 1]
     corrected = (
         before + cure + rest
         if code == "VS211"
@@ -1795,8 +1795,8 @@ def test_servers_before_2_11_refuse_an_empty_source_of_a_transform() -> None:
     text = b'{"name": "a", "sources": [{"name": "b", "subject_transforms": [{"src": "", "dest": "c.>"}]}]}'
     for version, count in (((2, 10), 1), ((2, 11), 0)):
         report = lint([Source(name="a.json", content=text)], surroundings({}), server_version=version)
-        found = [diagnostic for diagnostic in report.diagnostics if "an empty `src`" in diagnostic.message]
-        assert len(found) == count
+        findings = [diagnostic for diagnostic in report.diagnostics if "an empty `src`" in diagnostic.message]
+        assert len(findings) == count
 
 
 @pytest.mark.parametrize(
@@ -1815,11 +1815,13 @@ def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: st
         cluster = f"cluster {{ name: C, listen: 127.0.0.1:{port + 2000}, routes: [{routes}] }}\n"
         files[f"{name}.conf"] = f"server_name: {name}\nlisten: 127.0.0.1:{port}\n{cluster}{accounts}".encode()
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    found = [diagnostic for diagnostic in report.diagnostics if diagnostic.code == "VS432" and diagnostic.span]
+    findings = [diagnostic for diagnostic in report.diagnostics if diagnostic.code == "VS432" and diagnostic.span]
     assert [
-        (diagnostic.span.file, diagnostic.span.line, diagnostic.span.column) for diagnostic in found if diagnostic.span
+        (diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
+        for diagnostic in findings
+        if diagnostic.span
     ] == [("c.conf", 1, 14)]
-    assert word in found[0].message
+    assert word in findings[0].message
 
 
 @pytest.mark.parametrize("of_b", ["nats://127.0.0.1:6222", "nats://elsewhere:6222"])
@@ -1902,10 +1904,10 @@ def test_a_server_that_leaves_out_its_own_cluster_is_found_beside_the_others() -
         b', {destination: "_vs.o.cent.>", weight: 100%, cluster: cent}', b""
     )
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
-    found = [
+    places = [
         (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
         for diagnostic in report.diagnostics
         if diagnostic.span
     ]
-    assert found == [("VS316", "cent.conf", 4, 12)]
+    assert places == [("VS316", "cent.conf", 4, 12)]
     assert "`cent`" in report.diagnostics[0].message

@@ -219,11 +219,11 @@ def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
     content = f"\n  {token(broken)}\n".encode()
     files = {"a.jwt": content}
     report = lint([Source(name="a.jwt", content=content)], surroundings(files))
-    (one,) = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity is Severity.ERROR]
-    assert one.span is not None
-    assert (one.span.file, one.span.line, one.span.column) == ("a.jwt", 2, 3)
-    assert one.related[0].span.file == "a.jwt:claims"
-    assert '"subject": "bar"' in report.texts["a.jwt:claims"].split("\n")[one.related[0].span.line - 1]
+    (error,) = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity is Severity.ERROR]
+    assert error.span is not None
+    assert (error.span.file, error.span.line, error.span.column) == ("a.jwt", 2, 3)
+    assert error.related[0].span.file == "a.jwt:claims"
+    assert '"subject": "bar"' in report.texts["a.jwt:claims"].split("\n")[error.related[0].span.line - 1]
 
 
 def test_tokens_in_the_configuration_of_a_server_are_read() -> None:
@@ -291,7 +291,7 @@ def test_what_a_topology_renders_to_is_checked_and_shown_in_the_topology() -> No
         if diagnostic.related and diagnostic.related[0].span.file.startswith("t.yaml/")
     ]
     assert rendered
-    assert all(one.related[0].span.file in report.texts for one in rendered)
+    assert all(diagnostic.related[0].span.file in report.texts for diagnostic in rendered)
 
 
 def test_a_server_version_that_is_given_wins() -> None:

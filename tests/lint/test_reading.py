@@ -42,15 +42,15 @@ def test_what_the_server_cannot_read_has_its_own_wording(text: str, server_messa
 
 @pytest.mark.parametrize("value", ["5", "[a]", "word"])
 def test_mappings_that_are_no_map_are_a_fault_of_the_block(value: str) -> None:
-    (found,) = server(f"mappings: {value}\n").mappings
-    assert found.fault is not None
-    assert found.entries == ()
+    (mappings,) = server(f"mappings: {value}\n").mappings
+    assert mappings.fault is not None
+    assert mappings.entries == ()
 
 
 def test_entries_keep_their_order_and_duplicates() -> None:
-    found = block("b: x\na: y\nb: z")
-    assert [(entry.source, entry.key_span.line) for entry in found.entries] == [("b", 2), ("a", 3), ("b", 4)]
-    assert [mapping.destinations[0].subject for mapping in found.table.mappings] == ["z", "y"]
+    mappings = block("b: x\na: y\nb: z")
+    assert [(entry.source, entry.key_span.line) for entry in mappings.entries] == [("b", 2), ("a", 3), ("b", 4)]
+    assert [mapping.destinations[0].subject for mapping in mappings.table.mappings] == ["z", "y"]
 
 
 def test_destinations_have_the_places_of_keys_and_values() -> None:
@@ -59,14 +59,18 @@ def test_destinations_have_the_places_of_keys_and_values() -> None:
     assert destination.weight is not None
     assert destination.cluster is not None
     assert destination.subject.key_span is not None
-    assert [one.span.column for one in (destination.subject, destination.weight, destination.cluster)] == [19, 30, 44]
+    assert [value.span.column for value in (destination.subject, destination.weight, destination.cluster)] == [
+        19,
+        30,
+        44,
+    ]
     assert destination.subject.key_span.column == 6
     assert (destination.model.subject, destination.model.weight, destination.model.cluster) == ("b", 50, "west")
 
 
 def test_errors_of_the_table_find_their_destination() -> None:
-    found = block('a: x\n"c.*": ["{{wildcard(9)}}"]\nb.*: [{dest: "x.{{wildcard(3)}}", weight: 100}]')
-    assert [found.place(error).line for error in found.table.errors] == [4]
+    mappings = block('a: x\n"c.*": ["{{wildcard(9)}}"]\nb.*: [{dest: "x.{{wildcard(3)}}", weight: 100}]')
+    assert [mappings.place(error).line for error in mappings.table.errors] == [4]
 
 
 SERVER = """\
@@ -93,22 +97,22 @@ accounts {
 
 
 def test_the_views_of_a_server_find_what_was_written() -> None:
-    found = server(SERVER)
-    assert not found.is_fragment
-    assert found.server_name is not None
-    assert (found.server_name.text, found.server_name.span.line) == ("west-1", 1)
-    assert found.cluster_name is not None
-    assert found.cluster_name.text == "west"
-    assert found.gateway is not None
-    assert [remote.name and remote.name.text for remote in found.gateway.remotes] == ["east", "west"]
-    assert [[url.text for url in remote.urls] for remote in found.gateway.remotes] == [["nats://e"], ["a", "b"]]
-    assert found.jetstream is not None
-    assert found.jetstream.max_file is not None
-    assert (found.jetstream.is_enabled, found.jetstream.max_file.value) == (True, 10 * 1024**3)
-    assert found.system_account is not None
-    assert found.system_account.text == "SYS"
-    assert [remote.account and remote.account.text for remote in found.leaf_remotes] == ["A"]
-    assert [(mapping.account, mapping.entries[0].source) for mapping in found.mappings] == [("A", "foo")]
+    config = server(SERVER)
+    assert not config.is_fragment
+    assert config.server_name is not None
+    assert (config.server_name.text, config.server_name.span.line) == ("west-1", 1)
+    assert config.cluster_name is not None
+    assert config.cluster_name.text == "west"
+    assert config.gateway is not None
+    assert [remote.name and remote.name.text for remote in config.gateway.remotes] == ["east", "west"]
+    assert [[url.text for url in remote.urls] for remote in config.gateway.remotes] == [["nats://e"], ["a", "b"]]
+    assert config.jetstream is not None
+    assert config.jetstream.max_file is not None
+    assert (config.jetstream.is_enabled, config.jetstream.max_file.value) == (True, 10 * 1024**3)
+    assert config.system_account is not None
+    assert config.system_account.text == "SYS"
+    assert [remote.account and remote.account.text for remote in config.leaf_remotes] == ["A"]
+    assert [(mapping.account, mapping.entries[0].source) for mapping in config.mappings] == [("A", "foo")]
 
 
 def test_listeners_are_all_ports_that_are_opened() -> None:
@@ -157,9 +161,9 @@ def test_jetstream_has_many_switches(text: str, is_enabled: bool) -> None:
 
 
 def test_a_file_of_mappings_alone_is_a_fragment() -> None:
-    found = server("mappings { foo: bar }\n")
-    assert found.is_fragment
-    assert found.listeners == ()
+    config = server("mappings { foo: bar }\n")
+    assert config.is_fragment
+    assert config.listeners == ()
 
 
 def test_blocks_that_are_replaced_do_not_count_and_two_words_are_two_blocks() -> None:

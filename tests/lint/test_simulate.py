@@ -89,8 +89,8 @@ def test_mappings_that_are_refused_are_named() -> None:
 
 
 def test_the_json_of_an_answer_has_everything() -> None:
-    found: dict[str, Any] = mapping.as_json(answer(BY_CLUSTER, "foo.a"))
-    assert found["candidates"] == [
+    document: dict[str, Any] = mapping.as_json(answer(BY_CLUSTER, "foo.a"))
+    assert document["candidates"] == [
         {
             "source": "foo.*",
             "file": "m.cfg",
@@ -110,8 +110,8 @@ def test_the_json_of_an_answer_has_everything() -> None:
             ],
         }
     ]
-    assert [one["cluster"] for one in found["elsewhere"]] == ["east", "north", None]
-    assert (found["accepted"], found["ambiguous"], found["rules"]) == (True, False, 1)
+    assert [candidate["cluster"] for candidate in document["elsewhere"]] == ["east", "north", None]
+    assert (document["accepted"], document["ambiguous"], document["rules"]) == (True, False, 1)
 
 
 def test_the_order_of_rules_can_decide() -> None:

@@ -222,13 +222,13 @@ def draw_stream(source: random.Random, version: tuple[int, int]) -> dict[str, An
     if choice < 0.15:
         fields["subjects"] = source.choices(SUBJECTS, k=source.randint(1, 2))
     elif choice < 0.5:
-        known = [*SOURCES, *(DURABLE if version >= (2, 14) else ())]
+        candidates = [*SOURCES, *(DURABLE if version >= (2, 14) else ())]
         if source.random() < 0.8:
             del fields["subjects"]
         if choice < 0.35:
-            fields["sources"] = source.choices(known, k=source.randint(1, 2))
+            fields["sources"] = source.choices(candidates, k=source.randint(1, 2))
         else:
-            fields["mirror"] = source.choice(known)
+            fields["mirror"] = source.choice(candidates)
     return fields
 
 

@@ -59,12 +59,12 @@ def test_a_comment_behind_something_else_is_not_about_the_next_line() -> None:
 )
 def test_what_is_wrong_with_a_suppression_is_a_finding(comment: str, message: str) -> None:
     report = lint([Source(name="m.cfg", content=f"mappings {{}}\n# {comment}\n".encode())], surroundings({}))
-    found = [
+    findings = [
         (diagnostic.span.line, diagnostic.message)
         for diagnostic in report.diagnostics
         if diagnostic.span and diagnostic.code == "VS009"
     ]
-    assert (2, message) in found
+    assert (2, message) in findings
 
 
 def test_several_codes_can_be_named_and_each_has_to_be_of_use() -> None:

@@ -83,7 +83,7 @@ def refusals(output: str) -> tuple[list[str], list[str]]:
     if PARSER.match(output):
         return [output], []
     lines = [line for line in output.splitlines() if line]
-    ours = [line for line in lines if (found := MESSAGE.match(line)) and MAPPING.match(found[3])]
+    ours = [line for line in lines if (match := MESSAGE.match(line)) and MAPPING.match(match[3])]
     return ours, [line for line in lines if line not in ours]
 
 
@@ -103,14 +103,14 @@ def we_say(files: Mapping[str, str]) -> list[str] | None:
 
 def disagreement(files: Mapping[str, str], directory: Path, aside: Counter[str]) -> str | None:
     output = server_says(directory, files)
-    theirs, others = refusals(output)
+    theirs, other_lines = refusals(output)
     ours = we_say(files)
-    panics = [line for line in others if PANIC in line]
-    for line in others:
-        found = MESSAGE.match(line)
-        text = re.sub(r'"(?:[^"\\]|\\.)*"', '"…"', found[3] if found else line)
+    panics = [line for line in other_lines if PANIC in line]
+    for line in other_lines:
+        match = MESSAGE.match(line)
+        text = re.sub(r'"(?:[^"\\]|\\.)*"', '"…"', match[3] if match else line)
         aside[re.sub(r"-?\d+", "0", text)] += 1
-    if ours is None or bool(theirs) == bool(ours) or (ours and any(PASSED_OVER in line for line in others)):
+    if ours is None or bool(theirs) == bool(ours) or (ours and any(PASSED_OVER in line for line in other_lines)):
         return None
     if panics and not theirs:
         # A value of a wrong type, of a mapping or of something else that ends the reading of an account.
@@ -120,25 +120,25 @@ def disagreement(files: Mapping[str, str], directory: Path, aside: Counter[str])
 
 def is_mapping(files: Mapping[str, str], line: str) -> bool:
     """Whether a panic is of a mapping: the place is inside of a block, roughly."""
-    found = MESSAGE.match(line)
-    if found is None:
+    match = MESSAGE.match(line)
+    if match is None:
         return False
-    lines = files.get(Path(found[1]).name, "").split("\n")[: int(found[2])]
+    lines = files.get(Path(match[1]).name, "").split("\n")[: int(match[2])]
     return any(word in "\n".join(lines[-3:]).lower() for word in ("mappings", "maps", "dest", "weight", "cluster:"))
 
 
 def test_we_refuse_the_configurations_that_the_server_refuses(tmp_path: Path) -> None:
     generator = Configurations(random.Random(5))
-    aside: Counter[str] = Counter()
+    passed_over: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     for _ in range(EXAMPLES):
         files = generator.files(MAIN)
-        found = disagreement(files, tmp_path, aside)
+        problem = disagreement(files, tmp_path, passed_over)
         ours = we_say(files)
         counts["passed over" if ours is None else "refused" if ours else "accepted"] += 1
-        if found:
-            wrong.append(f"{files}\nserver: {found}\nwe: {ours}")
+        if problem:
+            wrong.append(f"{files}\nserver: {problem}\nwe: {ours}")
     assert not wrong, "\n\n".join(wrong[:5]) + f"\n{len(wrong)} of {EXAMPLES}"
     assert min(counts["refused"], counts["accepted"]) > EXAMPLES // 10
     assert counts["passed over"] < EXAMPLES // 10

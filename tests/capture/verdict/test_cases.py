@@ -104,9 +104,9 @@ def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path)
     "measure", [Measure.PUBLISHED, Measure.READ, Measure.PUBLISH_TIME, Measure.PUBLISH_GAP, Measure.CONTROL_PLANE]
 )
 def test_a_window_without_anything_is_unknown(history: History, tmp_path: Path, measure: Measure) -> None:
-    (found,) = asked(history, tmp_path, expect(measure, 0, window="nothing", region="west")).values()
-    assert found.status is CaseStatus.UNKNOWN
-    assert found.measured is None
+    (case,) = asked(history, tmp_path, expect(measure, 0, window="nothing", region="west")).values()
+    assert case.status is CaseStatus.UNKNOWN
+    assert case.measured is None
 
 
 @pytest.mark.parametrize("measure", [measure for measure in Measure if measure.value != "same-order"])
@@ -116,9 +116,9 @@ def test_a_region_that_is_not_there_is_unknown(history: History, tmp_path: Path,
         window = "before" if region else "nowhere"
         if region is None and measure.value in {"lost", "duplicated", "unexpected", "diverged", "reordered"}:
             continue
-        found = asked(history, tmp_path / str(region), expect(measure, 0, compare, region=region, window=window))
+        cases = asked(history, tmp_path / str(region), expect(measure, 0, compare, region=region, window=window))
         converged_anyway = measure is Measure.CONVERGED and region
-        assert converged_anyway or {one.status for one in found.values()} == {CaseStatus.UNKNOWN}
+        assert converged_anyway or {case.status for case in cases.values()} == {CaseStatus.UNKNOWN}
 
 
 def test_an_outage_is_timed_from_the_fault_on(history: History, tmp_path: Path) -> None:
@@ -162,12 +162,14 @@ def test_visible_counts_what_was_there_in_time(history: History, tmp_path: Path)
     window = history.windows[0]
     wall = history.manifest.wall
     acked = {
-        one.id for one in history.of(OperationOutcome.OK) if one.region == "west" and one.done and one.done < window.end
+        operation.id
+        for operation in history.of(OperationOutcome.OK)
+        if operation.region == "west" and operation.done and operation.done < window.end
     }
-    there = sum(row.id in acked and row.time - wall < window.end for row in history.streams["foo-read-east"])
-    assert there > 0
-    found = asked(history, tmp_path, expect(Measure.VISIBLE, there, origin="west", region="east", window="before"))
-    assert {one.measured for one in found.values()} == {there}
+    stored = sum(row.id in acked and row.time - wall < window.end for row in history.streams["foo-read-east"])
+    assert stored > 0
+    cases = asked(history, tmp_path, expect(Measure.VISIBLE, stored, origin="west", region="east", window="before"))
+    assert {case.measured for case in cases.values()} == {stored}
     every = asked(history, tmp_path / "2", expect(Measure.VISIBLE, 0, origin="west", window="before"))
     assert set(every) == {"central", "east"}
 
@@ -185,15 +187,15 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
         history.samples += [
             replace(sample, at=moment, last_seq={name: len(history.streams[name]) for name in sample.last_seq})
             for sample in history.samples[-3:]
-            if not any(other.at == moment and other.region == sample.region for other in history.samples)
+            if not any(candidate.at == moment and candidate.region == sample.region for candidate in history.samples)
         ]
     for place, sample in enumerate(history.samples):
         if sample.region == "east" and SECOND < sample.at < 5 * SECOND:
             history.samples[place] = replace(sample, last_seq={**sample.last_seq, "foo-read-east": stood})
     visible = expect(Measure.VISIBLE, 0, origin="west", window="cut")
-    found = asked(history, tmp_path, visible)
-    assert found["east"].measured == 0
-    assert found["central"].measured
+    cases = asked(history, tmp_path, visible)
+    assert cases["east"].measured == 0
+    assert cases["central"].measured
     judged = check(Capture(tmp_path))
     took = {convergence.region: convergence.took for convergence in judged.faults[0].convergences}
     assert took["east"] == 3 * SECOND
@@ -204,7 +206,7 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
     assert max(lag["east"]) > max(lag["central"])
 
     history.samples.clear()
-    assert {one.status for one in asked(history, tmp_path / "unseen", visible).values()} == {CaseStatus.UNKNOWN}
+    assert {case.status for case in asked(history, tmp_path / "unseen", visible).values()} == {CaseStatus.UNKNOWN}
     assert {
         convergence.region for convergence in check(Capture(tmp_path / "unseen")).faults[0].convergences
     }.isdisjoint(took)
@@ -225,15 +227,17 @@ def test_deliveries_and_propagation_are_measured_in_their_window(history: Histor
         for delivery in history.deliveries
         if delivery.region == "east" and delivery.id in sent
     )
-    found = asked(
+    propagation = asked(
         history, tmp_path / "2", expect(Measure.PROPAGATION, 0, origin="west", region="east", window="before")
     )
-    assert found["east"].measured == took[(len(took) + 1) // 2 - 1]
+    assert propagation["east"].measured == took[(len(took) + 1) // 2 - 1]
 
 
 def test_times_are_medians_of_what_succeeded(history: History, tmp_path: Path) -> None:
     took = sorted(
-        one.done - one.sent for one in history.of(OperationOutcome.OK) if one.region == "west" and one.done is not None
+        operation.done - operation.sent
+        for operation in history.of(OperationOutcome.OK)
+        if operation.region == "west" and operation.done is not None
     )
     cases = asked(history, tmp_path, expect(Measure.PUBLISH_TIME, SECOND, Compare.AT_MOST))
     assert cases["west"].measured == took[(len(took) + 1) // 2 - 1]
@@ -313,18 +317,20 @@ def test_converged_is_how_long_the_step_took(
     history: History, tmp_path: Path, is_ok: bool, measured: float, status: CaseStatus
 ) -> None:
     history.windows[2] = replace(history.windows[2], is_ok=is_ok)
-    (found,) = asked(history, tmp_path, expect(Measure.CONVERGED, 2 * SECOND, Compare.AT_MOST, window="after")).values()
-    assert (found.measured, found.status) == (measured, status)
+    (case,) = asked(history, tmp_path, expect(Measure.CONVERGED, 2 * SECOND, Compare.AT_MOST, window="after")).values()
+    assert (case.measured, case.status) == (measured, status)
 
 
 @pytest.mark.parametrize(
     ("window", "status"), [("after", CaseStatus.FAIL), ("down", CaseStatus.UNKNOWN)], ids=["converge", "another"]
 )
 def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: str, status: CaseStatus) -> None:
-    history.windows = [replace(one, is_ok=one.name != window, detail="why") for one in history.windows]
+    history.windows = [
+        replace(run_window, is_ok=run_window.name != window, detail="why") for run_window in history.windows
+    ]
     judged = check(history.write(tmp_path))
-    (found,) = [case for case in judged.cases if case.about is About.STEP]
-    assert (found.status, found.detail) == (status, "why")
+    (step_case,) = [case for case in judged.cases if case.about is About.STEP]
+    assert (step_case.status, step_case.detail) == (status, "why")
     assert judged.status is status
 
 
@@ -352,9 +358,9 @@ def test_operations_that_were_tried_work_or_do_not(history: History, tmp_path: P
 
 
 def test_the_same_order_everywhere_is_recognised(tmp_path: Path) -> None:
-    for model, wanted in [("virtual", 0), ("ordered", 1), ("stretch", 1), ("homed", 1)]:
-        (found,) = asked(clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, wanted)).values()
-        assert found.status is CaseStatus.PASS, model
+    for model, expected in [("virtual", 0), ("ordered", 1), ("stretch", 1), ("homed", 1)]:
+        (case,) = asked(clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, expected)).values()
+        assert case.status is CaseStatus.PASS, model
 
 
 @pytest.mark.parametrize("model", ["homed", "stretch"])
@@ -456,8 +462,8 @@ def test_an_unsupported_fault_takes_its_windows_with_it(history: History, tmp_pa
     assert before["west"].status is CaseStatus.PASS
     for compare in Compare:
         down = asked(history, tmp_path / compare.name, expect(Measure.PUBLISHED, 0, compare, window="down"))
-        assert {one.status for one in down.values()} == {CaseStatus.UNKNOWN}
-        assert all("unsupported" in one.detail for one in down.values())
+        assert {case.status for case in down.values()} == {CaseStatus.UNKNOWN}
+        assert all("unsupported" in case.detail for case in down.values())
 
 
 def test_a_file_with_fewer_rows_than_were_read_is_damaged(history: History, tmp_path: Path) -> None:
@@ -510,8 +516,8 @@ def test_what_is_no_digest_is_an_error_of_its_line(history: History, tmp_path: P
     capture = history.write(tmp_path)
     stored, operations = partial(capture.read_stored, "foo-read-west"), capture.operations
     for file, read in ((capture.stream_file("foo-read-west"), stored), (capture.operations_file("east"), operations)):
-        first, second, *others = file.read_text().splitlines(keepends=True)
-        file.write_text("".join([first, re.sub('"digest":"[^"]*"', f'"digest":"{text}"', second), *others]))
+        first, second, *rest = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([first, re.sub('"digest":"[^"]*"', f'"digest":"{text}"', second), *rest]))
         with pytest.raises(VstreamError, match=rf"{file.name}:2: digest"):
             list(read())
 
@@ -528,8 +534,8 @@ def test_a_history_with_a_broken_line_cannot_be_judged(history: History, tmp_pat
     ("line", "status"), [("panic: runtime error", CaseStatus.FAIL), ("[FTL] address already in use", CaseStatus.PASS)]
 )
 def test_a_server_that_panicked_fails_the_run(history: History, tmp_path: Path, line: str, status: CaseStatus) -> None:
-    first, *others = history.manifest.servers
-    history.manifest = replace(history.manifest, servers=(replace(first, panics=(line,)), *others))
+    first, *rest = history.manifest.servers
+    history.manifest = replace(history.manifest, servers=(replace(first, panics=(line,)), *rest))
     judged = check(history.write(tmp_path))
     assert judged.status is status
     assert (line in " ".join(judged.warnings)) is (status is CaseStatus.PASS)
@@ -545,7 +551,7 @@ def test_losses_that_are_allowed_are_found_and_counted(tmp_path: Path) -> None:
         if operation.acked_by == "foo-write-west" and operation.seq is not None and operation.seq > 10:
             history.operations[place] = replace(operation, seq=operation.seq - 5)
     west = history.streams["foo-read-west"]
-    history.streams["foo-read-west"] = [row for row in west if row.id not in {one.id for one in back}]
+    history.streams["foo-read-west"] = [row for row in west if row.id not in {message.id for message in back}]
     judged = check(history.write(tmp_path), [expect(Measure.LOST, 5, Compare.AT_MOST)])
     assert judged.status is CaseStatus.PASS, [case for case in judged.cases if case.status is not CaseStatus.PASS]
     lost = judged.streams[0].served[0].lost
@@ -576,9 +582,15 @@ def test_consumers_are_reported_and_not_judged(history: History, tmp_path: Path)
     history.deliveries += [west[0], replace(west[1], deliveries=2), replace(west[2], id="ghost")]
     judged = check(history.write(tmp_path))
     assert judged.status is CaseStatus.PASS
-    (found,) = [consumer for consumer in judged.streams[0].consumers if consumer.region == "west"]
-    assert (found.skipped, found.behind, found.repeated, found.redelivered, found.unknown) == (1, 1, 1, 1, 1)
-    assert found.delivered == len(west) - 2
+    (west_consumer,) = [consumer for consumer in judged.streams[0].consumers if consumer.region == "west"]
+    assert (
+        west_consumer.skipped,
+        west_consumer.behind,
+        west_consumer.repeated,
+        west_consumer.redelivered,
+        west_consumer.unknown,
+    ) == (1, 1, 1, 1, 1)
+    assert west_consumer.delivered == len(west) - 2
 
 
 def test_a_late_recorder_is_warned_of(history: History, tmp_path: Path) -> None:

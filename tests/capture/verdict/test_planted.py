@@ -84,7 +84,7 @@ def planted(draw: st.DrawFn, *models: str) -> tuple[History, str, int, st.DrawFn
 
 
 def is_acked(history: History, row: Stored) -> bool:
-    return row.id in {one.id for one in history.of(OperationOutcome.OK)}
+    return row.id in {operation.id for operation in history.of(OperationOutcome.OK)}
 
 
 def regions_of(history: History, name: str) -> list[str]:
@@ -102,13 +102,13 @@ def test_one_deleted_row_is_found(case: tuple[History, str, int, st.DrawFn]) -> 
     judged = verdict(history)
     assert judged.status is not CaseStatus.PASS or not (is_acked(history, row) or history.reads())
     readers = regions_of(history, name)
-    others = any(one.id == row.id for rows in history.streams.values() for one in rows)
-    wanted: dict[tuple[str, str], int] = {}
+    has_copy = any(stored.id == row.id for rows in history.streams.values() for stored in rows)
+    expected: dict[tuple[str, str], int] = {}
     if is_acked(history, row) and readers:
-        wanted["lost", readers[0]] = 1
-    if others and (not is_acked(history, row) or history.roles[name].role != "read"):
-        wanted["diverged", name] = 1
-    assert found(judged) == wanted
+        expected["lost", readers[0]] = 1
+    if has_copy and (not is_acked(history, row) or history.roles[name].role != "read"):
+        expected["diverged", name] = 1
+    assert found(judged) == expected
 
 
 @MANY
@@ -117,7 +117,7 @@ def test_a_message_that_is_nowhere_is_lost_everywhere(case: tuple[History, str, 
     history, name, place, _ = case
     row = history.streams[name][place]
     for stream, rows in history.streams.items():
-        history.streams[stream] = [one for one in rows if one.id != row.id]
+        history.streams[stream] = [stored for stored in rows if stored.id != row.id]
     judged = verdict(history)
     if is_acked(history, row):
         assert found(judged) == {("lost", region): 1 for region in history.manifest.regions}
@@ -148,8 +148,8 @@ def test_one_row_twice_is_found(case: tuple[History, str, int, st.DrawFn]) -> No
 def test_one_message_in_two_write_streams_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     assume(history.is_published_to(name) and len(history.manifest.regions) > 1)
-    other = next(stream for stream in history.streams if history.is_published_to(stream) and stream != name)
-    history.streams[other] = renumbered([*history.streams[other], history.streams[name][place]])
+    other_stream = next(stream for stream in history.streams if history.is_published_to(stream) and stream != name)
+    history.streams[other_stream] = renumbered([*history.streams[other_stream], history.streams[name][place]])
     judged = verdict(history)
     assert sum(found(judged).values()) == 1
     assert {kind for kind, _ in found(judged)} == {"duplicated"}
@@ -161,18 +161,18 @@ def test_two_swapped_rows_of_one_origin_are_found(case: tuple[History, str, int,
     history, name, place, draw = case
     rows = history.streams[name]
     partners = [
-        other
-        for other, row in enumerate(rows)
-        if other != place
+        candidate
+        for candidate, row in enumerate(rows)
+        if candidate != place
         and (row.origin or row.id.split("-")[0]) == (rows[place].origin or rows[place].id.split("-")[0])  # type: ignore[union-attr]
     ]
     assume(partners)
-    other = draw(st.sampled_from(partners))
+    partner = draw(st.sampled_from(partners))
     # Where nothing but one stream holds them, only acknowledgements tell their order.
-    assume(history.reads() or (is_acked(history, rows[place]) and is_acked(history, rows[other])))
-    rows[place], rows[other] = (
-        replace(rows[other], seq=rows[place].seq, time=rows[place].time),
-        replace(rows[place], seq=rows[other].seq, time=rows[other].time),
+    assume(history.reads() or (is_acked(history, rows[place]) and is_acked(history, rows[partner])))
+    rows[place], rows[partner] = (
+        replace(rows[partner], seq=rows[place].seq, time=rows[place].time),
+        replace(rows[place], seq=rows[partner].seq, time=rows[partner].time),
     )
     judged = verdict(history)
     assert judged.status is CaseStatus.FAIL
@@ -191,10 +191,10 @@ def test_any_two_swapped_rows_are_found_where_all_regions_promise_one_order(
     history, name, place, draw = case
     rows = history.streams[name]
     assume(history.roles[name].role == "read" and len(history.reads()) > 1 and len(rows) > 1)
-    other = draw(st.integers(0, len(rows) - 1).filter(lambda number: number != place))
-    rows[place], rows[other] = (
-        replace(rows[other], seq=rows[place].seq, time=rows[place].time),
-        replace(rows[place], seq=rows[other].seq, time=rows[other].time),
+    partner = draw(st.integers(0, len(rows) - 1).filter(lambda number: number != place))
+    rows[place], rows[partner] = (
+        replace(rows[partner], seq=rows[place].seq, time=rows[place].time),
+        replace(rows[place], seq=rows[partner].seq, time=rows[partner].time),
     )
     judged = verdict(history)
     assert judged.status is CaseStatus.FAIL
@@ -241,8 +241,8 @@ def test_a_copy_in_the_place_of_another_message_is_found(case: tuple[History, st
     assume(history.roles[name].role == "read" and len(rows) > 1 and is_acked(history, rows[place]))
     earlier = list(range(place))
     assume(earlier)
-    other = draw(st.sampled_from(earlier))
-    rows[place] = replace(rows[other], seq=rows[place].seq, time=rows[place].time)
+    copied = draw(st.sampled_from(earlier))
+    rows[place] = replace(rows[copied], seq=rows[place].seq, time=rows[place].time)
     assert found(verdict(history)) == {("lost", history.roles[name].region): 1, ("duplicated", name): 1}
 
 
@@ -279,10 +279,10 @@ def test_indeterminate_is_right_either_way(is_stored: bool) -> None:
 
 def _kept(rows: list[Stored], most: int) -> list[Stored]:
     """What a limit of *most* messages per subject leaves."""
-    kept: list[Stored] = []
+    result: list[Stored] = []
     for row in reversed(rows):
-        kept += [row] * (sum(one.subject == row.subject for one in kept) < most)
-    return kept[::-1]
+        result += [row] * (sum(stored.subject == row.subject for stored in result) < most)
+    return result[::-1]
 
 
 LIMITS: list[tuple[str, Callable[[list[Stored]], list[Stored]]]] = [
@@ -305,26 +305,27 @@ def test_what_a_limit_has_removed_is_not_lost(limit: str, apply: Callable[[list[
     assert found(judged) == {}
     assert judged.streams[0].served[0].superseded == removed
     # One more is too many: a subject holds as many as it may, and each origin's messages go in order.
-    kept = history.streams[name]
-    for row in kept[:: repetitions(3, night=1)]:
-        history.streams[name] = [one for one in kept if one is not row]
-        place = [one for one in kept if one.origin == row.origin].index(row)
-        wanted = {("lost", "west"): 1} if limit == "max_msgs_per_subject" or place > 0 else {}
-        assert found(verdict(history)) == wanted
-        history.streams[name] = kept
+    rows = history.streams[name]
+    for row in rows[:: repetitions(3, night=1)]:
+        history.streams[name] = [stored for stored in rows if stored is not row]
+        place = [stored for stored in rows if stored.origin == row.origin].index(row)
+        expected = {("lost", "west"): 1} if limit == "max_msgs_per_subject" or place > 0 else {}
+        assert found(verdict(history)) == expected
+        history.streams[name] = rows
 
 
 @given(st.lists(st.integers(0, 6), max_size=7))
 def test_as_few_messages_as_can_be_are_moved(ranks: list[int]) -> None:
     moved = find_displaced(ranks)
     rest = [rank for place, rank in enumerate(ranks) if place not in moved]
-    assert all(one < two for one, two in pairwise(rest))
+    assert all(first < second for first, second in pairwise(rest))
     best = max(
         (
             len(chosen)
             for size in range(len(ranks) + 1)
             for chosen in permutations(range(len(ranks)), size)
-            if list(chosen) == sorted(chosen) and all(ranks[one] < ranks[two] for one, two in pairwise(chosen))
+            if list(chosen) == sorted(chosen)
+            and all(ranks[first] < ranks[second] for first, second in pairwise(chosen))
         ),
         default=0,
     )
@@ -333,23 +334,23 @@ def test_as_few_messages_as_can_be_are_moved(ranks: list[int]) -> None:
 
 def test_what_was_said_when_a_region_was_given_up_is_not_lost_and_one_more_is() -> None:
     history = clean(Shape(consumers=False))
-    said = history.streams["foo-write-west"][-4].seq
+    announced = history.streams["foo-write-west"][-4].seq
 
     def without(name: str, after: int) -> list[Stored]:
         rows = history.streams[name]
         return [row for row in rows if row.origin != "foo-write-west" or (row.origin_seq or 0) <= after]
 
     for name in history.reads():
-        history.streams[name] = without(name, said)
+        history.streams[name] = without(name, announced)
     history.streams["foo-write-west"] = []  # made anew
     assert found(verdict(history)).keys() > {("lost", "west"), ("lost", "east"), ("diverged", "foo-write-west")}
-    readers = dict.fromkeys(("foo-read-central", "foo-read-east"), said)
+    readers = dict.fromkeys(("foo-read-central", "foo-read-east"), announced)
     given_up = GivenUpStream(stream="foo-write-west", at=history.operations[-1].due + SECOND, readers=readers)
     history.manifest = replace(history.manifest, given_up=(given_up,))
     judged = verdict(history)
     assert found(judged) == {}
     assert {served.given_up for served in judged.streams[0].served} == {3}
-    history.streams["foo-read-east"] = without("foo-read-east", said - 1)
+    history.streams["foo-read-east"] = without("foo-read-east", announced - 1)
     assert found(verdict(history)) == {("lost", "east"): 1}
     history.manifest = replace(history.manifest, absent=("east",))
     assert found(verdict(history)) == {}

@@ -69,18 +69,18 @@ def test_text_begins_with_the_verdict_and_why(verdict: Verdict) -> None:
 
 
 def test_json_is_json_and_holds_everything(verdict: Verdict) -> None:
-    found = json.loads(json.dumps(as_dict(verdict), allow_nan=False))
-    assert found["status"] == "fail"
-    assert [case["status"] for case in found["cases"]] == [case.status.value for case in verdict.cases]
-    assert found["cases"][0]["measured"] is None  # it never converged
-    assert found["cases"][0]["expectation"]["span"] == "s.yaml:7:3"
-    (stream,) = found["streams"]
+    document = json.loads(json.dumps(as_dict(verdict), allow_nan=False))
+    assert document["status"] == "fail"
+    assert [case["status"] for case in document["cases"]] == [case.status.value for case in verdict.cases]
+    assert document["cases"][0]["measured"] is None  # it never converged
+    assert document["cases"][0]["expectation"]["span"] == "s.yaml:7:3"
+    (stream,) = document["streams"]
     assert stream["served"][0]["lost"]["count"] == 1
     assert stream["served"][0]["lost"]["examples"][0]["id"] == verdict.streams[0].served[0].lost.examples[0].id
     assert stream["origins"]["west"]["attempted"] == 60
-    run = found["windows"][0]
+    run = document["windows"][0]
     assert run["publishes"][0]["share"] == run["publishes"][0]["ok"] / 60
-    assert len(found["timeline"]["publishes"]["west"]) == found["timeline"]["intervals"]
+    assert len(document["timeline"]["publishes"]["west"]) == document["timeline"]["intervals"]
 
 
 def test_junit_counts_what_is_not_known_as_an_error(verdict: Verdict) -> None:

@@ -40,13 +40,13 @@ def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None
     ],
 )
 def test_why_nothing_can_be_read_is_said(errors: list[str], said: str, hint: str) -> None:
-    wanted = StreamRef(stream="w", region="west", virtual="foo", role="write")
-    cuts = [StreamCut(stream_ref=wanted, cut_at_ns=1, error=error) for error in errors]
+    stream_ref = StreamRef(stream="w", region="west", virtual="foo", role="write")
+    cuts = [StreamCut(stream_ref=stream_ref, cut_at_ns=1, error=error) for error in errors]
     with pytest.raises(NotReachableError, match=said) as refused:
         require_readable(cuts)
     assert hint in str(refused.value.hint)
-    one = [*cuts, StreamCut(stream_ref=wanted, cut_at_ns=1)]
-    assert require_readable(one) == one
+    with_readable = [*cuts, StreamCut(stream_ref=stream_ref, cut_at_ns=1)]
+    assert require_readable(with_readable) == with_readable
 
 
 def test_everything_that_opens_no_connection_is_named_at_once(tmp_path: Path) -> None:
@@ -64,15 +64,15 @@ def test_everything_that_opens_no_connection_is_named_at_once(tmp_path: Path) ->
 
 def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
     """`streams` is also what captures and rendered configurations call a directory."""
-    capture, file, own = tmp_path / "capture", tmp_path / "file", tmp_path / "own"
+    capture, file, tables = tmp_path / "capture", tmp_path / "file", tmp_path / "own"
     (capture / "streams").mkdir(parents=True)
     file.touch()
     for place in (capture, file):
         with pytest.raises(VstreamError, match=f"`{place}` is not"):
             open_source("s3a://audits/a", replace(WANTED, tables=uri_of(str(place))))
-    (own / "state").mkdir(parents=True)
-    (own / "state" / "part-00000.json").touch()
-    for name in (str(own), str(tmp_path / "new"), "s3a://audits/b/"):
+    (tables / "state").mkdir(parents=True)
+    (tables / "state" / "part-00000.json").touch()
+    for name in (str(tables), str(tmp_path / "new"), "s3a://audits/b/"):
         assert isinstance(open_source("s3a://audits/a", replace(WANTED, tables=uri_of(name))), TablesSource)
     assert uri_of("s3a://audits/b/") == "s3a://audits/b"
 
@@ -81,8 +81,8 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_read(tmp_path: 
     file, new = tmp_path / "file", tmp_path / "new" / "place"
     file.touch()
     for tables, html in ((uri_of(f"{file}/tables"), None), (None, file / "audit.html"), (None, file / "a" / "b.html")):
-        said = f"cannot write files in {file}.*: (File exists|Not a directory)"
-        with pytest.raises(VstreamError, match=said) as refused, reserve_outputs(tables, html):
+        message = f"cannot write files in {file}.*: (File exists|Not a directory)"
+        with pytest.raises(VstreamError, match=message) as refused, reserve_outputs(tables, html):
             pass
         assert refused.value.hint == "name a directory that you may write to"
     with reserve_outputs(uri_of(str(new)), tmp_path / "pages" / "audit.html"):
@@ -92,13 +92,13 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_read(tmp_path: 
 
 
 def test_two_audits_do_not_write_their_tables_over_each_other(tmp_path: Path) -> None:
-    one = uri_of(str(tmp_path / "one"))
-    with reserve_outputs(one, None):
-        with pytest.raises(VstreamError, match="another audit is writing to"), reserve_outputs(one, None):
+    uri = uri_of(str(tmp_path / "one"))
+    with reserve_outputs(uri, None):
+        with pytest.raises(VstreamError, match="another audit is writing to"), reserve_outputs(uri, None):
             pass
         with reserve_outputs(uri_of(str(tmp_path / "other")), None):
             pass
-    with reserve_outputs(one, None):
+    with reserve_outputs(uri, None):
         pass
 
 

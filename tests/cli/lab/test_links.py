@@ -73,7 +73,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path, state: Path) -> N
     up = vstream("lab", "up", file, "--link", "central-east:rtt=40ms,loss=1%")
     assert up.code == 0, up.err
     before = shown()
-    assert {pair: (one["delay_seconds"], one["jitter_seconds"], one["loss"]) for pair, one in before.items()} == {
+    assert {pair: (link["delay_seconds"], link["jitter_seconds"], link["loss"]) for pair, link in before.items()} == {
         ("west", "central"): (0.01, 0, 0),
         ("central", "west"): (0.01, 0, 0),
         ("west", "east"): (0.03, 0.001, 0),
@@ -81,7 +81,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path, state: Path) -> N
         ("central", "east"): (0.02, 0, 0.01),
         ("east", "central"): (0.02, 0, 0.01),
     }
-    assert all(one["connections"] > 0 for one in before.values())
+    assert all(link["connections"] > 0 for link in before.values())
     assert connectivity.direct("wide") == []
 
     changed = vstream("lab", "link", "west", "east", "--rtt", "10ms", "--rate", "1gbit", "--one-way")

@@ -108,9 +108,9 @@ def test_a_comment_silences_a_finding_in_a_scenario(directory: Path) -> None:
 
 def test_the_shipped_ones_are_listed_and_shown() -> None:
     listed = vstream("scenario", "list", "--format", "json").json()["scenarios"]
-    assert "walkthrough" in [one["name"] for one in listed]
+    assert "walkthrough" in [scenario["name"] for scenario in listed]
     table = vstream("scenario", "list")
-    assert all(one["name"] in table.out for one in listed)
+    assert all(scenario["name"] in table.out for scenario in listed)
     assert table.out.split()[:4] == ["scenario", "steps", "at", "least"]  # convergence takes longer
     shown = vstream("scenario", "show", "walkthrough")
     assert (shown.code, shown.out) == (0, (ROOT / "scenarios" / "walkthrough.yaml").read_text())

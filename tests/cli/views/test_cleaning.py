@@ -57,8 +57,8 @@ def written(*printed: Any, encoding: str = "utf-8", width: int = 60) -> str:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict", newline="")
     console = CleanConsole(file=file, width=width, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    for one in printed:
-        console.print(one)
+    for value in printed:
+        console.print(value)
     file.flush()
     return buffer.getvalue().decode(encoding)
 
@@ -143,8 +143,8 @@ async def test_no_plan_shows_metadata_that_is_called_a_secret(name: str) -> None
     servers = FakeServers()
     for stream in streams["hunter2"].streams:
         await servers.create(stream.config)
-    for wanted in (streams['hunter2"3'], rendered({"foo": {"subjects": ["foo.>"]}})):
-        plan = make_plan("acme", wanted, servers.observed())
+    for bundle in (streams['hunter2"3'], rendered({"foo": {"subjects": ["foo.>"]}})):
+        plan = make_plan("acme", bundle, servers.observed())
         document = json.dumps(saved.to_dict(plan), indent=2)
         shown = [written(*plan_view.text(plan)), plan_view.render_markdown(plan, "routing"), mask_secrets(document)]
         assert all(f"metadata.{name}" in text and "hunter2" not in text for text in shown), shown
@@ -220,18 +220,18 @@ async def plan_lines(name: str) -> Iterable[Any]:
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if "\udcff" not in name])
 async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = [
+    hostile = [
         Finding(code="VS101", severity=Severity.ERROR, message=name, where=Span(name, 1, 1, 1, 2), hint=name),
         Finding(code="VD201", severity=Severity.WARNING, message="dead", where=name, evidence=name, hint=name),
     ]
     printed = [
-        *diagnostics.full(found, {name: name}),
-        *diagnostics.concise(found),
+        *diagnostics.full(hostile, {name: name}),
+        *diagnostics.concise(hostile),
         *await plan_lines(name),
         key_table({name: name}),
     ]
     check_harmless(written(*printed))
-    check_harmless(findings.junit(found, [name]))
+    check_harmless(findings.junit(hostile, [name]))
     print_error(VstreamError(name, hint=name))
     check_harmless(capsys.readouterr().err)
 

@@ -63,8 +63,8 @@ async def shorter(max_age: str, *, oldest: timedelta, messages: int = 9) -> Plan
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
-        found = servers.streams_by_name[stream.config.name]
-        servers.streams_by_name[stream.config.name] = replace(found, messages=messages, first_at=NOW - oldest)
+        current = servers.streams_by_name[stream.config.name]
+        servers.streams_by_name[stream.config.name] = replace(current, messages=messages, first_at=NOW - oldest)
     return make_plan("acme", bundle, replace(servers.observed(), at=NOW))
 
 
@@ -75,13 +75,13 @@ def text(plan: Plan, *, is_verbose: bool = False) -> str:
 async def test_a_shorter_limit_says_what_it_removes_now() -> None:
     nothing = await shorter("1h", oldest=timedelta(minutes=10))
     assert text(nothing).count("(removes nothing now)") == 3
-    some = await shorter("1h", oldest=timedelta(hours=2))
-    assert text(some).count("(removes up to 9 of 9 messages now)") == 3
-    assert "removes up to 9 of 9 messages now" in view.render_markdown(some, "routing: mapped")
-    (field,) = saved.to_dict(some)["changes"][0]["fields"]
+    plan = await shorter("1h", oldest=timedelta(hours=2))
+    assert text(plan).count("(removes up to 9 of 9 messages now)") == 3
+    assert "removes up to 9 of 9 messages now" in view.render_markdown(plan, "routing: mapped")
+    (field,) = saved.to_dict(plan)["changes"][0]["fields"]
     assert field["removes_now"] == {"at_most": 9, "of": 9}
     # Clients publish meanwhile: that is no other plan.
-    assert nothing == some
+    assert nothing == plan
 
 
 async def test_a_plan_says_what_apply_demands() -> None:
@@ -113,8 +113,8 @@ async def test_no_changes_is_no_claim_about_rules_that_nobody_could_read() -> No
     servers = FakeServers()
     for stream in bundle.streams:
         await servers.create(stream.config)
-    known = make_plan("acme", bundle, replace(servers.observed(), rules={}))
-    assert text(known) == "No changes: the servers are as the topology says."
+    plan = make_plan("acme", bundle, replace(servers.observed(), rules={}))
+    assert text(plan) == "No changes: the servers are as the topology says."
     unread = make_plan("acme", bundle, replace(servers.observed(), rules={}, unread_servers=("west-1",)))
     assert "as the topology says" not in text(unread)
     assert "Unknown: whether every server has loaded the 9 rules of the topology." in text(unread)
@@ -141,5 +141,5 @@ async def test_a_rename_is_said_to_move_no_messages() -> None:
     assert note.name == "bar"
     assert "`foo`, which goes" in note.text
     assert "(9 messages) is deleted" in note.text
-    other = make_plan("acme", rendered({"bar": {"subjects": ["bar.>"], "regions": ["west"]}}), servers.observed())
-    assert other.notes == ()
+    other_plan = make_plan("acme", rendered({"bar": {"subjects": ["bar.>"], "regions": ["west"]}}), servers.observed())
+    assert other_plan.notes == ()

@@ -169,9 +169,12 @@ def test_the_replay_has_every_region_and_every_way(verdict: Verdict) -> None:
     read = Page(page(verdict))
     shapes = [attributes for tag, attributes in read.elements if tag == "g"]
     assert [each["data-region"] for each in shapes if each["class"] == "region"] == list(verdict.timeline.publishes)
-    ways = {(each["data-origin"], each["data-reader"]) for each in shapes if each["class"] == "way"}
-    assert ways == {
-        (one, two) for one in ("west", "central", "east") for two in ("west", "central", "east") if one != two
+    pairs = {(each["data-origin"], each["data-reader"]) for each in shapes if each["class"] == "way"}
+    assert pairs == {
+        (origin, reader)
+        for origin in ("west", "central", "east")
+        for reader in ("west", "central", "east")
+        if origin != reader
     }
     faults = {each["name"]: (each["from"], each["to"]) for each in read.data()["faults"]}
     assert faults.keys() == {"kill-region west", "kill-leader foo"}
@@ -200,7 +203,7 @@ def test_every_point_is_on_the_page(verdict: Verdict) -> None:
         for origin, lags in timeline.lag.items():
             assert charts_["messages", f"in {region}"][f"from {origin}"] == list(lags[region])
     (shares,) = charts_["share", "west"].values()
-    assert shares == [None if one is None else round(one, 6) for one in timeline.reads["west"]]
+    assert shares == [None if share is None else round(share, 6) for share in timeline.reads["west"]]
     assert len(charts_) == len(data["charts"])
 
 
@@ -323,10 +326,10 @@ def test_a_logarithmic_scale_holds_its_values(values: list[float]) -> None:
 
 @given(st.integers(0, 10_000), st.floats(1, 1e6))
 def test_ticks_are_few_and_on_the_page(start: int, length: float) -> None:
-    found = charts.ticks(start, start + length)
-    assert 1 <= len(found) <= 13
-    assert start <= found[0]
-    assert found[-1] <= start + length
+    ticks = charts.ticks(start, start + length)
+    assert 1 <= len(ticks) <= 13
+    assert start <= ticks[0]
+    assert ticks[-1] <= start + length
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=12))
@@ -335,4 +338,4 @@ def test_bars_in_one_lane_do_not_meet(spans: list[tuple[int, int]]) -> None:
     lanes = charts.lanes(bars)
     for lane in set(lanes):
         mine = [bar for bar, number in zip(bars, lanes, strict=True) if number == lane]
-        assert all(one[1] <= two[0] for one, two in itertools.pairwise(mine))
+        assert all(bar[1] <= next_bar[0] for bar, next_bar in itertools.pairwise(mine))

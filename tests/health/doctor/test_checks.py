@@ -31,8 +31,8 @@ FILE = ConfigFile(path="west-1.conf", digest="sha256:2")
 
 def server(**changes: object) -> Snapshot:
     snapshot = healthy()
-    west, *others = snapshot.servers
-    return replace(snapshot, servers=(replace(west, **changes), *others))  # type: ignore[arg-type]
+    west, *rest = snapshot.servers
+    return replace(snapshot, servers=(replace(west, **changes), *rest))  # type: ignore[arg-type]
 
 
 def every_server(**changes: object) -> Snapshot:
@@ -74,8 +74,8 @@ def unmeasured() -> Snapshot:
 
 def unreachable() -> Snapshot:
     snapshot = healthy()
-    west, *others = snapshot.regions
-    return replace(snapshot, regions=(replace(west, problem="no connection"), *others))
+    west, *rest = snapshot.regions
+    return replace(snapshot, regions=(replace(west, problem="no connection"), *rest))
 
 
 PROVOKED: dict[str, Callable[[], Snapshot]] = {
@@ -154,9 +154,9 @@ def test_consumers_that_differ_are_found() -> None:
     assert [finding.code for finding in examine(topology, bundle, resting).findings] == ["VD510"]
     assert [problem.code for problem in assess(topology, resting, bundle).problems] == ["VD510"]
     pushing = replace(unused, config=replace(unused.config, fields={"deliver_subject": "x"}))
-    other = replace(healthy(), consumers={(durable.stream, durable.name): pushing})
-    assert [finding.code for finding in examine(topology, bundle, other).findings] == ["VD511"]
-    assert [problem.code for problem in assess(topology, other, bundle).problems] == ["VD511"]
+    with_consumers = replace(healthy(), consumers={(durable.stream, durable.name): pushing})
+    assert [finding.code for finding in examine(topology, bundle, with_consumers).findings] == ["VD511"]
+    assert [problem.code for problem in assess(topology, with_consumers, bundle).problems] == ["VD511"]
     assert [finding.code for finding in silent.findings] == ["VD506"]
     assert [finding.code for finding in absent.findings] == ["VD505"]
 
@@ -190,8 +190,8 @@ def test_a_stream_that_refuses_publishes_is_seen_by_status_and_doctor(
     status = assess(TOPOLOGY, seen, BUNDLE)
     assert [problem.text for problem in status.problems] == ([evidence] if evidence else [])
     assert status.regions[0].publish.works == (0 if evidence else 1)
-    found = [finding.evidence for finding in examine(TOPOLOGY, BUNDLE, seen).findings]
-    assert found == ([evidence] if evidence else [])
+    reported = [finding.evidence for finding in examine(TOPOLOGY, BUNDLE, seen).findings]
+    assert reported == ([evidence] if evidence else [])
 
 
 def test_a_region_that_cannot_be_asked_is_unknown_to_status_and_doctor() -> None:
@@ -213,8 +213,8 @@ def test_a_region_that_cannot_be_asked_is_unknown_to_status_and_doctor() -> None
     ],
 )
 def test_what_to_type_has_the_address_of_the_region_and_no_login(endpoint: Endpoint | None, address: str) -> None:
-    west, *others = TOPOLOGY.regions
-    topology = replace(TOPOLOGY, regions=(replace(west, endpoint=endpoint), *others))
+    west, *rest = TOPOLOGY.regions
+    topology = replace(TOPOLOGY, regions=(replace(west, endpoint=endpoint), *rest))
     (hint,) = {finding.hint for finding in examine(topology, BUNDLE, unreachable()).findings if finding.code == "VD415"}
     assert str(hint).startswith(f"`nats --server {address} server check connection`")
 

@@ -85,10 +85,10 @@ async def until_found(
     """The findings by code, once they are of *codes* and of what is always found."""
     deadline = time.monotonic() + within
     while True:
-        found = await look(topology())
-        if set(found) - perhaps == {*codes, *ALWAYS} - perhaps:
-            return found
-        assert time.monotonic() < deadline, found
+        findings = await look(topology())
+        if set(findings) - perhaps == {*codes, *ALWAYS} - perhaps:
+            return findings
+        assert time.monotonic() < deadline, findings
         await asyncio.sleep(0.5)
 
 
@@ -98,8 +98,8 @@ async def test_doctor_reports_two_server_versions(west: Connection) -> None:
     assert {server.storage_limit for server in facts.servers} == {10 << 30}
     assert {bool(server.config_digest) for server in facts.servers} == {True}
     assert {bool(server.flags) for server in facts.servers if server.region == "east"} == {False}
-    found = await until_found()
-    (mixed,) = found["VD408"]
+    findings = await until_found()
+    (mixed,) = findings["VD408"]
     assert mixed.evidence == "3 run 2.12.8, 3 run 2.15.1"
     (old,) = (await look(topology(TEXT.replace('"2.12"', '"2.14"'))))["VD412"]
     assert old.about == "`east-1`, `east-2`, `east-3`"
@@ -119,16 +119,16 @@ async def test_doctor_with_one_and_two_servers_of_three_away(west: Connection, f
     """With one, its cluster goes on with two of three replicas; with two, there is no leader of anything in west."""
     killed = vstream("chaos", "kill-server", "west-3", "--topology", file)
     assert killed.code == 0, killed.err
-    found = await until_found("VD404", "VD504")
-    assert [finding.about for finding in found["VD404"]] == ["west-3"]
+    findings = await until_found("VD404", "VD504")
+    assert [finding.about for finding in findings["VD404"]] == ["west-3"]
     # Which of them has noticed by now is a matter of a second.
-    assert {finding.about for finding in found["VD504"]} <= {"foo-write-west", "foo-read-west"}
+    assert {finding.about for finding in findings["VD504"]} <= {"foo-write-west", "foo-read-west"}
     killed = vstream("chaos", "kill-server", "west-2", "--topology", file, "--yes-really")
     assert killed.code == 0, killed.err
     # The meta group has lost two of six, and may have to elect another leader.
-    found = await until_found("VD404", "VD503", perhaps=frozenset({"VD201", "VD406", "VD504"}))
-    assert "-west`" in found["VD503"][0].about
-    assert "east" not in found["VD503"][0].about
+    findings = await until_found("VD404", "VD503", perhaps=frozenset({"VD201", "VD406", "VD504"}))
+    assert "-west`" in findings["VD503"][0].about
+    assert "east" not in findings["VD503"][0].about
     healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     await until_found()
@@ -141,20 +141,20 @@ async def test_doctor_finds_a_disk_that_is_full(west: Connection, file: Path) ->
     deadline = time.monotonic() + 90
     while True:
         await published(west, "full")
-        found = await look(topology())
+        findings = await look(topology())
         # Which of its Raft groups meets the full disk first is chance: a stream's, or that of JetStream itself.
         named = [
             finding
-            for finding in found.get("VD508", ())
+            for finding in findings.get("VD508", ())
             if finding.evidence.startswith("`west-2` cannot write to it: ")
         ]
         if named:
             break
-        assert time.monotonic() < deadline, found
-    assert "VD405" not in found
-    one = named[0]
-    assert "file too large" in one.evidence
-    assert "free disk space" in str(one.hint)
+        assert time.monotonic() < deadline, findings
+    assert "VD405" not in findings
+    full_disk = named[0]
+    assert "file too large" in full_disk.evidence
+    assert "free disk space" in str(full_disk.hint)
     healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     await until_found()
@@ -166,13 +166,13 @@ async def test_doctor_finds_a_stream_that_one_header_stopped_for_good(west: Conn
     assert await published(west, "before")
     deadline = time.monotonic() + 90
     number = 0
-    while not (found := await look(topology())).get("VD508"):
-        assert time.monotonic() < deadline, found
+    while not (findings := await look(topology())).get("VD508"):
+        assert time.monotonic() < deadline, findings
         number += 20
-        await asyncio.gather(*(tried(west, one) for one in range(number, number + 20)))
-    assert {finding.about for finding in found["VD508"]} == {"foo-write-west"}
-    assert "last msgid mismatch" in found["VD508"][0].evidence
-    assert "`Nats-Expected-Last-Msg-Id`" in str(found["VD508"][0].hint)
+        await asyncio.gather(*(tried(west, index) for index in range(number, number + 20)))
+    assert {finding.about for finding in findings["VD508"]} == {"foo-write-west"}
+    assert "last msgid mismatch" in findings["VD508"][0].evidence
+    assert "`Nats-Expected-Last-Msg-Id`" in str(findings["VD508"][0].hint)
     assert not await published(west, "nobody stores this")
     shown = vstream("doctor", file, "--format", "json")
     assert shown.code == 1, shown.err

@@ -82,8 +82,8 @@ def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
                 replicas=1,
                 current=1,
                 sources=tuple(
-                    SourceSnapshot(stream=one, seq=5, lag=0, heard=0.5, error=None)
-                    for one in origins.get(part.name, ())
+                    SourceSnapshot(stream=origin, seq=5, lag=0, heard=0.5, error=None)
+                    for origin in origins.get(part.name, ())
                 ),
                 config=configs[part.name],
             )
@@ -141,8 +141,8 @@ def test_tails_of_readers_that_are_behind_are_found() -> None:
     pair = ("foo-write-west", "foo-read-east")
 
     def tail(**more: object) -> set[str]:
-        given = {"last": 5, "first": 1, "cursor": 5, "max_age": 3600.0, **more}
-        return found(replace(healthy(), lags={pair: Lag(**given)}))  # type: ignore[arg-type]
+        fields = {"last": 5, "first": 1, "cursor": 5, "max_age": 3600.0, **more}
+        return found(replace(healthy(), lags={pair: Lag(**fields)}))  # type: ignore[arg-type]
 
     assert tail() == set()
     assert tail(cursor=8) == {"VD301"}
@@ -169,10 +169,10 @@ def test_doctor_finds_a_source_that_is_not_heard(version: str, expected: set[str
 
 def test_servers_with_wrong_settings_are_found() -> None:
     facts = healthy()
-    west, *others = facts.servers
+    west, *rest = facts.servers
 
     def changed(**more: object) -> set[str]:
-        return found(replace(facts, servers=(replace(west, **more), *others)))  # type: ignore[arg-type]
+        return found(replace(facts, servers=(replace(west, **more), *rest)))  # type: ignore[arg-type]
 
     assert changed(version="2.14.6") == {"VD408"}
     assert changed(meta_leader="east-1") == {"VD406"}
@@ -210,15 +210,18 @@ def test_two_regions_without_stretch_are_no_drift() -> None:
 
 def test_configurations_that_are_not_loaded_are_found() -> None:
     facts = healthy()
-    west, *others = facts.servers
+    west, *rest = facts.servers
 
     def changed(files: dict[str, ConfigFile] | None = None, **more: object) -> list[tuple[str, str]]:
-        seen = replace(facts, servers=(replace(west, **more), *others))  # type: ignore[arg-type]
+        seen = replace(facts, servers=(replace(west, **more), *rest))  # type: ignore[arg-type]
         return [(finding.code, finding.evidence) for finding in examine(TOPOLOGY, BUNDLE, seen, files).findings]
 
-    same, other = ConfigFile(path="west-1.conf", digest="sha256:1"), ConfigFile(path="west-1.conf", digest="sha256:2")
+    same, differing = (
+        ConfigFile(path="west-1.conf", digest="sha256:1"),
+        ConfigFile(path="west-1.conf", digest="sha256:2"),
+    )
     assert changed({"west-1": same}, config_digest="sha256:1") == []
-    ((code, text),) = changed({"west-1": other}, config_digest="sha256:1", config_loaded="yesterday")
+    ((code, text),) = changed({"west-1": differing}, config_digest="sha256:1", config_loaded="yesterday")
     assert code == "VD410"
     assert "the loaded digest is sha256:1… (loaded at yesterday), but that of `west-1.conf` is sha256:2…" in text
     ((code, text),) = changed({"west-1": same})
@@ -238,8 +241,8 @@ def test_feature_flags_of_servers_are_reported() -> None:
         """Servers by version, cluster and flags."""
         facts = healthy()
         mixed = tuple(
-            replace(one, version=version, cluster=cluster, flags=flags, gateways=None)
-            for one, (version, cluster, flags) in zip(facts.servers, servers, strict=True)
+            replace(server, version=version, cluster=cluster, flags=flags, gateways=None)
+            for server, (version, cluster, flags) in zip(facts.servers, servers, strict=True)
         )
         findings = examine(TOPOLOGY, BUNDLE, replace(facts, servers=mixed)).findings
         return [f"{finding.about}: {finding.evidence}" for finding in findings if finding.code == "VD411"]
@@ -263,14 +266,14 @@ def test_doctor_finds_what_servers_cannot_write_to() -> None:
         WriteError(server=server, about="foo-write-west", error=error)
         for server, error in (("west-1", stopped), ("west-2", stopped), ("west-3", full))
     )
-    one, other = examine(TOPOLOGY, BUNDLE, replace(healthy(), write_errors=refusals)).findings
-    assert (one.code, one.about) == ("VD508", "foo-write-west")
-    assert one.evidence == (
+    header_error, disk_error = examine(TOPOLOGY, BUNDLE, replace(healthy(), write_errors=refusals)).findings
+    assert (header_error.code, header_error.about) == ("VD508", "foo-write-west")
+    assert header_error.evidence == (
         '`west-1`, `west-2` cannot write to it: stream write error: last msgid mismatch: "a" vs "b"'
     )
-    assert "`Nats-Expected-Last-Msg-Id`" in str(one.hint)
-    assert other.evidence == "`west-3` cannot write to it: stream write error: file too large"
-    assert "free disk space" in str(other.hint)
+    assert "`Nats-Expected-Last-Msg-Id`" in str(header_error.hint)
+    assert disk_error.evidence == "`west-3` cannot write to it: stream write error: file too large"
+    assert "free disk space" in str(disk_error.hint)
 
 
 def test_a_stream_that_has_begun_again_is_named_once() -> None:

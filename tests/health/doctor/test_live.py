@@ -94,9 +94,9 @@ async def test_the_layout_that_doubles(world: World) -> None:
         "sources": [{"name": f"foo-write-{region}", "filter_subject": f"_vs.foo.{region}.>"} for region in REGIONS],
     }
     await world.create_all(changes={"foo-read-east": blog})
-    found = await until_found(world, "VD101")
-    assert [finding.about for finding in found["VD101"]] == ["foo-read-east"]
-    assert "2.15.1" in found["VD101"][0].evidence
+    findings = await until_found(world, "VD101")
+    assert [finding.about for finding in findings["VD101"]] == ["foo-read-east"]
+    assert "2.15.1" in findings["VD101"][0].evidence
 
 
 async def test_messages_that_were_skipped(world: World) -> None:
@@ -112,8 +112,8 @@ async def test_messages_that_were_skipped(world: World) -> None:
     await world.publish("west", "bar.left-out.baz")
     await world.publish("west", "bar.left-out.baz")
     await world.publish("west", "foo.b")
-    found = await until_found(world, "VD204", "VD509")
-    (finding,) = found["VD204"]
+    findings = await until_found(world, "VD204", "VD509")
+    (finding,) = findings["VD204"]
     assert finding.about == "foo-read-east"
     assert "sequences 2 to 3 of `foo-write-west`" in finding.evidence
     assert "`lag: 0`" in finding.evidence
@@ -137,9 +137,9 @@ async def test_doctor_finds_a_write_stream_that_has_lost_its_end(world: World, t
         assert tool.wait(120) == 0
     healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
-    found = await until_found(world, "VD301", within=120)
-    assert {finding.about for finding in found["VD301"]} == {"foo-write-west"}
-    evidence = " ".join(finding.evidence for finding in found["VD301"])
+    findings = await until_found(world, "VD301", within=120)
+    assert {finding.about for finding in findings["VD301"]} == {"foo-write-west"}
+    evidence = " ".join(finding.evidence for finding in findings["VD301"])
     assert "`foo-read-east` has taken sequence 5 of `foo-write-west`, which ends at 2" in evidence
     assert "`lag: 0`" in evidence
     await repaired(world, file)
@@ -169,11 +169,11 @@ async def repaired(world: World, file: Path) -> None:
     assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 5
     # What is published now arrives everywhere, and where they were lost, the lost ones are back as they were.
     await world.connections["west"].request("foo.lost.3", b"3")
-    wanted = {("foo.lost.0", b"0", 3, "id-0"), ("foo.lost.2", b"2", 5, "id-2"), ("foo.lost.3", b"3", 6, None)}
+    expected = {("foo.lost.0", b"0", 3, "id-0"), ("foo.lost.2", b"2", 5, "id-2"), ("foo.lost.3", b"3", 6, None)}
 
     async def missing() -> str | None:
-        found = {region: set((await lost(world, region)).values()) for region in REGIONS}
-        return None if all(each == wanted for each in found.values()) else str(found)
+        stored = {region: set((await lost(world, region)).values()) for region in REGIONS}
+        return None if all(each == expected for each in stored.values()) else str(stored)
 
     await until(missing, within=90)
     again = vstream("repair", "messages", file, "--lab", LAB)
@@ -191,16 +191,16 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
     end = LostEnd(
         virtual="foo", origin="foo-write-west", place="west", last=4, last_taken=5, readers=("foo-read-east",)
     )
-    taken = {
+    copies = {
         number: Copy(seq=number, subject=f"foo.{number}", headers={}, data=b"%d" % number, reader="foo-read-east")
         for number in range(1, 6)
     }
-    assert await refill._rewritten(topology(), end, taken, world.connections) == 3
-    blocked = Refill(lost=end, copies=(taken[5],), absent=(), filler=None, rewritten=3).obstacle
+    assert await refill._rewritten(topology(), end, copies, world.connections) == 3
+    blocked = Refill(lost=end, copies=(copies[5],), absent=(), filler=None, rewritten=3).obstacle
     assert blocked is not None
     assert "from sequence 3 to 4 it holds other messages than its readers took" in blocked
     # Nor is anything published where it does not belong.
-    wrong = Refill(lost=replace(end, last=2), copies=tuple(taken.values()), absent=(), filler=None, rewritten=None)
+    wrong = Refill(lost=replace(end, last=2), copies=tuple(copies.values()), absent=(), filler=None, rewritten=None)
     with pytest.raises(VstreamError, match="did not take sequence 3: wrong last sequence: 4; 0 of 3 lost messages"):
         await refill.refill(wrong, world.connections["west"], lambda *_: None)
     assert (await world.messages())["foo-write-west"] == 4
@@ -210,10 +210,10 @@ async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, st
     """By its sequence there, what a region holds on `foo.lost.>`: subject, payload, sequence at its origin, message id."""
     result: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
-    while (one := await direct.next_by_subject(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
-        origin = lag.origin_of(one, ("foo-write-west",), f"foo-read-{region}")[1]
-        result[one.seq] = (one.subject, one.data, origin, one.headers.get("Nats-Msg-Id"))
-        seq = one.seq + 1
+    while (message := await direct.next_by_subject(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
+        origin = lag.origin_of(message, ("foo-write-west",), f"foo-read-{region}")[1]
+        result[message.seq] = (message.subject, message.data, origin, message.headers.get("Nats-Msg-Id"))
+        seq = message.seq + 1
     return result
 
 
@@ -223,14 +223,14 @@ async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
     await world.create_all()
     await filled(world)
     await arrived(world, 9)
-    own = world.config("foo-read-east")
+    config = world.config("foo-read-east")
     narrow = [
         source | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
         if source["name"] == "foo-write-west"
         else source
-        for source in own["sources"]
+        for source in config["sources"]
     ]
-    await world.api("STREAM.UPDATE.foo-read-east", {**own, "sources": narrow})
+    await world.api("STREAM.UPDATE.foo-read-east", {**config, "sources": narrow})
     await arrived(world, 12, "east")
     (finding,) = (await until_found(world, "VD205", "VD509"))["VD205"]
     assert finding.about == "foo-read-east"
@@ -256,8 +256,8 @@ async def test_an_origin_that_was_made_anew_is_no_repeat(world: World) -> None:
 async def test_doctor_finds_a_server_with_other_rules(world: World) -> None:
     await world.create_all()
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
-    found = await until_found(world, "VD402")
-    (finding,) = found["VD402"]
+    findings = await until_found(world, "VD402")
+    (finding,) = findings["VD402"]
     assert finding.about == "`central-1`"
     assert "`foo.>`" in finding.evidence
     await world.restore_mappings()
@@ -267,8 +267,8 @@ async def test_doctor_finds_a_server_with_other_rules(world: World) -> None:
 @pytest.mark.night
 async def test_doctor_finds_a_stream_in_the_wrong_cluster(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"placement": {"cluster": "west"}}})
-    found = await until_found(world, "VD501")
-    (finding,) = found["VD501"]
+    findings = await until_found(world, "VD501")
+    (finding,) = findings["VD501"]
     assert finding.about == "foo-read-east"
     assert "`west`" in finding.evidence
 
@@ -279,8 +279,8 @@ async def test_doctor_finds_a_dead_source_and_a_stream_that_is_gone(world: World
         for source in sources(world, "foo-read-east")
     ]
     await world.create_all(without=["foo-read-west"], changes={"foo-read-east": {"sources": dead}})
-    found = await until_found(world, "VD202", "VD502")
-    assert found["VD502"][0].about == "`foo-read-west`"
+    findings = await until_found(world, "VD202", "VD502")
+    assert findings["VD502"][0].about == "`foo-read-west`"
 
 
 @pytest.mark.night
@@ -297,16 +297,16 @@ async def test_doctor_finds_a_region_that_is_cut_off(world: World, tmp_path: Pat
         await world.publish("west", "foo.late")
         late = await until_found(world, "VD303", perhaps=frozenset({"VD201", "VD401", "VD406"}), within=KEPT)
         thin = vstream("status", file, "--lab", LAB, "--format", "json").json()["margin"]
-        found = await until_found(world, "VD201", "VD302", "VD401", "VD406", within=KEPT + 60)
+        findings = await until_found(world, "VD201", "VD302", "VD401", "VD406", within=KEPT + 60)
     finally:
         healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     # West hears nothing of the others; they have lost what they did not hear in time.
-    assert {finding.about for finding in found["VD201"]} == {"foo-read-west"}
-    assert any("takes nothing from `foo-write-east`" in finding.evidence for finding in found["VD201"])
-    assert {finding.about for finding in found["VD302"]} == {"foo-read-central", "foo-read-east"}
-    assert all("`foo-write-west` has dropped 1 sequences" in finding.evidence for finding in found["VD302"])
-    assert {finding.about for finding in found["VD401"]} == {"west-1", "central-1", "east-1"}
+    assert {finding.about for finding in findings["VD201"]} == {"foo-read-west"}
+    assert any("takes nothing from `foo-write-east`" in finding.evidence for finding in findings["VD201"])
+    assert {finding.about for finding in findings["VD302"]} == {"foo-read-central", "foo-read-east"}
+    assert all("`foo-write-west` has dropped 1 sequences" in finding.evidence for finding in findings["VD302"])
+    assert {finding.about for finding in findings["VD401"]} == {"west-1", "central-1", "east-1"}
     assert {finding.about for finding in late["VD303"]} == {"foo-write-west"}
     assert (thin["origin"], thin["kept_s"]) == ("foo-write-west", KEPT)
     assert thin["margin_s"] < KEPT / 2
@@ -325,8 +325,8 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     assert "NO DRIFT: 6 streams and the rules of 3 servers compared, 3 configuration files with what" in none.out
     # Files that were deployed elsewhere are compared, too; what cannot be is said, and is no drift.
     conf = lab_directory(LAB).conf
-    given = vstream("plan", "--drift", file, "--lab", LAB, "--configs", conf)
-    assert given.code == 0, given.out + given.err
+    with_configs = vstream("plan", "--drift", file, "--lab", LAB, "--configs", conf)
+    assert with_configs.code == 0, with_configs.out + with_configs.err
     (tmp_path / "servers").mkdir()
     for name in ("west-1", "central-1"):
         (tmp_path / "servers" / f"{name}.conf").write_text((conf / "servers" / f"{name}.conf").read_text())
@@ -339,11 +339,11 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     (tmp_path / "mappings.cfg").write_text("mappings {}")
     edited = vstream("plan", "--drift", file, "--lab", LAB, "--configs", tmp_path, "--format", "json")
     assert edited.code == 1
-    found = edited.json()
-    assert {finding["about"] for finding in found["findings"]} == {"west-1", "central-1"}
-    assert {finding["code"] for finding in found["findings"]} == {"VD410"}
-    assert found["configs_compared"] == 2
-    assert [one["server"] for one in found["configs_unread"]] == ["east-1"]
+    answer = edited.json()
+    assert {finding["about"] for finding in answer["findings"]} == {"west-1", "central-1"}
+    assert {finding["code"] for finding in answer["findings"]} == {"VD410"}
+    assert answer["configs_compared"] == 2
+    assert [unread["server"] for unread in answer["configs_unread"]] == ["east-1"]
     nothing = vstream("doctor", file, "--lab", LAB, "--configs", conf / "streams")
     assert nothing.code == 3
     assert "west-1.conf, or servers/west-1.conf" in nothing.err
@@ -351,10 +351,10 @@ async def test_drift_reports_what_was_changed_by_hand(world: World, tmp_path: Pa
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
     ran = vstream("plan", "--drift", file, "--lab", LAB, "--format", "json")
     assert ran.code == 1, ran.err
-    found = ran.json()
-    assert found["drift"]
-    assert [change["name"] for change in found["plan"]["changes"]] == ["foo-write-west"]
-    assert [mapping["servers"] for mapping in found["plan"]["mappings"]] == [["central-1"]]
+    answer = ran.json()
+    assert answer["drift"]
+    assert [change["name"] for change in answer["plan"]["changes"]] == ["foo-write-west"]
+    assert [mapping["servers"] for mapping in answer["plan"]["mappings"]] == [["central-1"]]
     shown = vstream("plan", "--drift", file, "--lab", LAB)
     assert shown.code == 1
     assert "max_age" in shown.out
@@ -369,22 +369,22 @@ async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -
     def beacon() -> dict[str, Any]:
         ran = vstream("probe", "--beacons", file, "--lab", LAB, "--format", "json")
         assert ran.code == 0, ran.err
-        found: dict[str, Any] = ran.json()
-        assert found["problems"] == []
-        return found
+        answer: dict[str, Any] = ran.json()
+        assert answer["problems"] == []
+        return answer
 
     first = beacon()["beacons"]
     assert len(first) == 9
-    assert {one["problem"] for one in first} == {"there is none"}
+    assert {entry["problem"] for entry in first} == {"there is none"}
     await arrived(world, 3)
     again = beacon()["beacons"]
-    assert all(0 <= one["age_s"] < 120 for one in again), again
-    assert {(one["origin"], one["reader"]) for one in again} == {(a, b) for a in REGIONS for b in REGIONS}
+    assert all(0 <= entry["age_s"] < 120 for entry in again), again
+    assert {(entry["origin"], entry["reader"]) for entry in again} == {(a, b) for a in REGIONS for b in REGIONS}
     shown = vstream("status", file, "--lab", LAB)
     assert "newest beacon: published in → found in" in shown.out
     assert "outage margin 1 h" in shown.out
     seen = vstream("status", file, "--lab", LAB, "--format", "json").json()["beacons"]
-    assert {(one["origin"], one["reader"]) for one in seen if one["age_s"] is not None} == {
+    assert {(entry["origin"], entry["reader"]) for entry in seen if entry["age_s"] is not None} == {
         (a, b) for a in REGIONS for b in REGIONS
     }
     exported = vstream("export", file, "--lab", LAB, "--once").out

@@ -32,15 +32,15 @@ async def found(
     monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, str]], held: dict[int, tuple[str, int]]
 ) -> tuple[Gap | Repeat, ...]:
     """What is found where the reader took these sequences and payloads in second 1, and the origin holds those."""
-    there = {seq: message(ORIGIN, seq, data, second=second) for seq, (data, second) in held.items()}
-    here = {seq: message(READER, seq, data, of=origin, second=1) for seq, (origin, data) in enumerate(taken, 1)}
+    at_origin = {seq: message(ORIGIN, seq, data, second=second) for seq, (data, second) in held.items()}
+    at_reader = {seq: message(READER, seq, data, of=origin, second=1) for seq, (origin, data) in enumerate(taken, 1)}
 
     async def get(_: object, stream: str, seq: int, __: float) -> DirectMessage | None:
-        return (here if stream == READER else there if stream == ORIGIN else {}).get(seq)
+        return (at_reader if stream == READER else at_origin if stream == ORIGIN else {}).get(seq)
 
     async def following(_: object, stream: str, seq: int, __: float) -> DirectMessage | None:
-        later = [one for one in there if one >= seq]
-        return there[min(later)] if stream == ORIGIN and later else None
+        later = [candidate for candidate in at_origin if candidate >= seq]
+        return at_origin[min(later)] if stream == ORIGIN and later else None
 
     monkeypatch.setattr(lag, "get_message", get)
     monkeypatch.setattr(lag, "next_message", following)
@@ -60,8 +60,8 @@ async def test_a_skipped_message_that_the_origin_still_has_is_a_gap(monkeypatch:
 
 
 async def test_a_message_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = [(1, "a"), (2, "b"), (1, "a"), (2, "b"), (3, "c")]
-    (repeat,) = await found(monkeypatch, taken, {1: ("a", 0), 2: ("b", 0), 3: ("c", 9)})
+    copied = [(1, "a"), (2, "b"), (1, "a"), (2, "b"), (3, "c")]
+    (repeat,) = await found(monkeypatch, copied, {1: ("a", 0), 2: ("b", 0), 3: ("c", 9)})
     assert repeat == Repeat(reader=READER, origin=ORIGIN, seq=1, later=2)
 
 

@@ -124,11 +124,11 @@ async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factor
                 await asyncio.sleep(0.1)
         created = await ask("east", "$JS.API.STREAM.CREATE.late", {"name": "late", "subjects": ["late"]})
         assert "error" not in created, created
-        own = load.acked["east"] | load.acked["central"]
+        acknowledged = load.acked["east"] | load.acked["central"]
         for region in ("central", "east"):
             deadline = time.monotonic() + 120
-            while missing := own - (await identities(NAME, region, f"foo-read-{region}")).keys():
-                assert time.monotonic() < deadline, (region, len(missing), len(own))
+            while missing := acknowledged - (await identities(NAME, region, f"foo-read-{region}")).keys():
+                assert time.monotonic() < deadline, (region, len(missing), len(acknowledged))
                 await asyncio.sleep(0.5)
 
 

@@ -57,8 +57,8 @@ async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkey
     monkeypatch.setattr(resync, "_AGAIN", 0.0)
     monkeypatch.setattr(resync, "_ALIVE", 0.5)
     fed = resync._Fed("foo-read-west", "west", 1)
-    found = await resync._restart_silent(cast("Connection", None), fed, time.monotonic() + 2, step_down=True)
-    assert (found.caught_up is not None, asked.count("step down")) == (True, steps)
+    result = await resync._restart_silent(cast("Connection", None), fed, time.monotonic() + 2, step_down=True)
+    assert (result.caught_up is not None, asked.count("step down")) == (True, steps)
 
 
 async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_holds_everything(
@@ -83,6 +83,6 @@ async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_
     monkeypatch.setattr(resync, "JetStreamAdmin", Admin)
     monkeypatch.setattr(resync, "_AGAIN", 0.0)
     fed = resync._Fed("stock-read-west", "west", 1)
-    found = await resync._resync_stream(cast("Connection", None), fed, time.monotonic() + 30, step_down=False)
-    assert found.caught_up is not None
+    result = await resync._resync_stream(cast("Connection", None), fed, time.monotonic() + 30, step_down=False)
+    assert result.caught_up is not None
     assert seen[-1] == 5848

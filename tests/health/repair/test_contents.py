@@ -32,10 +32,10 @@ numbers = st.lists(st.integers(0, 40))
 
 
 def runs(some: list[int]) -> SequenceSet:
-    found = SequenceSet()
-    for one in some:
-        found.add(one)
-    return found
+    sequences = SequenceSet()
+    for seq in some:
+        sequences.add(seq)
+    return sequences
 
 
 @given(numbers, numbers, st.integers(0, 40), st.integers(0, 40))
@@ -54,10 +54,10 @@ def test_a_sequence_set_behaves_as_a_set(one: list[int], other: list[int], first
 
 
 def test_a_number_is_added_once() -> None:
-    found = SequenceSet([(1, 3)])
-    assert found.add(4)
-    assert not found.add(2)
-    assert found.runs() == [(1, 4)]
+    sequences = SequenceSet([(1, 3)])
+    assert sequences.add(4)
+    assert not sequences.add(2)
+    assert sequences.runs() == [(1, 4)]
 
 
 def test_what_rises_takes_one_run() -> None:
@@ -70,10 +70,10 @@ def test_runs_in_words() -> None:
 
 
 def held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
-    found = Held()
+    contents = Held()
     for at, seq in enumerate(seqs, 1):
-        found.take(at=at, seq=seq, is_replayed=seq in replayed, is_current=True, identity="")
-    return found
+        contents.take(at=at, seq=seq, is_replayed=seq in replayed, is_current=True, identity="")
+    return contents
 
 
 EVERYWHERE = SequenceSet([(1, 10)])
@@ -91,18 +91,18 @@ def test_what_limits_have_dropped_is_not_missing() -> None:
 
 
 def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> None:
-    found = held(1, 4, 2, 9, replayed=(2, 9))
-    assert (found.least, found.greatest, found.anchor) == (1, 4, 2)
-    assert list(missing_sequences(found, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
+    contents = held(1, 4, 2, 9, replayed=(2, 9))
+    assert (contents.least, contents.greatest, contents.anchor) == (1, 4, 2)
+    assert list(missing_sequences(contents, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
 
 
 def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() -> None:
-    found = Held()
+    contents = Held()
     for seq, identity in ((1, "a"), (2, "a"), (3, "b"), (1, ""), (4, "b")):
-        found.take(at=seq, seq=seq, is_replayed=not identity, is_current=True, identity=identity)
-    assert not found.began_again
-    found.take(at=5, seq=1, is_replayed=False, is_current=True, identity="c")
-    assert found.began_again
+        contents.take(at=seq, seq=seq, is_replayed=not identity, is_current=True, identity=identity)
+    assert not contents.began_again
+    contents.take(at=5, seq=1, is_replayed=False, is_current=True, identity="c")
+    assert contents.began_again
 
 
 def test_what_nobody_holds_is_not_missing() -> None:
@@ -110,8 +110,8 @@ def test_what_nobody_holds_is_not_missing() -> None:
 
 
 def test_messages_held_twice_are_found() -> None:
-    found = held(1, 2, 3, 1, 2, 2)
-    assert (list(found.runs), list(found.twice)) == ([1, 2, 3], [1, 2])
+    contents = held(1, 2, 3, 1, 2, 2)
+    assert (list(contents.runs), list(contents.twice)) == ([1, 2, 3], [1, 2])
 
 
 def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
@@ -120,21 +120,28 @@ def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
         tally.take(
             DuplicatePair(origin="w", seq=seq, stays=seq, goes=seq + 20, differs="its payload" if seq % 2 else None)
         )
-    found = tally.doubles("foo", "r", "west")
-    assert (found.count, dict(found.differing), len(found.examples), len(found.stay)) == (
+    doubles = tally.doubles("foo", "r", "west")
+    assert (doubles.count, dict(doubles.differing), len(doubles.examples), len(doubles.stay)) == (
         10,
         {"its payload": 10},
         10,
         10,
     )
-    assert found.as_dict()["copies"] == 10
+    assert doubles.as_dict()["copies"] == 10
 
 
 def test_provenance_is_read_from_source_headers() -> None:
-    own = parse_provenance({"Nats-Stream-Source": "foo-write-west 7 _vs.foo.west.> > _vs.foo.west.foo.a abcdefgh"})
-    assert own is not None
-    assert (own.origin, own.seq, own.is_replayed, own.identity) == ("foo-write-west", 7, False, "abcdefgh")
-    assert own.definition == ("_vs.foo.west.>", ">")
+    provenance = parse_provenance(
+        {"Nats-Stream-Source": "foo-write-west 7 _vs.foo.west.> > _vs.foo.west.foo.a abcdefgh"}
+    )
+    assert provenance is not None
+    assert (provenance.origin, provenance.seq, provenance.is_replayed, provenance.identity) == (
+        "foo-write-west",
+        7,
+        False,
+        "abcdefgh",
+    )
+    assert provenance.definition == ("_vs.foo.west.>", ">")
     replayed = parse_provenance(
         {"Nats-Stream-Source": "foo-write-west:RplABC12 7 _vs.foo.west.> > _vs.foo.west.foo.a abcd"}
     )
@@ -148,8 +155,8 @@ def test_provenance_is_read_from_source_headers() -> None:
 
 
 def test_names_of_replays_are_new_each_time_and_are_found_again() -> None:
-    (name, token), other = new_replay_name("foo-write-west"), new_replay_name("foo-write-west")
-    assert name != other[0]
+    (name, token), second = new_replay_name("foo-write-west"), new_replay_name("foo-write-west")
+    assert name != second[0]
     assert parse_replay(name) == ("foo-write-west", token)
     assert parse_replay("foo-write-west") is None
     # As servers write a stream of another account: eight letters, which an audit takes off.
@@ -164,20 +171,21 @@ def stored(source: str, *, subject: str = "foo.a", data: bytes = b"1", more: byt
 
 
 def test_only_what_is_the_same_in_everything_is_a_copy() -> None:
-    one = stored("w 7 a > s id000001")
-    assert _difference(one, one, 7) is None
-    assert _difference(one, stored("w 7 b foo.> s id000001"), 7) is None  # by another source of the same stream
-    assert _difference(one, stored("w:RplABC12 7 a > s id000009"), 7) is None
+    message = stored("w 7 a > s id000001")
+    assert _difference(message, message, 7) is None
+    assert _difference(message, stored("w 7 b foo.> s id000001"), 7) is None  # by another source of the same stream
+    assert _difference(message, stored("w:RplABC12 7 a > s id000009"), 7) is None
     assert (
-        _difference(one, stored("w 7 a > s id000002"), 7) == "the write stream was made again or restored between them"
+        _difference(message, stored("w 7 a > s id000002"), 7)
+        == "the write stream was made again or restored between them"
     )
-    assert _difference(one, stored("w 7 a > s", subject="foo.b"), 7) == "their subjects differ"
-    assert _difference(one, stored("w 7 a > s", data=b"2"), 7) == "their payloads differ"
-    assert _difference(one, stored("w 7 a > s", more=b"X: y\r\n"), 7) == "their headers differ"
+    assert _difference(message, stored("w 7 a > s", subject="foo.b"), 7) == "their subjects differ"
+    assert _difference(message, stored("w 7 a > s", data=b"2"), 7) == "their payloads differ"
+    assert _difference(message, stored("w 7 a > s", more=b"X: y\r\n"), 7) == "their headers differ"
     assert _difference(stored("w 7", more=b"X: y\r\nX: z\r\n"), stored("w 7", more=b"X: z\r\nX: y\r\n"), 7) is None
     # By now others may be there.
-    assert _difference(one, None, 7) == "one of the two is gone"
-    assert _difference(one, one, 8) == "one of the two is gone"
+    assert _difference(message, None, 7) == "one of the two is gone"
+    assert _difference(message, message, 8) == "one of the two is gone"
 
 
 def pair(reader: str, state: PairState, age: float | None = None) -> PairStatus:
@@ -201,13 +209,13 @@ def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
         pair("d", PairState.OK),
         pair("e", PairState.SILENT),
     ]
-    found = {
+    replays = {
         standstill.reader: standstill
         for standstill in find_standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1}, 30)
     }
-    assert sorted(found) == ["a", "b", "e"]
-    assert found["a"].obstacle is None
-    assert "one replica" in str(found["e"].obstacle)
+    assert sorted(replays) == ["a", "b", "e"]
+    assert replays["a"].obstacle is None
+    assert "one replica" in str(replays["e"].obstacle)
 
 
 def test_what_a_repair_would_do_in_words() -> None:
@@ -224,8 +232,8 @@ def test_what_a_repair_would_do_in_words() -> None:
     tally.take(DuplicatePair(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
     tally.take(DuplicatePair(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
     copies = tally.doubles("foo", "foo-read-east", "east")
-    found = ContentRepairs(replays=[replay], duplicates=[copies], unread={"x": "no answer"})
-    lines = [line.plain for line in view.render_contents(found)]
+    repairs = ContentRepairs(replays=[replay], duplicates=[copies], unread={"x": "no answer"})
+    lines = [line.plain for line in view.render_contents(repairs)]
     assert lines == [
         "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-6, 8",
         "        add them at its end, from `foo-read-west`, `foo-write-west`",
@@ -275,9 +283,9 @@ def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
     )
     silent = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),))
     unread = ContentRepairs(unread={"foo-read-west": "no answer"})
-    known = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN), pair("b", PairState.SILENT)))
+    sourcing = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN), pair("b", PairState.SILENT)))
     assert RepairResult(request=request, sourcing=silent).is_unknown
     assert RepairResult(request=request, contents=unread).is_unknown
     assert not RepairResult(request=request).is_unknown
-    assert not RepairResult(request=request, sourcing=known).is_unknown
+    assert not RepairResult(request=request, sourcing=sourcing).is_unknown
     assert not RepairResult(request=request, contents=unread, left=["foo-read-west"]).is_unknown

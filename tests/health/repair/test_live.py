@@ -40,8 +40,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest_asyncio.fixture
 async def world(running: str) -> AsyncIterator[World]:
-    async with empty_world() as found:
-        yield found
+    async with empty_world() as live_world:
+        yield live_world
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 
 async def held(world: World, stream: str) -> list[Message]:
     """All that *stream* holds, as it holds it."""
-    connection, found = next(iter(world.connections.values())), []
+    connection, result = next(iter(world.connections.values())), []
     state = (await world.api(f"STREAM.INFO.{stream}"))["state"]
     for start in range(max(1, state["first_seq"]), state["last_seq"] + 1, 100):
         seqs = range(start, min(start + 100, state["last_seq"] + 1))
@@ -63,7 +63,7 @@ async def held(world: World, stream: str) -> list[Message]:
             if message is not None:
                 provenance = parse_provenance(message.headers)
                 assert provenance is not None, message
-                found.append(
+                result.append(
                     (
                         provenance.origin,
                         provenance.seq,
@@ -72,7 +72,7 @@ async def held(world: World, stream: str) -> list[Message]:
                         message.headers.get("Nats-Msg-Id"),
                     )
                 )
-    return found
+    return result
 
 
 async def all_hold(world: World, wanted: set[Message], *streams: str) -> None:
@@ -80,9 +80,9 @@ async def all_hold(world: World, wanted: set[Message], *streams: str) -> None:
 
     async def complaint() -> str | None:
         for stream in streams or READ:
-            found = Counter(await held(world, stream))
-            if found != Counter(dict.fromkeys(wanted, 1)):
-                lacks, has = Counter(wanted) - found, found - Counter(wanted)
+            counts = Counter(await held(world, stream))
+            if counts != Counter(dict.fromkeys(wanted, 1)):
+                lacks, has = Counter(wanted) - counts, counts - Counter(wanted)
                 return f"{stream} lacks {dict(lacks)} and has besides {dict(has)}"
         return None
 
@@ -93,11 +93,11 @@ async def filled(world: World, number: int, start: int = 1, *, subject: str = "f
     """*number* messages in each region, with what they become everywhere."""
     result: set[Message] = set()
     for region in REGIONS:
-        for one in range(start, start + number):
-            name, data, msg_id = subject.format(one), f"{region}-{one}".encode(), f"{region}-{one}"
+        for index in range(start, start + number):
+            name, data, msg_id = subject.format(index), f"{region}-{index}".encode(), f"{region}-{index}"
             answer = await world.connections[region].request(name, data, headers={"Nats-Msg-Id": msg_id, "X-Own": "y"})
-            said = json.loads(answer.data)
-            result.add((said["stream"], said["seq"], name, data, msg_id))
+            ack = json.loads(answer.data)
+            result.add((ack["stream"], ack["seq"], name, data, msg_id))
     return result
 
 
@@ -127,8 +127,8 @@ async def healthy(world: World, *left: str) -> None:
 
     async def complaint() -> str | None:
         facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
-        found = [finding for finding in examine(topology(), world.bundle, facts).findings if finding.code != "VD102"]
-        return None if {diagnostic.code for diagnostic in found} == set(left) else str(found)
+        findings = [finding for finding in examine(topology(), world.bundle, facts).findings if finding.code != "VD102"]
+        return None if {diagnostic.code for diagnostic in findings} == set(left) else str(findings)
 
     await until(complaint, within=90)
 
@@ -173,12 +173,12 @@ def repair(file: Path, *arguments: str) -> dict[str, Any]:
 
 async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World, file: Path) -> None:
     await world.create_all(changes={"foo-read-east": narrow(world, "foo-read-east", "foo-write-west")})
-    wanted = await filled(world, 4)
-    wanted |= await filled(world, 3, 5, subject="bar.{}.baz")
-    wanted |= await filled(world, 2, 8)
-    await all_hold(world, wanted, "foo-read-west", "foo-read-central")
-    skipped = {one for one in wanted if one[0] == "foo-write-west" and one[2].startswith("bar.")}
-    await all_hold(world, wanted - skipped, "foo-read-east")
+    expected = await filled(world, 4)
+    expected |= await filled(world, 3, 5, subject="bar.{}.baz")
+    expected |= await filled(world, 2, 8)
+    await all_hold(world, expected, "foo-read-west", "foo-read-central")
+    skipped = {message for message in expected if message[0] == "foo-write-west" and message[2].startswith("bar.")}
+    await all_hold(world, expected - skipped, "foo-read-east")
     # One of them the write stream does not have any more, as after its `max_age`.
     await world.api("STREAM.MSG.DELETE.foo-write-west", {"seq": 6})
 
@@ -186,38 +186,38 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     assert shown.code == 1, shown.err
     assert "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-7" in shown.out
     assert "from `foo-read-west`, `foo-write-west`" in shown.out
-    await all_hold(world, wanted - skipped, "foo-read-east")  # it was only shown
+    await all_hold(world, expected - skipped, "foo-read-east")  # it was only shown
     async with published(world) as meanwhile:
         done = await asyncio.to_thread(vstream, "repair", "messages", file, "--lab", LAB, "--yes", *CONTENTS)
     assert done.code == 0, done.out + done.err
     assert "replayed foo-read-east: 3 messages of foo-write-west" in done.out
     assert len(meanwhile) > 3
-    wanted |= meanwhile
-    await all_hold(world, wanted)
+    expected |= meanwhile
+    await all_hold(world, expected)
     await healthy(world, "VD509")  # the source is as narrow as before
     again = vstream("repair", "messages", file, "--lab", LAB, *CONTENTS)
     assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err
 
     # The source is given back what it should take: servers take that for another one, which begins at the beginning.
     await updated(world, world.config("foo-read-east"))
-    ever = sum(one[0] == "foo-write-west" for one in wanted) - 1
+    ever = sum(message[0] == "foo-write-west" for message in expected) - 1
 
     async def doubled() -> str | None:
         count = (await world.messages())["foo-read-east"]
-        return None if count == len(wanted) + ever else str(count)
+        return None if count == len(expected) + ever else str(count)
 
     await until(doubled, within=90)
-    found = repair(file)
-    assert found["code"] == 1
-    assert [(double["reader"], double["copies"], double["differing"]) for double in found["doubles"]] == [
+    answer = repair(file)
+    assert answer["code"] == 1
+    assert [(double["reader"], double["copies"], double["differing"]) for double in answer["doubles"]] == [
         ("foo-read-east", ever, 0)
     ]
     deleted = repair(file, "--yes", "--kind", "delete", "--stream", "foo")
     assert deleted["code"] == 0, deleted
-    await all_hold(world, wanted)
+    await all_hold(world, expected)
     # Servers before 2.15 do not say how far a reader is. What it stores does.
-    wanted |= await filled(world, 1, 5000)
-    await all_hold(world, wanted)
+    expected |= await filled(world, 1, 5000)
+    await all_hold(world, expected)
     await healthy(world)
     again = vstream("repair", "messages", file, "--lab", LAB, *CONTENTS)
     assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err

@@ -62,21 +62,21 @@ class Regions:
     async def held(self, stream: str = EAST) -> list[Message]:
         result: list[Message] = []
         seq = 1
-        while (one := await direct.leader_next_by_subject(self.connection, stream, ">", seq)) is not None:
-            provenance = parse_provenance(one.headers)
+        while (message := await direct.leader_next_by_subject(self.connection, stream, ">", seq)) is not None:
+            provenance = parse_provenance(message.headers)
             assert provenance is not None
-            result.append((provenance.origin, provenance.seq, one.subject, one.data))
-            seq = one.seq + 1
+            result.append((provenance.origin, provenance.seq, message.subject, message.data))
+            seq = message.seq + 1
         return result
 
     async def until_held(self, wanted: set[Message], *streams: str) -> None:
         """Return once *streams* hold *wanted*, each once, and nothing else."""
         deadline = time.monotonic() + 60
         while True:
-            found = {stream: Counter(await self.held(stream)) for stream in streams or (EAST,)}
-            if all(one == Counter(wanted) for one in found.values()):
+            contents = {stream: Counter(await self.held(stream)) for stream in streams or (EAST,)}
+            if all(messages == Counter(wanted) for messages in contents.values()):
                 return
-            assert time.monotonic() < deadline, found
+            assert time.monotonic() < deadline, contents
             await asyncio.sleep(0.02)
 
     async def until_count(self, number: int) -> None:
@@ -90,10 +90,10 @@ class Regions:
 
     async def repair(self) -> int:
         """Put in what is missing; returns how many messages that were."""
-        found = (await self.look()).replays
-        for one in found:
-            assert not await replay.replay_missing(topology(), STREAM, one, self.connections, silent)
-        return sum(one.count for one in found)
+        replays = (await self.look()).replays
+        for gap in replays:
+            assert not await replay.replay_missing(topology(), STREAM, gap, self.connections, silent)
+        return sum(gap.count for gap in replays)
 
     async def doubles(self) -> Duplicates | None:
         contents = await self.look()
@@ -136,7 +136,7 @@ class KilledError(Exception):
 
 async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """A replay that ends when *after* messages were put in; 0 is before the reader sources."""
-    (wanted,) = (await regions.look()).replays
+    (gap,) = (await regions.look()).replays
 
     async def nothing(*_: object) -> None:
         pass
@@ -159,23 +159,23 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
         if not after:
             patch.setattr(JetStreamAdmin, "update", refused)
         with pytest.raises(KilledError):
-            await replay.replay_missing(topology(), STREAM, wanted, regions.connections, tick)
+            await replay.replay_missing(topology(), STREAM, gap, regions.connections, tick)
     # As long as it runs, nobody takes away what it uses.
     assert running == [True]
 
 
 async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await regions.create({EAST: regions.narrow()})
-    wanted: set[Message] = set()
+    expected: set[Message] = set()
     for number in range(6):
-        wanted.add(await regions.publish("west", f"foo.{number}"))
+        expected.add(await regions.publish("west", f"foo.{number}"))
         for more in range(number + 1):
-            wanted.add(await regions.publish("west", f"bar.{number}-{more}.baz", msg_id=f"{number}-{more}"))
-        wanted.add(await regions.publish("central", f"foo.{number}"))
+            expected.add(await regions.publish("west", f"bar.{number}-{more}.baz", msg_id=f"{number}-{more}"))
+        expected.add(await regions.publish("central", f"foo.{number}"))
     # What comes last has to arrive: before, nobody can tell whether the others are on their way.
-    wanted.add(await regions.publish("west", "foo.last"))
-    await regions.until_held(wanted, "foo-read-west", "foo-read-central")
-    await regions.until_held({one for one in wanted if one[2].startswith("foo.")})
+    expected.add(await regions.publish("west", "foo.last"))
+    await regions.until_held(expected, "foo-read-west", "foo-read-central")
+    await regions.until_held({message for message in expected if message[2].startswith("foo.")})
     left = 21
     endpoints = dict.fromkeys(REGIONS, regions.server.endpoint)
     for after, readers in ((0, ()), (1, (EAST,)), (4, (EAST,))):
@@ -186,11 +186,11 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
         assert (leftover.readers, leftover.is_running) == (readers, False)
         await replay.remove_leftover(regions.connection, leftover)
         assert not await replay.find_leftovers(topology(), regions.connection)
-        (found,) = (await regions.look()).replays
-        assert left - after <= found.count <= left
-        left = found.count
+        (gap,) = (await regions.look()).replays
+        assert left - after <= gap.count <= left
+        left = gap.count
     assert await regions.repair() == left
-    await regions.until_held(wanted)
+    await regions.until_held(expected)
     assert not [name for name in (await regions.api("STREAM.NAMES"))["streams"] if parse_replay(name)]
     assert await regions.repair() == 0
     # A server that looks for where to go on passes what was put in.
@@ -199,18 +199,18 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
     deadline = time.monotonic() + 60
     while True:
         try:
-            wanted.add(await regions.publish("west", "foo.after"))
+            expected.add(await regions.publish("west", "foo.after"))
             break
         except VstreamError:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
-    await regions.until_held(wanted)
+    await regions.until_held(expected)
 
 
 async def test_only_what_is_the_same_in_everything_is_deleted(regions: Regions) -> None:
     await regions.create()
-    wanted = {await regions.publish("west", f"foo.{number}", b"%d" % number) for number in (1, 2)}
-    await regions.until_held(wanted)
+    expected = {await regions.publish("west", f"foo.{number}", b"%d" % number) for number in (1, 2)}
+    await regions.until_held(expected)
     # Somebody has left a stream as a repair makes it, with something else in it.
     left, config = f"{WEST}:RplBBBBB", regions.configs[EAST]
     subjects = "_vsr.RplBBBBB"
@@ -232,26 +232,26 @@ async def test_only_what_is_the_same_in_everything_is_deleted(regions: Regions) 
     (leftover,) = await replay.find_leftovers(topology(), regions.connection)
     assert leftover.readers == (EAST,)
     await replay.remove_leftover(regions.connection, leftover)
-    found = await regions.doubles()
-    assert found is not None
-    assert (found.count, dict(found.differing)) == (1, {"their payloads differ": 1})
+    doubles = await regions.doubles()
+    assert doubles is not None
+    assert (doubles.count, dict(doubles.differing)) == (1, {"their payloads differ": 1})
     assert await regions.delete() == (1, 1)
     again = await regions.doubles()
     assert again is not None
-    assert (again.count, again.stay) == (0, found.stay)
-    await regions.until_held(wanted | {(WEST, 1, "foo.1", b"another")})
+    assert (again.count, again.stay) == (0, doubles.stay)
+    await regions.until_held(expected | {(WEST, 1, "foo.1", b"another")})
 
 
 async def test_what_a_source_that_was_changed_brings_again_is_deleted(regions: Regions) -> None:
     await regions.create()
-    wanted = {await regions.publish("west", f"foo.{number}") for number in range(5)}
-    await regions.until_held(wanted)
+    expected = {await regions.publish("west", f"foo.{number}") for number in range(5)}
+    await regions.until_held(expected)
     # For servers it is another source, which begins at the beginning.
     await regions.api(f"STREAM.UPDATE.{EAST}", {**regions.configs[EAST], **regions.narrow()})
     await regions.until_count(10)
     assert await regions.delete() == (5, 0)
-    wanted.add(await regions.publish("west", "foo.5"))
-    await regions.until_held(wanted)
+    expected.add(await regions.publish("west", "foo.5"))
+    await regions.until_held(expected)
     # Back again: it goes on behind the last message that it has left there, whatever `opt_start_seq` says.
     sources = [
         source | {"opt_start_seq": 7} if source["name"] == WEST else source
@@ -259,22 +259,22 @@ async def test_what_a_source_that_was_changed_brings_again_is_deleted(regions: R
     ]
     await regions.api(f"STREAM.UPDATE.{EAST}", {**regions.configs[EAST], "sources": sources})
     await regions.until_count(8)
-    found = await regions.doubles()
-    assert found is not None
-    assert await regions.delete() == (found.count, 0)
-    await regions.until_held(wanted)
+    doubles = await regions.doubles()
+    assert doubles is not None
+    assert await regions.delete() == (doubles.count, 0)
+    await regions.until_held(expected)
     # Servers before 2.15 find where to go on in what was left for them.
     regions.server.kill()
     await regions.server.start()
     deadline = time.monotonic() + 60
     while True:
         try:
-            wanted.add(await regions.publish("west", "foo.6"))
+            expected.add(await regions.publish("west", "foo.6"))
             break
         except VstreamError:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
-    await regions.until_held(wanted)
+    await regions.until_held(expected)
     assert await regions.doubles() is None
 
 
@@ -325,14 +325,14 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
     held = await regions.held()
     assert held[-1] == sent[11]
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 9})
-    (found,) = (await regions.look()).replays
-    assert (found.count, {reason: len(lost) for reason, lost in found.left.items()}) == (0, {newest.OLDER: 1})
-    assert found.left[newest.OLDER].runs() == [(9, 9)]
+    (gap,) = (await regions.look()).replays
+    assert (gap.count, {reason: len(lost) for reason, lost in gap.left.items()}) == (0, {newest.OLDER: 1})
+    assert gap.left[newest.OLDER].runs() == [(9, 9)]
     # Nor is it forgotten once its subject is full again: older ones are there, which a limit would have removed first.
     await regions.publish("west", "foo.0")
     await regions.until_count(7)
     (full,) = (await regions.look()).replays
-    assert full.left == found.left
+    assert full.left == gap.left
 
 
 async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> None:
@@ -342,8 +342,8 @@ async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> 
         await regions.connection.request("_vs.foo.west.foo.hits", b"", headers={"Nats-Incr": "+2"})
     await regions.until_count(4)
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 2})
-    (found,) = (await regions.look()).replays
-    assert (found.count, [len(lost) for lost in found.left.values()]) == (0, [1])
+    (gap,) = (await regions.look()).replays
+    assert (gap.count, [len(lost) for lost in gap.left.values()]) == (0, [1])
 
 
 async def test_what_was_purged_comes_back_where_age_cannot_have_removed_it(regions: Regions) -> None:

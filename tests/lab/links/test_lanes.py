@@ -83,11 +83,11 @@ def test_all_bytes_arrive_once_and_in_order_whatever_the_link_does(steps: list[t
             else:
                 arrived.append(data)
 
-        one = OneWayLink()
-        one.rto = 0.001
-        lane = Lane(one, write, lambda: None)
+        one_way = OneWayLink()
+        one_way.rto = 0.001
+        lane = Lane(one_way, write, lambda: None)
         for number, (state, pieces) in enumerate(steps):
-            one.state = state
+            one_way.state = state
             lane.refresh()
             for piece in pieces:
                 lane.feed(piece)
@@ -96,7 +96,7 @@ def test_all_bytes_arrive_once_and_in_order_whatever_the_link_does(steps: list[t
                 lane.open()
         lane.open()
         lane.finish()
-        one.state = LinkState()
+        one_way.state = LinkState()
         lane.refresh()
         await asyncio.wait_for(finished, 10)
         assert b"".join(arrived) == b"".join(piece for _, pieces in steps for piece in pieces)
@@ -106,11 +106,11 @@ def test_all_bytes_arrive_once_and_in_order_whatever_the_link_does(steps: list[t
 
 async def test_nothing_arrives_while_a_link_is_cut() -> None:
     arrived: list[bytes | None] = []
-    one = link(delay=0.001)
-    lane = Lane(one, arrived.append, lambda: None)
+    one_way = link(delay=0.001)
+    lane = Lane(one_way, arrived.append, lambda: None)
     lane.open()
     lane.feed(b"on its way")
-    one.state = LinkState(cut=Cut.DROP)
+    one_way.state = LinkState(cut=Cut.DROP)
     lane.refresh()
     lane.feed(b"after it")
     lane.finish()
@@ -121,10 +121,10 @@ async def test_nothing_arrives_while_a_link_is_cut() -> None:
 
 async def test_a_sender_that_sends_more_than_the_link_holds_has_to_wait() -> None:
     asked: list[bool] = []
-    one = link(rate=8_000)
-    lane = Lane(one, lambda _: None, lambda: asked.append(lane.is_full))
+    one_way = link(rate=8_000)
+    lane = Lane(one_way, lambda _: None, lambda: asked.append(lane.is_full))
     lane.open()
-    lane.feed(b"x" * one.window)
+    lane.feed(b"x" * one_way.window)
     assert asked == []
     lane.feed(b"x")
     assert asked == [True]

@@ -97,19 +97,19 @@ async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary:
 async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
-        wanted = {(WEST, CENTRAL): 0.06, (CENTRAL, EAST): 0.08, (WEST, EAST): 0.14}
+        round_trips = {(WEST, CENTRAL): 0.06, (CENTRAL, EAST): 0.08, (WEST, EAST): 0.14}
         await control.change(
             "a",
             {
                 pair: LinkState(delay=rtt / 2)
-                for (one, other), rtt in wanted.items()
-                for pair in ((one, other), (other, one))
+                for (near, far), rtt in round_trips.items()
+                for pair in ((near, far), (far, near))
             },
         )
-        await ears.until_quicker(WEST, WEST, min(wanted.values()))
-        for (one, other), rtt in wanted.items():
-            assert await ears.round_trip(one, other) >= rtt
-            assert await ears.round_trip(other, one) >= rtt
+        await ears.until_quicker(WEST, WEST, min(round_trips.values()))
+        for (near, far), rtt in round_trips.items():
+            assert await ears.round_trip(near, far) >= rtt
+            assert await ears.round_trip(far, near) >= rtt
         await control.change("a", {(EAST, WEST): LinkState(delay=0.3)})
         assert await ears.round_trip(WEST, EAST) >= 0.07 + 0.3
         await control.reset("a", control.read("a").pairs)

@@ -18,9 +18,9 @@ CONFIGS = "/labs/a/conf/servers"
 
 
 def test_connections_are_found_where_they_were_dialed() -> None:
-    with socket.create_server((HOST, 0)) as listening, socket.create_server((HOST, 0)) as other:
-        dialed = [socket.create_connection(one.getsockname()) for one in (listening, listening, other)]
-        ends = [(one.getsockname()[1], one.getpeername()[1]) for one in dialed]
+    with socket.create_server((HOST, 0)) as listening, socket.create_server((HOST, 0)) as elsewhere:
+        dialed = [socket.create_connection(listener.getsockname()) for listener in (listening, listening, elsewhere)]
+        ends = [(connection.getsockname()[1], connection.getpeername()[1]) for connection in dialed]
         nobody = (ends[0][0], ends[2][1])
         assert owners.find_owners({*ends, nobody}, [1, os.getpid()]) == dict.fromkeys(ends, os.getpid())
         assert owners.find_owners(ends, []) == {}
@@ -45,16 +45,16 @@ async def test_who_asks_during_a_look_gets_the_next_and_nothing_else_waits(monke
     monkeypatch.setattr(owners, "_process_ids", lambda: [0, 1])
     monkeypatch.setattr(owners, "_arguments", lambda pid: ["nats-server", "-c", f"{CONFIGS}/r{pid}.conf"])
     monkeypatch.setattr(owners, "_TRIES", (0.0,))
-    found = SocketOwners(CONFIGS, {"r0": "west", "r1": "east"})
+    socket_owners = SocketOwners(CONFIGS, {"r0": "west", "r1": "east"})
 
-    first = [asyncio.create_task(found.region_of(port, 1)) for port in (10, 11)]
+    first = [asyncio.create_task(socket_owners.region_of(port, 1)) for port in (10, 11)]
     async with asyncio.timeout(60):
         while not looks:
             await asyncio.sleep(0.001)
         # The look goes on, and so do we.
-        second = [asyncio.create_task(found.region_of(port, 1)) for port in range(20, 40)]
-        stranger = asyncio.create_task(found.region_of(50, 2))
-        given_up = asyncio.create_task(found.region_of(60, 1))
+        second = [asyncio.create_task(socket_owners.region_of(port, 1)) for port in range(20, 40)]
+        stranger = asyncio.create_task(socket_owners.region_of(50, 2))
+        given_up = asyncio.create_task(socket_owners.region_of(60, 1))
         await asyncio.sleep(0.001)
         given_up.cancel()
         assert len(looks) == 1

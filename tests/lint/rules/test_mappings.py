@@ -61,7 +61,11 @@ def found(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tu
 
 
 def lines(text: str) -> set[tuple[int, str]]:
-    return {(one.span.line, one.code) for one in found({"mappings.cfg": text}) if one.span is not None}
+    return {
+        (diagnostic.span.line, diagnostic.code)
+        for diagnostic in found({"mappings.cfg": text})
+        if diagnostic.span is not None
+    }
 
 
 def repeated(files: dict[str, str], count: int) -> dict[str, str]:
@@ -186,7 +190,7 @@ def test_a_version_that_is_stated_makes_an_error_of_a_function_that_is_too_new()
 def test_a_request_that_is_too_new_is_reported_where_the_version_is_stated() -> None:
     files = block('"$JS.API.CONSUMER.RESET.foo.*": "_r.reset.{{wildcard(1)}}"')
     assert found(files) == ()
-    assert [one.message for one in found(files, oldest=(2, 12))] == [
+    assert [diagnostic.message for diagnostic in found(files, oldest=(2, 12))] == [
         "`CONSUMER.RESET` needs nats-server 2.14, and the oldest is 2.12"
     ]
     assert found(files, oldest=(2, 14)) == ()

@@ -124,15 +124,15 @@ def disagreement(directory: Path, case: tuple[str, str, ValueKind | Words | Text
     wrong = WRONG[kind] if isinstance(kind, ValueKind) else ('"non..sense"',)
     for value, is_wrong in ((right, False), *((value, True) for value in wrong)):
         text = written(block, option, value)
-        said = (we_refuse(text), server_refuses(directory, text))
-        if said != (is_wrong, is_wrong):
-            return f"{text.strip()}: we and the server refuse it: {said}"
+        refusals = (we_refuse(text), server_refuses(directory, text))
+        if refusals != (is_wrong, is_wrong):
+            return f"{text.strip()}: we and the server refuse it: {refusals}"
     return None
 
 
 def test_the_server_refuses_the_values_that_we_refuse(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
-        wrong = [found for found in pool.map(lambda case: disagreement(tmp_path, case), CASES) if found]
+        wrong = [problem for problem in pool.map(lambda case: disagreement(tmp_path, case), CASES) if problem]
     assert wrong == []
 
 

@@ -26,8 +26,8 @@ def test_what_a_topology_renders_to_is_not_reported_but_for_true_findings(path: 
     """Neither with its topology nor alone."""
     text = path.read_text()
     files = workspaces.rendered(render_bundle(load(text.encode(), path.name).require()))
-    for given in ({**files, path.name: text}, files):
-        findings = workspaces.findings(given)
+    for workspace in ({**files, path.name: text}, files):
+        findings = workspaces.findings(workspace)
         alarms = {finding.code for finding in findings if finding.severity is not Severity.NOTE}
         assert alarms == TRUE_FINDINGS.get(path.stem, set()), workspaces.concise(findings)
 

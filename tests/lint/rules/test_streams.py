@@ -21,10 +21,10 @@ def test_the_fix_of_the_blogs_layout_leaves_nothing_to_report(name: str) -> None
     fixed = workspaces.applied(text, workspaces.findings({"a.json": text}))
     assert workspaces.concise(workspaces.findings({"a.json": fixed})) == ""
     before, after = json.loads(text), json.loads(fixed)
-    for one, other in zip(before, after, strict=True):
-        transforms = [transform for source in other["sources"] for transform in source["subject_transforms"]]
-        assert [transform["src"] for transform in transforms] == [source["filter_subject"] for source in one["sources"]]
-        assert one.keys() - other.keys() == {"subject_transform"}
+    for old, new in zip(before, after, strict=True):
+        transforms = [transform for source in new["sources"] for transform in source["subject_transforms"]]
+        assert [transform["src"] for transform in transforms] == [source["filter_subject"] for source in old["sources"]]
+        assert old.keys() - new.keys() == {"subject_transform"}
 
 
 def test_a_transform_that_is_the_last_field_is_removed_with_the_comma_before_it() -> None:
@@ -42,7 +42,7 @@ def test_streams_of_two_environments_are_not_taken_for_one_another() -> None:
         write = {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": HOUR}
         read = {"name": "foo-read-west", "sources": [{"name": "foo-write-west"}], "duplicate_window": 0}
         more = {"placement": {"cluster": "west"}, "allow_msg_ttl": ttl, "allow_direct": True}
-        return {f"{directory}/{one['name']}.json": json.dumps({**one, **more}) for one in (write, read)}
+        return {f"{directory}/{stream['name']}.json": json.dumps({**stream, **more}) for stream in (write, read)}
 
     assert workspaces.codes({**environment("dev", True), **environment("prod", False)}) == set()
 
@@ -84,9 +84,9 @@ def test_a_circle_of_more_streams_than_python_can_recurse_is_found() -> None:
 def test_streams_that_all_source_one_another_report_a_bounded_number_of_circles() -> None:
     names = [f"s{index}" for index in range(110)]
     streams = [{"name": name, "subjects": [name], "sources": [{"name": name} for name in names]} for name in names]
-    found = workspaces.findings({"a.json": json.dumps(streams)})
-    assert [diagnostic.code for diagnostic in found] == ["VS212"] * 100
-    assert max(len(diagnostic.message) for diagnostic in found) < 200
+    diagnostics = workspaces.findings({"a.json": json.dumps(streams)})
+    assert [diagnostic.code for diagnostic in diagnostics] == ["VS212"] * 100
+    assert max(len(diagnostic.message) for diagnostic in diagnostics) < 200
 
 
 def test_time_grows_with_the_number_of_streams() -> None:
@@ -102,7 +102,7 @@ def test_time_grows_with_the_number_of_streams() -> None:
                 **(
                     {"subjects": [f"s{number}.{region}.>"]}
                     if role == "write"
-                    else {"sources": [{"name": f"s{number}-write-{one}"} for one in ("west", "east")]}
+                    else {"sources": [{"name": f"s{number}-write-{region}"} for region in ("west", "east")]}
                 ),
             }
             for number in range(count)

@@ -39,8 +39,8 @@ def test_codes_are_listed_once_and_in_order() -> None:
 
 def test_every_rule_of_the_package_is_listed() -> None:
     modules = [module for key, module in vars(rules).items() if type(module) is type(rules)]
-    found = {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
-    assert found == set(CODES)
+    codes = {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
+    assert codes == set(CODES)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
@@ -85,10 +85,10 @@ def test_every_rule_has_fixtures_and_every_fixture_a_rule() -> None:
 def test_a_mistake_in_the_defaults_is_reported_once_for_all_streams() -> None:
     streams = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(100))
     text = f"{HEAD}regions: {{west: {{servers: 1}}}}\ndefaults: {{replicas: 3, write: {{max_age: 1h}}}}\nstreams:\n{streams}"
-    (found,) = load(text.encode(), "t.yaml").diagnostics
-    assert found.code == "VS104"
-    assert found.span is not None
-    assert (found.span.line, found.span.column) == (5, 22)
+    (diagnostic,) = load(text.encode(), "t.yaml").diagnostics
+    assert diagnostic.code == "VS104"
+    assert diagnostic.span is not None
+    assert (diagnostic.span.line, diagnostic.span.column) == (5, 22)
 
 
 def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:

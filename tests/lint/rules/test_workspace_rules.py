@@ -50,13 +50,15 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(
     package: ModuleType, path: Path, golden: Golden
 ) -> None:
-    found = [finding for finding in workspaces.findings(workspaces.files_of(path)) if finding.code in codes_of(package)]
-    golden.check(path.with_suffix(".out"), workspaces.concise(found))
-    assert {diagnostic.code for diagnostic in found} == {path.parent.name}
-    assert all(diagnostic.hint for diagnostic in found)
+    diagnostics = [
+        finding for finding in workspaces.findings(workspaces.files_of(path)) if finding.code in codes_of(package)
+    ]
+    golden.check(path.with_suffix(".out"), workspaces.concise(diagnostics))
+    assert {diagnostic.code for diagnostic in diagnostics} == {path.parent.name}
+    assert all(diagnostic.hint for diagnostic in diagnostics)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
-    found = workspaces.findings(workspaces.files_of(path))
-    assert path.parent.name not in {diagnostic.code for diagnostic in found}, workspaces.concise(found)
+    diagnostics = workspaces.findings(workspaces.files_of(path))
+    assert path.parent.name not in {diagnostic.code for diagnostic in diagnostics}, workspaces.concise(diagnostics)
