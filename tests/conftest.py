@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support.command import fork_server
+from tests.support.command import OUTPUTS_SEEN, fork_server
 from tests.support.durations import UNITS, DurationRecorder, estimate
+from tests.support.every_output import OutputRecorder
 from tests.support.golden import Golden
 from tests.support.jetstream import JetStreamServer
 from tests.support.night import IS_NIGHT, repetitions
@@ -48,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="only tests without servers, Spark and wheels; what others import is not loaded",
     )
     parser.addoption(
+        "--every-output", action="store_true", help="fail, after a whole run, if a JSON output was seen by no test"
+    )
+    parser.addoption(
         "--update-durations", action="store_true", help="write down how long tests take, after a whole run"
     )
 
@@ -58,8 +62,16 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if config.getoption("--update-durations"):
         config.pluginmanager.register(DurationRecorder())
+    if config.getoption("--every-output"):
+        config.pluginmanager.register(OutputRecorder())
     if config.getoption("numprocesses", None) and not config.getoption("collectonly"):
         fork_server()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that collects them which outputs this worker has checked."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["outputs"] = sorted(OUTPUTS_SEEN)
 
 
 @pytest.hookimpl(wrapper=True)

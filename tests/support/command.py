@@ -28,6 +28,8 @@ from vstream.cli.schema import output_schema
 
 _FORK_SERVER = "VSTREAM_TESTS_FORK_SERVER"
 """Names the socket of the fork server to a process started by one that has started it."""
+OUTPUTS_SEEN: set[str] = set()
+"""The JSON outputs that tests of this process have held against their schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def check_output(document: Mapping[str, Any]) -> None:
     name = str(document["schema"]).removeprefix("vstream.").partition("/")[0]
     properties, validator = _output_validator(name)
     validator.validate(document)
+    OUTPUTS_SEEN.add(name)
     undocumented = document.keys() - properties
     assert not undocumented, f"add to the type of `{name}` in vstream/outputs.py: {sorted(undocumented)}"
 
