@@ -185,6 +185,16 @@ def test_rules_of_two_servers_for_the_global_account_are_told_apart_by_the_serve
         assert "  seen on `hub`, account `$G` as hub.a, by the connection at edge.conf:2:22" in ran.out, ran.err
 
 
+def test_rules_that_only_a_leaf_node_has_are_of_no_cluster(leaves: Path) -> None:
+    (leaves / "edge.conf").write_text(EDGE + 'accounts {B {mappings: {"out.*": "c.{{wildcard(1)}}"}}}\n')
+    for account, subject, heading in (
+        ("A", "in.x", "a publish to `in.x` in cluster `core`, account `A`"),
+        ("B", "out.x", "a publish to `out.x`, account `B`"),
+    ):
+        ran = vstream("map", subject, "edge.conf", "hub.conf", "--account", account, cwd=leaves)
+        assert ran.out.splitlines()[0] == heading, ran.err
+
+
 def test_a_denied_subject_does_not_cross_and_the_denial_is_named(leaves: Path) -> None:
     ran = vstream("map", "private.x", "edge.conf", "hub.conf", "--region", "edge", "--format", "json", cwd=leaves)
     (crossing,) = json.loads(ran.out)["leaf_nodes"]

@@ -301,11 +301,15 @@ def _is_bound(workspace: Workspace, server: ServerConf, account: str | None) -> 
 
 
 def _cluster(workspace: Workspace, block: MappingsBlock, server: ServerConf | None, region: str | None) -> str | None:
-    """The cluster of *region*; without one, that of the only server."""
+    """The cluster of *region*; without one, that of the servers with the rules, such as of none where they are of a leaf node."""
     if server is not None and server.server_name and server.server_name.text == region:
         return server.cluster_name.text if server.cluster_name else None
     if region is None:
-        names = {server.cluster_name.text for server in workspace.servers if server.cluster_name}
+        servers = [server for server in workspace.servers if not server.is_fragment]
+        holders = [
+            server for server in servers if block.key_span in {mappings.key_span for mappings in server.mappings}
+        ]
+        names = {server.cluster_name.text for server in holders or servers if server.cluster_name}
         names.discard(None)
         return names.pop() if len(names) == 1 else None
     regions = workspace.topology.regions if workspace.topology else ()
