@@ -223,9 +223,9 @@
   function drawHistory({ samples, until, gap }) {
     const spans = findSpans(samples, until, gap);
     if (!spans.length) return [element("p", { class: "soft", text: "One look so far: come back in a minute." })];
-    const [width, height, top] = [1000, 90, 24];
     const first = samples[0][0];
     const largest = Math.max(0, ...samples.map(([, , , pending]) => pending || 0));
+    const [width, height, top] = [1000, largest ? 90 : 12, 24]; // where nothing was to come, there is no line
     const x = (time) => ((time - first) / (until - first)) * width;
     const shapes = spans.map(({ verdict, from, to }) =>
       drawing("rect", { x: x(from), y: 0, width: Math.max(0.5, x(to) - x(from)), height: 12, class: `fill-${verdict}` }));
@@ -236,13 +236,16 @@
       if (pending !== null) lines[lines.length - 1].push(`${x(time).toFixed(1)},${(height - (pending / Math.max(1, largest)) * (height - top)).toFixed(1)}`);
       before = time;
     }
+    if (!largest) lines.length = 0;
     for (const points of lines.filter((each) => each.length > 1)) shapes.push(drawing("polyline", { class: "plot-line", points: points.join(" ") }));
     const spent = (verdict) => spans.reduce((sum, span) => sum + (span.verdict === verdict ? span.to - span.from : 0), 0);
     const [troubled, unknown] = [spent("degraded"), spent("unknown")];
-    const label = `From ${clock(first)} to ${clock(until)}: problems for ${duration(troubled)}${unknown ? `, not known for ${duration(unknown)}` : ""}.`;
+    const isKnown = samples.every(([, , , pending]) => pending !== null);
+    const waited = largest ? `, the line the messages to come, at most ${count(largest)}` : isKnown ? "; no messages were to come" : "";
+    const label = `From ${clock(first)} to ${clock(until)}: ${troubled ? `problems for ${duration(troubled)}` : "no problem was seen"}${unknown ? `, not known for ${duration(unknown)}` : ""}.`;
     return [
-      drawing("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height: "90", role: "img", "aria-label": label }, shapes),
-      element("p", { class: "soft", text: `${label} The bar shows the verdict, the line the messages to come, ${largest ? `at most ${count(largest)}` : "none so far"}.` }),
+      drawing("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height, role: "img", "aria-label": label }, shapes),
+      element("p", { class: "soft", text: `${label} The bar shows the verdict${waited}.` }),
     ];
   }
 
