@@ -14,14 +14,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from tests.health.doctor.test_examine import TEXT, TOPOLOGY, healthy
+from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import vstream
 from vstream.cli.views.status import screen
 from vstream.health.prometheus import render_metrics
 from vstream.health.report import PairState, Status
-from vstream.health.snapshot import BeaconSighting, Lag
+from vstream.health.snapshot import NS, BeaconSighting, Lag
 from vstream.health.status import assess
-from vstream.lint import load_topology
 
 NAME = re.compile(r"vstream_[a-z_]+")
 
@@ -111,18 +110,22 @@ def test_metrics_have_margins_and_beacons() -> None:
     assert worst.margin == 0
 
 
-def test_a_stream_that_is_full_keeps_less_than_its_age() -> None:
-    text = TEXT.replace(b"max_age: 1h", b"max_age: 1h, max_bytes: 1000")
-    topology = load_topology.load(text, "acme.yaml").require()
+def test_a_stream_keeps_what_its_limits_of_now_let_it() -> None:
+    """Somebody may have changed them by hand. One that is full keeps less than its age."""
     facts = healthy()
+    origin = replace(facts.streams["foo-write-west"], bytes=500, first_at=facts.at - 60)
 
-    def kept(number: int) -> set[float | None]:
-        origin = replace(facts.streams["foo-write-west"], bytes=number, first_at=facts.at - 60)
-        picture = assess(topology, replace(facts, streams={**facts.streams, origin.name: origin}))
-        return {pair.retention for pair in picture.pairs if pair.origin == origin.name}
+    def margin(**config: Any) -> float | None:
+        changed = replace(origin, config={**(origin.config or {}), **config})
+        thin = assess(TOPOLOGY, replace(facts, streams={**facts.streams, origin.name: changed})).thinnest
+        assert thin is not None
+        return thin.margin
 
-    assert kept(500) == {3600}
-    assert kept(990) == {60}
+    assert margin(max_age=3600 * NS) == 3600
+    assert margin(max_age=10 * NS) == 10
+    assert margin(max_age=3600 * NS, max_bytes=1000) == 3600
+    assert margin(max_age=3600 * NS, max_bytes=505) == 60
+    assert margin(max_age=3600 * NS, max_bytes=500, discard="new") == 3600
 
 
 def shown(picture: Status) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -317,6 +318,32 @@ def test_a_write_stream_made_again_is_not_rolled_back(created: float, seq: int |
     sources = tuple(replace(source, seq=seq, heard=9.0) for source in reader.sources)
     snapshot = with_stream(snapshot, reader.name, replace(reader, sources=sources))
     lag = Lag(last=5, first=1, cursor=8, max_age=3600.0)
+    status = assess(TOPOLOGY, replace(snapshot, lags={(origin.name, reader.name): lag}), BUNDLE)
+    (pair,) = (pair for pair in status.pairs if (pair.origin, pair.reader) == (origin.name, reader.name))
+    assert pair.state is state
+
+
+@pytest.mark.parametrize(
+    ("start", "seq", "last", "state"),
+    [
+        (21, 15, 20, PairState.OK),  # nothing came since
+        (21, None, 20, PairState.OK),
+        (21, 15, 22, PairState.BEHIND),
+        (17, 15, 22, PairState.LOSSY),
+        (21, 23, 20, PairState.ROLLED_BACK),
+    ],
+)
+def test_what_came_before_a_new_read_stream_begins_is_not_lost(
+    start: int, seq: int | None, last: int, state: PairState
+) -> None:
+    """It was a copy of another, and the last messages of a source need not have been in that, such as canaries."""
+    snapshot = healthy()
+    reader, origin = snapshot.streams["foo-read-east"], snapshot.streams["foo-write-west"]
+    config: Any = {**(reader.config or {}), "sources": [{"name": origin.name, "opt_start_seq": start}]}
+    sources = tuple(replace(source, seq=seq) if source.stream == origin.name else source for source in reader.sources)
+    snapshot = with_stream(snapshot, reader.name, replace(reader, config=config, sources=sources))
+    snapshot = with_stream(snapshot, origin.name, replace(origin, first_seq=21, last_seq=last))
+    lag = Lag(last=last, first=21, cursor=seq, max_age=3600.0, oldest_seq=21, oldest_at=snapshot.at - 90)
     status = assess(TOPOLOGY, replace(snapshot, lags={(origin.name, reader.name): lag}), BUNDLE)
     (pair,) = (pair for pair in status.pairs if (pair.origin, pair.reader) == (origin.name, reader.name))
     assert pair.state is state

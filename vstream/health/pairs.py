@@ -10,6 +10,7 @@ from vstream.formatting import format_duration
 from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import NS, to_unix_seconds
 from vstream.topology.replication import ReplicationPair, replication_pairs
+from vstream.topology.stream_config import StreamConfig
 from vstream.topology.versions import parse_version
 
 if TYPE_CHECKING:
@@ -43,11 +44,7 @@ def is_unmeasured(pair: PairStatus, snapshot: Snapshot) -> bool:
 
 
 def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot]) -> bool:
-    """
-    Whether *reader*, whose server does not report its position, has taken as many messages as its origins ever had.
-
-    Its last sequence counts what it has taken, whatever limits have removed since.
-    """
+    """Whether *reader*, whose position no server says, took as many as its origins ever had: its last sequence counts."""
     origins = {source.stream for source in reader.sources}
     is_silent = all(source.seq is None for source in reader.sources)
     is_seen = bool(origins) and origins <= streams.keys()
@@ -75,11 +72,16 @@ def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[
 def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None) -> PairStatus:
     origin, reader = snapshot.streams.get(pair.origin.name), snapshot.streams.get(pair.reader.name)
     source = _source_of(reader, pair.origin.name)
-    if source is not None and reader is not None and origin is not None and has_taken_all(reader, snapshot.streams):
-        source = replace(source, seq=origin.last_seq)
     lag = snapshot.lags.get((pair.origin.name, pair.reader.name))
+    if source is not None and reader is not None and origin is not None:
+        position = max(source.seq or 0, 0 if lag is None else lag.cursor or 0)
+        # A new region's read stream is a copy of another, and begins with what comes after that.
+        is_new = position < origin.last_seq == _start_of(reader, origin.name) - 1
+        lag = None if is_new else lag
+        if is_new or has_taken_all(reader, snapshot.streams):
+            source = replace(source, seq=origin.last_seq)
     cursor, last = _positions(origin, source, lag)
-    retention = _retention(pair, origin, lag, snapshot.at)
+    retention = _retention(pair, origin, snapshot.at)
     pending: int | None = None
     age: float | None = None
     if lag is not None and cursor is not None:
@@ -118,6 +120,10 @@ def _source_of(reader: StreamSnapshot | None, origin: str) -> SourceSnapshot | N
     return next((source for source in sources if source.stream == origin), None)
 
 
+def _start_of(reader: StreamSnapshot, origin: str) -> int:
+    return StreamConfig(name=reader.name, fields=reader.config or {}).start_of(origin)
+
+
 def _positions(
     origin: StreamSnapshot | None, source: SourceSnapshot | None, lag: Lag | None
 ) -> tuple[int | None, int | None]:
@@ -129,13 +135,12 @@ def _positions(
     return (0 if cursor is None and last == 0 else cursor), last
 
 
-def _retention(pair: ReplicationPair, origin: StreamSnapshot | None, lag: Lag | None, at: float) -> float | None:
+def _retention(pair: ReplicationPair, origin: StreamSnapshot | None, at: float) -> float | None:
     """For how many seconds the origin keeps messages: its `max_age`, or less if it is full; None for ever."""
-    limits = pair.origin.limits
+    # What it has now counts, not what it should have.
+    limits = pair.origin.limits if origin is None or origin.config is None else origin.config
     max_age = limits.get("max_age")
     retention: float = max_age / NS if isinstance(max_age, int) else 0.0
-    if lag is not None:
-        retention = lag.max_age
     if origin is not None and origin.first_at is not None and limits.get("discard", "old") == "old":
         for limit, used in (("max_bytes", origin.bytes), ("max_msgs", origin.messages)):
             most = limits.get(limit)
@@ -158,8 +163,8 @@ def _state(
         return PairState.UNKNOWN, f"`{reader}` does not take from `{origin}`"
     if origin not in snapshot.streams:
         return PairState.UNKNOWN, f"`{origin}` {_absence(snapshot, origin)}: {_describe_last_heard(source)}"
-    permanent = None if lag is None or _is_other_stream(pair, snapshot, source) else _permanent_state(pair, lag)
-    return permanent or _passing_state(pair, snapshot, source, lag, age)
+    lasting = None if lag is None or _is_other_stream(pair, snapshot, source) else _permanent_state(pair, lag, snapshot)
+    return lasting or _passing_state(pair, snapshot, source, lag, age)
 
 
 def _is_other_stream(pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot) -> bool:
@@ -208,7 +213,7 @@ def _describe_last_heard(source: SourceSnapshot) -> str:
     return "it was never heard" if source.heard is None else f"it was last heard {format_duration(source.heard)} ago"
 
 
-def _permanent_state(pair: ReplicationPair, lag: Lag) -> tuple[PairState, str] | None:
+def _permanent_state(pair: ReplicationPair, lag: Lag, snapshot: Snapshot) -> tuple[PairState, str] | None:
     """States that waiting does not end."""
     origin, reader = pair.origin.name, pair.reader.name
     if lag.cursor is None:
@@ -218,7 +223,7 @@ def _permanent_state(pair: ReplicationPair, lag: Lag) -> tuple[PairState, str] |
             f"`{reader}` has taken sequence {lag.cursor:,} of `{origin}`, which ends at {lag.last:,}: "
             f"what is published up to {lag.cursor:,} will be skipped"
         )
-    gone = lag.first - max(lag.cursor + 1, lag.begins)
+    gone = lag.first - max(lag.cursor + 1, lag.begins, _start_of(snapshot.streams[reader], origin))
     if lag.is_exact and lag.max_age and gone > 0:
         return PairState.LOSSY, (
             f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: it is at {lag.cursor:,}, "

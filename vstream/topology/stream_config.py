@@ -118,6 +118,10 @@ class StreamConfig:
         """The names of the streams that this one sources, as written."""
         return tuple(source.stream for source in self.sources)
 
+    def start_of(self, origin: str) -> int:
+        """The sequence of *origin* that it began with: it has had everything before. 0 if it does not say."""
+        return next((source.start_seq or 0 for source in self.sources if source.stream == origin), 0)
+
     @property
     def mirror(self) -> StreamSource | None:
         """What it mirrors, None if it is no mirror."""

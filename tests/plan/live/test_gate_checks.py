@@ -118,6 +118,28 @@ async def test_a_lost_origins_end_is_found_however_much_others_have_published_si
         server.stop()
 
 
+async def test_a_copy_holds_all_of_a_stream_whose_newest_messages_were_deleted(tmp_path: Path) -> None:
+    """Such as the canaries of a probe: a mirror counts them when another message comes, which may be never."""
+    server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.COPIED, stream="foo", counterparts=("donor",))
+    server.start()
+    try:
+        await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)] * 7)
+        for seq in (6, 7):
+            await asyncio.to_thread(server.api, "STREAM.MSG.DELETE.donor", {"seq": seq})
+        copy = {"mirror": {"name": "donor"}, "metadata": {"vstream.copy": "donor"}, "subjects": None}
+        await asyncio.to_thread(fill, server, "foo", [], **copy)
+        await eventually(lambda: count(server) == 5)
+        async with connect(Endpoint(urls=(server.url,)), "east") as connection:
+            checker = LiveGateChecker(connection)
+            assert await checker.missing(gate) is None
+            cut = {**(await asyncio.to_thread(server.api, "STREAM.INFO.foo"))["config"], "mirror": None}
+            await asyncio.to_thread(server.api, "STREAM.UPDATE.foo", cut)
+            await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)])
+            assert await checker.missing(gate) == "`foo` is at 5 of 8"
+    finally:
+        server.stop()
+
+
 @pytest.mark.lab
 async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_current(
     state: Path, tmp_path: Path

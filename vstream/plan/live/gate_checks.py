@@ -183,7 +183,9 @@ class LiveGateChecker:
     async def _check_copy(self, gate: Gate) -> str | None:
         donor = await self._stream(gate.counterparts[0])
         copy = await self._stream(gate.stream)
-        if copy.last_seq < donor.last_seq:
+        # Of messages that were deleted from the donor's end, such as canaries, a mirror hears with the next message.
+        after = copy.last_seq + 1
+        if after <= donor.last_seq and await direct.leader_next_by_subject(self._connection, donor.name, ">", after):
             return f"`{copy.name}` is at {copy.last_seq:,} of {donor.last_seq:,}"
         is_whole = seed_region.COPY_KEY in copy.config.metadata  # a mirror that was one before has limits of its own
         if is_whole and (
@@ -248,7 +250,7 @@ class LiveGateChecker:
         """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""
         if not origin.messages:
             return None  # nothing is left in it that could be taken
-        if _start(reader, origin.name) > origin.last_seq:
+        if reader.config.start_of(origin.name) > origin.last_seq:
             return None  # it began with what comes after
         position = reader.positions.get(origin.name)
         if position is None:
@@ -274,7 +276,7 @@ class LiveGateChecker:
         if newest is None:
             newest = await self._read_newest(reader, name)
         if newest is None and reader.messages == reader.last_seq:  # nothing was ever removed: its source has not begun
-            return max(_start(reader, name) - 1, 0)
+            return max(reader.config.start_of(name) - 1, 0)
         return newest
 
     async def _newest(self, reader: _Stream, origin: _Stream) -> int | None:
@@ -368,12 +370,6 @@ class LiveGateChecker:
 
 _BEACON = "publish a message in that region, and it will be"
 _BACK = "let the topology have the region again, apply it, and take it out once more"
-
-
-def _start(reader: _Stream, origin: str) -> int:
-    """The sequence of *origin* that *reader* began with: it has had everything before. 0 if it does not say."""
-    source = next((source for source in reader.config.sources if source.stream == origin), None)
-    return (source.start_seq or 0) if source is not None else 0
 
 
 def _subjects_of(origin: _Stream) -> str:

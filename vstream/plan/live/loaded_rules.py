@@ -219,13 +219,7 @@ def read_account(name: str, detail: Mapping[str, Any], own_accounts: frozenset[s
         is_own = str(imported.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
         if is_own or imported.get("account") in own_accounts:
             imports.append(_import(imported, imported["account"]))
-    return Account(
-        name=name,
-        purpose="",
-        has_jetstream=bool(detail.get("jetstream_enabled")),
-        exports=tuple(exports),
-        imports=tuple(imports),
-    )
+    return _account(name, detail, exports, imports)
 
 
 def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
@@ -237,13 +231,12 @@ def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str
         exports.append(mark_of(jwt.decode(token)))
     valid = [imported for imported in detail.get("imports") or () if not imported.get("invalid")]
     imports = [_import(imported, names[imported["account"]]) for imported in valid if imported.get("account") in names]
-    return Account(
-        name=name,
-        purpose="",
-        has_jetstream=bool(detail.get("jetstream_enabled")),
-        exports=tuple(exports),
-        imports=tuple(imports),
-    )
+    return _account(name, detail, exports, imports)
+
+
+def _account(name: str, detail: Mapping[str, Any], exports: list[Export], imports: list[Import]) -> Account:
+    has_jetstream = bool(detail.get("jetstream_enabled"))
+    return Account(name=name, purpose="", has_jetstream=has_jetstream, exports=tuple(exports), imports=tuple(imports))
 
 
 def _export(export: Mapping[str, Any], importers: tuple[str, ...]) -> Export:
