@@ -106,9 +106,9 @@ class NotConnectedError(VstreamError):
 class ServerError(VstreamError):
     """The JetStream API answered with an error."""
 
-    def __init__(self, *, code: int, err_code: int, description: str, subject: str) -> None:
+    def __init__(self, *, code: int, err_code: int, description: str, subject: str, hint: str | None = None) -> None:
         description = shorten(description)
-        super().__init__(f"{description} ({code}/{err_code}) on `{subject}`")
+        super().__init__(f"{description} ({code}/{err_code}) on `{subject}`", hint=hint)
         self.code = code
         self.err_code = err_code
         self.description = description

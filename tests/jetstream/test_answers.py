@@ -90,6 +90,13 @@ def test_a_header_that_is_no_number_is_none(text: str) -> None:
     assert origin_of(message, ["foo"], "r") == ("", 0)
 
 
+def test_where_there_is_no_leader_the_hint_says_who_would_know() -> None:
+    for code, hint in ((10008, True), (10059, False)):
+        error = api_error({"error": {"code": 503, "err_code": code, "description": "no"}}, "$JS.API.STREAM.LIST")
+        assert error is not None
+        assert ("`vstream repair meta`" in (error.hint or "")) is hint
+
+
 @pytest.mark.parametrize("key", ["description", "code", "err_code"])
 def test_what_a_server_says_is_wrong_is_quoted_as_far_as_anybody_reads(key: str) -> None:
     answer = {"error": {"description": "no", "code": 500, "err_code": 10_000, key: "x" * 8_000_000}}

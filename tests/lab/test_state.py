@@ -209,14 +209,19 @@ def test_a_bundle_on_disk_is_exactly_the_bundle(directory: LabDirectory) -> None
 
 GATEWAYS = """gateway {{
   gateways: [
-{}
+{0}
   ]
 }}
-listen: "127.0.0.1:{}"
+cluster {{
+  routes: [
+{0}
+  ]
+}}
+listen: "127.0.0.1:{1}"
 """
 
 
-def test_what_a_server_runs_with_is_another_only_if_more_than_the_clusters_it_dials_differs(
+def test_what_a_server_runs_with_is_another_only_if_more_than_whom_it_dials_differs(
     directory: LabDirectory,
 ) -> None:
     directory.create()

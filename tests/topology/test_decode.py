@@ -282,6 +282,23 @@ def test_three_replicas_by_default_only_where_every_region_of_the_stream_has_thr
     assert west.write["west"].fields["num_replicas"] == 3
 
 
+@pytest.mark.parametrize("members", ["all", "[west, central, east]"])
+@pytest.mark.parametrize(("lost", "replicas"), [(["west"], 2), (["west", "east"], 1), ([], 3)])
+def test_members_of_the_stretch_cluster_go_with_their_regions_and_each_that_is_left_has_a_copy(
+    members: str, lost: list[str], replicas: int
+) -> None:
+    regions = "".join(
+        f"  {name}: {{servers: 1{', lost: {}' if name in lost else ''}}}\n" for name in ("west", "central", "east")
+    )
+    text = f"{HEAD}regions:\n{regions}stretch: {{members: {members}}}\n"
+    text += "streams: {foo: {subjects: foo, consistency: stretch, max_age: 1h}}\n"
+    smaller = load(text.encode(), "t.yaml").require()
+    assert smaller.stretch is not None
+    assert {*smaller.stretch.members}.isdisjoint(lost)
+    assert smaller.streams[0].origin["stretch"].fields["num_replicas"] == replicas
+    assert smaller.servers_in("west") == ("west-1", "stretch-west")
+
+
 def test_the_regions_of_a_stream_are_in_the_order_of_the_topology() -> None:
     (foo,) = topology("streams: {foo: {subjects: foo, max_age: 1h, regions: [east, west]}}\n").streams
     assert foo.regions == ("west", "east")

@@ -17,7 +17,6 @@ from vstream.lab import keys
 from vstream.lab import lab as labs
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
-from vstream.plan.topology_edit import find_region
 from vstream.topology.model import Topology
 
 
@@ -93,7 +92,6 @@ def _start_in_lab(name: str, topology: Topology) -> None:
 def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:
     """The servers of *region* must run, with empty disks if they come now, and be let in by the others."""
     where: Servers = find_servers(topology, None)
-    rebuilt = find_region(topology, region)
     endpoint = where.endpoints.get(region)
     if endpoint is None:
         raise RefusedError(f"no address is known for region `{region}`", hint=f"add `{region}` to `connect`")
@@ -101,4 +99,4 @@ def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting:
         run(require_empty(region, endpoint))
     if is_waiting:
         monitors = [url for endpoint in where.endpoints.values() for url in endpoint.monitor]
-        run(wait_for_members([server.name for server in rebuilt.servers], monitors))
+        run(wait_for_members(topology.servers_in(region), monitors))

@@ -31,7 +31,7 @@ from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.plan import Change, Delete, Plan, Update, risk_of
 from vstream.plan.risk import Risk
-from vstream.plan.topology_edit import TopologyEdit, find_region
+from vstream.plan.topology_edit import TopologyEdit
 from vstream.topology import physical
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Consistency, Endpoint, Role, Topology
@@ -170,10 +170,9 @@ def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
 
 async def _prove(topology: Topology, regions: Sequence[str], where: Servers) -> DeathProof:
     witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
-    dead = [find_region(topology, region) for region in regions]
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
-    return await hear_witnesses(dead, where.endpoints, witnesses, system_endpoints(where, witnesses))
+    return await hear_witnesses(topology, regions, where.endpoints, witnesses, system_endpoints(where, witnesses))
 
 
 def system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
@@ -189,7 +188,7 @@ def _remove_from_meta_group(topology: Topology, regions: Sequence[str], where: S
     """Their servers have no vote any more. A lab's are gone by now."""
     if where.lab is not None:
         return
-    names = [server.name for region in regions for server in find_region(topology, region).servers]
+    names = [server for region in regions for server in topology.servers_in(region)]
     system = system_endpoints(where, [living.name for living in topology.regions])
     if system:
         run(remove_peers(system, names))

@@ -34,7 +34,7 @@ def command(
 
     Dials every server and asks the system account of every region who answers. With `--yes`, on 2.15 and newer: the
     remaining servers lower their quorum (`META.RESCUE`), elect a leader, forget the dead, and source again. Before 2.15 it
-    says which servers to start. Stopped anywhere, run it again.
+    says which servers to start or to update. Stopped anywhere, run it again.
 
     Exits with 1 if the quorum is there or nothing can be done, and with 3 if a server may be alive.
     Changes nothing without `--yes`.

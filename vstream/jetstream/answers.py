@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import MalformedAnswerError, ServerError, shorten
+from vstream.jetstream import error_codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ REFUSED = re.compile(r'permissions violation for (publish|subscri)[a-z]* to "([^
 """What a server says about a subject that the user may not publish or subscribe to."""
 UNREADABLE = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
 """Exceptions raised where a value of an answer is missing or has the wrong type."""
+_NO_LEADER = "do more than half of all servers run, and reach each other? `vstream repair meta` says who answers"
+"""The hint where the meta group or a stream has no leader."""
 _DIGITS = 20
 """Digits of the largest 64-bit number."""
 _INTEGERS = (
@@ -186,11 +189,13 @@ def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
     if not error:
         return None
     with reading(subject):
+        err_code = int(error.get("err_code", 0))
         return ServerError(
             code=int(error.get("code", 0)),
-            err_code=int(error.get("err_code", 0)),
+            err_code=err_code,
             description=str(error.get("description", "no description")),
             subject=subject,
+            hint=_NO_LEADER if err_code == error_codes.CLUSTER_NOT_AVAILABLE else None,
         )
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _SERVERS = "servers/"
 _SERVER_FILES = (".conf", ".cfg")
 """Files that servers read. The rest of a bundle (streams, contexts) is for people and for `vstream apply`."""
-_DIALLED = re.compile(r"^[ \t]*gateways: \[\n.*?^[ \t]*\]\n", re.MULTILINE | re.DOTALL)
-"""The clusters that a server dials, as vstream's own template writes them."""
+_DIALLED = re.compile(r"^[ \t]*(?:gateways|routes): \[\n.*?^[ \t]*\]\n", re.MULTILINE | re.DOTALL)
+"""Whom a server dials, as vstream's own template writes it."""
 
 
 def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
@@ -50,8 +50,8 @@ def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
     """
     Paths of the server configurations in *artifacts* that differ in *conf*.
 
-    Which clusters a server dials does not count: it hears of new ones from these. Nor do mappings, which are loaded
-    while servers run, and configurations that *conf* does not hold.
+    Whom a server dials does not count: new servers dial it. Nor do mappings, which are loaded while servers run, and
+    configurations that *conf* does not hold.
     """
     paths = []
     for artifact in artifacts:

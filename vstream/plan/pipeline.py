@@ -64,7 +64,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         connection = any_connection(connections)
         on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
-        await require_dead(topology, lost, request.endpoints, connections, observed)
+        await require_dead(topology, lost, request.endpoints, observed)
         losses = await measure_losses(topology, lost, observed, connection)
         unreachable = []
         for region, failure in connections.items():
@@ -77,7 +77,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         return plan
     monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}
     servers = {seat.server.name for seat in topology.seats if seat.region in lost}
-    servers |= {server.name for region in topology.lost for server in region.region.servers}
+    servers |= {server for region in topology.lost for server in region.servers}
     return give_up(plan, dead_streams(topology, lost, observed.missing), losses, monitors | servers)
 
 

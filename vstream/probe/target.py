@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from vstream.errors import NotReachableError, ServerError, VstreamError
-from vstream.jetstream import error_codes
+from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT
 from vstream.probe.report import Check, CheckStatus
 from vstream.topology import physical
@@ -129,8 +128,6 @@ class ProbeTarget:
     ) -> Check:
         """The check that ended with *error*: unknown where there was no time for an answer, else failed."""
         status = CheckStatus.UNKNOWN if isinstance(error, OutOfTimeError) else CheckStatus.FAILED
-        if isinstance(error, ServerError) and error.err_code == error_codes.CLUSTER_NOT_AVAILABLE:
-            hint = "the JetStream meta group has no leader: is the majority of all servers up and linked?"
         return self.check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)
 
     def whose(self, name: str) -> str:

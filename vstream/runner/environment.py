@@ -26,7 +26,7 @@ from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses
 from vstream.plan.pipeline import PlanRequest, make_plan
-from vstream.plan.topology_edit import TopologyEdit, find_region
+from vstream.plan.topology_edit import TopologyEdit
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import RegionCommand
@@ -226,8 +226,7 @@ async def _give_up(stage: Environment, regions: Sequence[str]) -> tuple[Topology
     """The topology without *regions*, which must be dead, and what is lost with them."""
     living = [candidate.name for candidate in stage.topology.regions if candidate.name not in regions]
     system = {name: system_endpoint(stage.lab, name) for name in living}
-    dead = [find_region(stage.topology, region) for region in regions]
-    proof = await hear_witnesses(dead, stage.endpoints, living, system)
+    proof = await hear_witnesses(stage.topology, regions, stage.endpoints, living, system)
     if not proof.is_dead:
         raise VstreamError(f"not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
     edit, _ = await give_up(stage.edit, regions, stage.endpoints)

@@ -77,7 +77,10 @@ def resolve(document: TopologyDocument) -> model.Topology:
 def _lost_regions(document: TopologyDocument) -> Iterator[model.LostRegion]:
     for name, region in document.regions.items():
         if region.lost is not None:
-            yield model.LostRegion(region=_region(document, name, region), homes=region.lost)
+            gone, stretch = _region(document, name, region), _stretch(document)
+            members = [server for at, server in stretch.members.items() if at == name] if stretch else []
+            servers = tuple(server.name for server in (*gone.servers, *members))
+            yield model.LostRegion(region=gone, homes=region.lost, servers=servers)
 
 
 def with_new_homes(document: TopologyDocument) -> TopologyDocument:
@@ -110,7 +113,10 @@ def _takers(document: TopologyDocument, stream: StreamDocument) -> dict[str, str
 
 def _without_lost_regions(document: TopologyDocument) -> TopologyDocument:
     regions = {name: region for name, region in document.regions.items() if region.lost is None}
-    return with_new_homes(document).model_copy(update={"regions": regions})
+    stretch = document.stretch
+    if stretch is not None and stretch.members == "all":
+        stretch = stretch.model_copy(update={"members": dict.fromkeys(document.regions)})
+    return with_new_homes(document).model_copy(update={"regions": regions, "stretch": stretch})
 
 
 def _transport(document: TransportDocument | None) -> model.Transport | None:
@@ -406,8 +412,10 @@ def _default_replicas(document: TopologyDocument, regions: tuple[str, ...], plac
         smallest = min((len(document.regions[region].servers) for region in regions), default=1)
         return _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1
     stretch = _stretch(document)
-    members = len(stretch.members) if stretch else 0
-    return next((number for number in (_SURVIVES_TWO, _SURVIVES_ONE) if members >= number), 1)
+    members = len(stretch.members) if stretch else 1
+    before = len(document.stretch.members) if document.stretch else 1
+    # Where some were lost with their regions, each that is left has a copy.
+    return min(members, next((number for number in (_SURVIVES_TWO, _SURVIVES_ONE) if before >= number), 1))
 
 
 def _longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:

@@ -275,6 +275,8 @@ class LostRegion:
     region: Region
     homes: Mapping[str, str]
     """By homed stream whose home it was: the new home."""
+    servers: tuple[str, ...]
+    """The names of all its servers, that of the stretch cluster's member there among them."""
 
     @property
     def name(self) -> str:
@@ -517,6 +519,11 @@ class Topology:
             *self.seats,
             *hub_seats,
         )
+
+    def servers_in(self, region: str) -> tuple[str, ...]:
+        """The names of all servers that store in *region*, which may be lost."""
+        gone = [name for lost in self.lost if lost.name == region for name in lost.servers]
+        return (*gone, *(seat.server.name for seat in self.seats if seat.region == region))
 
     def servers_at(self, place: str) -> tuple[Server, ...]:
         """The servers that a stream at *place*, a region or the stretch cluster, can live on. Raises KeyError."""

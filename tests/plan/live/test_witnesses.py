@@ -23,7 +23,7 @@ server_version: "2.12"
 regions: {west: {servers: 1}, east: {servers: 1}}
 streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
-WEST = load(TOPOLOGY, "topology.yaml").require().region("west")
+SMALL = load(TOPOLOGY, "topology.yaml").require()
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def server(tmp_path: Path) -> AsyncIterator[SingleServer]:
 
 async def hear(endpoint: Endpoint) -> DeathProof:
     silent = Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), monitor=(f"http://127.0.0.1:{free_port()}",))
-    return await hear_witnesses((WEST,), {"west": endpoint, "east": silent}, ["east"], {})
+    return await hear_witnesses(SMALL, ["west"], {"west": endpoint, "east": silent}, ["east"], {})
 
 
 async def test_a_region_whose_server_takes_connections_is_not_dead(server: SingleServer) -> None:

@@ -93,16 +93,19 @@ class MetaGroup:
         if self.is_going_on:
             alive = sorted(self.begun & self.alive.keys())
             return f"{', '.join(alive)} answers, which an earlier run found dead" if alive else None
-        if self.leader is not None and self.leader not in self.alive:
-            return (
-                f"its servers still name `{self.leader}` as leader, which nobody sees: run this again in some seconds"
-            )
+        is_cut_off = len(self.listed) > 0 and 2 * len(self.listed & self.alive.keys()) <= len(self.listed)
+        if self.leader is not None and (is_cut_off or self.leader not in self.alive):
+            who = "which leads no majority" if self.leader in self.alive else "which nobody sees"
+            return f"its servers still name `{self.leader}` as leader, {who}: run this again in some seconds"
         if self.leader is not None:
             return f"it has a leader, `{self.leader}`: its quorum is there"
         if len(self.alive) >= self.majority:
             return f"{len(self.alive)} of {len(self.members)} servers answer, a majority: they will elect a leader, or are cut off from each other"
         if self.too_old:
-            return f"{', '.join(self.too_old)} runs a version before 2.15: the only way is to start servers again"
+            return (
+                "servers before 2.15 cannot lower their quorum: start dead ones again; or, if their disks are gone, restart "
+                f"{', '.join(self.too_old)} with nats-server 2.15, one after the other, and run this again"
+            )
         return None
 
     @property

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from vstream.errors import NotReachableError, RefusedError, VstreamError
+from vstream.errors import NotReachableError, RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
-from vstream.plan.live.witnesses import find_server
+from vstream.plan.live.witnesses import ask_itself
 from vstream.plan.transitions import promote_home
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.topology import physical
@@ -21,6 +19,7 @@ from vstream.topology.stream_config import REGION_KEY
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from vstream.jetstream.connection import Connection
     from vstream.plan.context import Observed
     from vstream.plan.topology_edit import TopologyEdit
     from vstream.topology.model import Endpoint, Topology
@@ -32,7 +31,6 @@ async def require_dead(
     topology: Topology,
     regions: Sequence[str],
     endpoints: Mapping[str, Endpoint],
-    connections: Mapping[str, object],
     observed: Observed,
 ) -> None:
     """Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there."""
@@ -45,13 +43,9 @@ async def require_dead(
                 f"the topology still has `{used[0]}` in region `{region}`",
                 hint="take the region out of the streams' `regions`, or out of the topology, first",
             )
-        endpoint = endpoints.get(region)
-        connection = connections.get(region)
-        if isinstance(connection, Connection) or (connection is None and await _can_connect(endpoint, region)):
-            raise RefusedError(f"region `{region}` is not dead: it can be connected to", hint=_HINT)
-        answers = await asyncio.gather(*(find_server(url) for url in (endpoint.monitor if endpoint else ())))
-        if alive := next((name for name in answers if name), None):
-            raise RefusedError(f"region `{region}` is not dead: server `{alive}` answers", hint=_HINT)
+        alive, _, _ = await ask_itself(region, endpoints.get(region))
+        if alive:
+            raise RefusedError(f"region `{region}` is not dead: {alive[0]}", hint=_HINT)
         for stream in topology.streams:
             for role in (Role.WRITE, Role.READ):
                 if (name := physical.physical_name(stream, role, region)) in observed.streams:
@@ -137,15 +131,3 @@ async def _choose_homes(
             )
         homes[stream.name] = copies[0].config.metadata[REGION_KEY]
     return homes
-
-
-async def _can_connect(endpoint: Endpoint | None, region: str) -> bool:
-    """Whether anything answers clients there. *endpoint* is None where a lab has forgotten its servers."""
-    if endpoint is None:
-        return False
-    try:
-        connection = await open_connection(endpoint, region)
-    except VstreamError:
-        return False
-    await connection.close()
-    return True

@@ -22,12 +22,13 @@ from vstream.jetstream.answers import decode_object, read_text, reading
 from vstream.jetstream.connection import open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
+from vstream.plan.topology_edit import find_region
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection, Reply
-    from vstream.topology.model import Endpoint, Region
+    from vstream.topology.model import Endpoint, Topology
 
 _PING = "$SYS.REQ.SERVER.PING"
 _ANSWERS = 3.0
@@ -60,7 +61,8 @@ class DeathProof:
 
 
 async def hear_witnesses(
-    regions: Sequence[Region],
+    topology: Topology,
+    regions: Sequence[str],
     endpoints: Mapping[str, Endpoint],
     witnesses: Collection[str],
     system: Mapping[str, Endpoint],
@@ -71,21 +73,23 @@ async def hear_witnesses(
     A region counts as asked if one of its servers has said what it is connected to, or has answered on the system account.
     """
     clusters, problem = await _ask_system(system)
-    heard = [await _hear(region, endpoints, witnesses, clusters, problem) for region in regions]
+    heard = [await _hear(topology, region, endpoints, witnesses, clusters, problem) for region in regions]
     alive, silent, unknown = (tuple(dict.fromkeys(itertools.chain(*kind))) for kind in zip(*heard, strict=True))
-    return DeathProof(regions=tuple(region.name for region in regions), alive=alive, silent=silent, unknown=unknown)
+    return DeathProof(regions=tuple(regions), alive=alive, silent=silent, unknown=unknown)
 
 
 async def _hear(
-    region: Region,
+    topology: Topology,
+    name: str,
     endpoints: Mapping[str, Endpoint],
     witnesses: Collection[str],
     clusters: Mapping[str, str],
     problem: str | None,
 ) -> tuple[list[str], list[str], list[str]]:
-    """What speaks for *region*, what against it, and who could not be asked. *clusters* are of servers that were heard."""
-    alive, silent, unknown = await _ask_itself(region, endpoints.get(region.name))
-    names = {name: cluster for name, cluster in clusters.items() if cluster == region.cluster}
+    """What speaks for the region *name*, what against it, and who could not be asked. *clusters* are of servers that were heard."""
+    region, servers = find_region(topology, name), topology.servers_in(name)
+    alive, silent, unknown = await ask_itself(region.name, endpoints.get(region.name))
+    names = {name for name, cluster in clusters.items() if cluster == region.cluster or name in servers}
     alive += [f"server `{name}` answers on the system account" for name in sorted(names)]
     for witness in witnesses:
         connected, asked = await _ask_gateways(region.cluster, endpoints.get(witness))
@@ -105,21 +109,22 @@ async def _hear(
     return alive, silent, unknown
 
 
-async def _ask_itself(region: Region, endpoint: Endpoint | None) -> tuple[list[str], list[str], list[str]]:
+async def ask_itself(region: str, endpoint: Endpoint | None) -> tuple[list[str], list[str], list[str]]:
+    """What speaks for the region *name*, what against it, and what is not known, as its own addresses say."""
     if endpoint is None:
-        return [], [f"`{region.name}`: no address of it is known any more"], []
+        return [], [f"`{region}`: no address of it is known any more"], []
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
     urls = await asyncio.gather(*(find_server(url) for url in endpoint.monitor))
     alive = [f"server `{name}` answers at its monitoring address" for name in urls if name]
     try:
-        connection = await open_connection(endpoint, region.name)
+        connection = await open_connection(endpoint, region)
     except NotReachableError as error:
         # Whoever refuses us, or answers something else, may be alive and serve others.
         if any(await asyncio.gather(*map(listens, (*endpoint.urls, *endpoint.monitor)))):
             return alive, [], [f"{error.message}, and something listens there"]
         return alive, [error.message], []
     except VstreamError as error:  # a password that is missing says nothing about the servers
-        return alive, [], [f"`{region.name}`: {error.message}"]
+        return alive, [], [f"`{region}`: {error.message}"]
     alive.append(f"server `{connection.server_name}` takes connections")
     await connection.close()
     return alive, [], []

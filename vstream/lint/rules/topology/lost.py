@@ -24,7 +24,7 @@ def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
     ## Why is this bad?
     vstream gives up the streams of a lost region, and each `homed` stream that had its home there gets another home.
     That needs a region that is not lost. vstream can do it only with `routing: mapped`: with the other profiles, users
-    or domains belong to a region. A stretch cluster keeps its members: replace the server instead.
+    or domains belong to a region.
     """
     document, topology = subject.document, subject.topology
     lost = {name: region.lost for name, region in document.regions.items() if region.lost is not None}
@@ -35,10 +35,6 @@ def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(at=at, message=message, hint="remove the region from the streams' `regions` instead")
         elif len(lost) == len(document.regions):
             yield Violation(at=at, message="every region is lost", hint="remove `lost` from those that are not")
-        elif document.stretch is not None and (document.stretch.members == "all" or name in document.stretch.members):
-            message = f"the stretch cluster has a member in region `{name}`, which is lost"
-            hint = "start that member elsewhere, and remove the region from the streams' `regions` instead"
-            yield Violation(at=at, message=message, hint=hint)
         for stream in homes:
             is_homed = stream in document.streams and document.streams[stream].consistency == Consistency.HOMED.value
             if not is_homed:
