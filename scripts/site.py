@@ -264,7 +264,8 @@ def describe_pages(docs: Path, navigation: list[Any], depth: int = 2) -> Iterato
         else:
             text = (docs / content).read_text(encoding="utf-8")
             first = next((line for line in text.split("\n\n")[1:] if line[:1].isalpha() or line[:1] in "*`"), "")
-            yield f"- [{title}]({content}): {' '.join(first.split()).strip('*')}"
+            plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"(?s)^\*([^*]*)\*.*", r"\1", first))
+            yield f"- [{title}]({content}): {' '.join(plain.split())}"
 
 
 def write_sources(directory: Path) -> None:

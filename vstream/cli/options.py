@@ -43,9 +43,7 @@ TemplatesDirectory = Annotated[
 ]
 LabName = Annotated[
     str | None,
-    typer.Option(
-        "--lab", help="Use the servers of this lab, and ignore the topology's `connect`.", envvar="VSTREAM_LAB"
-    ),
+    typer.Option("--lab", help="Use this lab: its servers, and its topology where none is here.", envvar="VSTREAM_LAB"),
 ]
 ServedTopology = Annotated[
     Path, typer.Option("--topology", "-t", help="The topology that the servers run.", envvar="VSTREAM_TOPOLOGY")
